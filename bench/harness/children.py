@@ -1,0 +1,151 @@
+"""Start one program of a measurement, read its lines with the moment they arrived, and end it whatever happens."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from harness.model import Launcher, MeasurementError
+from harness.processes import descendants, end_all_descendants, wait_for_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+LIMIT_S = 60.0  # torchrun needs 2-6 s to begin on two busy cores; ten times that is a hang
+_READ_BYTES = 1 << 20
+_FOREIGN = ("PYTHON", "PET_", "TORCHELASTIC_", "TORCH_ELASTIC_", "MASTER_", "PLANARIA_")
+_RANKS = {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS"}
+
+
+def clean_environment(environ: Mapping[str, str], scratch: str) -> dict[str, str]:
+    """Return the environment of every child.
+
+    Without PYTHON* (PYTHONDONTWRITEBYTECODE would make every start compile again) and without what launchers read;
+    temporary folders go where they are removed.
+    """
+    kept = {name: value for name, value in environ.items() if not name.startswith(_FOREIGN) and name not in _RANKS}
+    return kept | {"TMPDIR": scratch}
+
+
+def find_launchers(names: list[str], python: str) -> list[Launcher]:
+    """Return how to start each launcher: the script beside `python`, or `python -m` where there is none."""
+    modules = {"planaria": "planaria", "torchrun": "torch.distributed.run"}
+    sub_commands = {"planaria": ("run",), "torchrun": ()}
+    found = []
+    for name in names:
+        script = os.path.join(os.path.dirname(python), name)
+        rest = sub_commands[name]
+        if os.access(script, os.X_OK):
+            found.append(Launcher(name, (script, *rest), " ".join((f"<venv>/bin/{name}", *rest))))
+        else:
+            module = modules[name]
+            found.append(
+                Launcher(name, (python, "-m", module, *rest), " ".join(("<venv>/bin/python -m", module, *rest)))
+            )
+    return found
+
+
+class Child:
+    """A program under measurement, in its own session. Leaving the `with` kills it and all it started."""
+
+    def __init__(self, argv: tuple[str, ...], scratch: str, *, read_stdout: bool = True) -> None:
+        self._errors = os.path.join(scratch, "stderr")
+        environment = clean_environment(os.environ, scratch)
+        with open(self._errors, "wb") as errors:
+            self.started_ns = time.monotonic_ns()
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if read_stdout else subprocess.DEVNULL,
+                stderr=errors,
+                env=environment,
+                bufsize=0,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        self.leftovers = 0
+        self._partial = b""
+        self._lines: deque[tuple[int, bytes]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self.leftovers = end_all_descendants()
+
+    def read_chunk(self, limit_s: float) -> tuple[int, bytes] | None:
+        """Return what stdout holds and when it was there; empty at the end, None when the time was up."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        if not select.select([descriptor], [], [], max(limit_s, 0))[0]:
+            return None
+        now = time.monotonic_ns()
+        return now, os.read(descriptor, _READ_BYTES)
+
+    def next_line(self, limit_s: float = LIMIT_S) -> tuple[int, bytes]:
+        """Return the moment of arrival and the next whole line.
+
+        Raises:
+            MeasurementError: There was none in time, or stdout ended.
+        """
+        deadline = time.monotonic() + limit_s
+        while not self._lines:
+            chunk = self.read_chunk(deadline - time.monotonic())
+            if chunk is None or not chunk[1]:
+                raise MeasurementError(f"no line {'in time' if chunk is None else 'any more'}{self.last_words()}")
+            *whole, self._partial = (self._partial + chunk[1]).split(b"\n")
+            self._lines.extend((chunk[0], line) for line in whole)
+        return self._lines.popleft()
+
+    def wait(self, limit_s: float = LIMIT_S) -> tuple[int, int]:
+        """Return the moment of the exit and the exit status.
+
+        Raises:
+            MeasurementError: It did not exit in time.
+        """
+        ended = wait_for_ends([self.pid], limit_s)
+        if self.pid not in ended:
+            raise MeasurementError(f"no exit within {limit_s:.0f} s{self.last_words()}")
+        return ended[self.pid], self._process.wait()
+
+    def expect_success(self) -> int:
+        """Return the moment of the exit, which must be a good one."""
+        moment, status = self.wait()
+        if status != 0:
+            raise MeasurementError(f"exit status {status}{self.last_words()}")
+        return moment
+
+    def signal(self, number: signal.Signals) -> int:
+        """Send a signal to the program alone and return the moment just before."""
+        now = time.monotonic_ns()
+        self._process.send_signal(number)
+        return now
+
+    def launcher_pids(self, worker_pids: list[int]) -> list[int]:
+        """Return the launcher's own processes: the one started and those below it that are not of a worker's tree."""
+        of_workers = {pid for worker in worker_pids for pid in (worker, *descendants(worker))}
+        return [self.pid, *(pid for pid in descendants(self.pid) if pid not in of_workers)]
+
+    def last_words(self) -> str:
+        with open(self._errors, "rb") as file:
+            tail = file.read()[-300:].decode("utf-8", "replace").strip()
+        return f"; stderr ends: {tail}" if tail else ""
+
+
+def say(text: str) -> None:
+    """Show progress: on stderr, so that stdout is the report's."""
+    print(text, file=sys.stderr, flush=True)

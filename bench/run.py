@@ -1,0 +1,123 @@
+"""Measure planaria beside torchrun: `<venv>/bin/python bench/run.py`. See README.md in this folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from harness import machine
+from harness.children import find_launchers, say
+from harness.model import Settings
+from harness.processes import become_subreaper, end_all_descendants
+from harness.report import Circumstances, as_data, markdown
+from harness.rounds import run_bench
+from rows import ALL
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+QUICK = {"rounds": 3, "idle_window_s": 4.0, "tee_s": 2.0, "kills": 3}
+FULL = {"rounds": 11, "idle_window_s": 20.0, "tee_s": 5.0, "kills": 5}
+
+
+def main() -> int:
+    """Run what was asked for, print the report, and write it with the raw numbers beside it."""
+    arguments = _parse(sys.argv[1:])
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that everything is cleaned up
+    become_subreaper()
+    scratch = tempfile.mkdtemp(prefix="planaria-bench-")
+    try:
+        return _run(arguments, _settings(arguments, scratch))
+    finally:
+        end_all_descendants()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run(arguments: argparse.Namespace, settings: Settings) -> int:
+    launchers = find_launchers(arguments.launchers, settings.python)
+    how = Circumstances(
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        command=_shown_command(arguments),
+        quick=arguments.quick,
+        rounds=settings.rounds,
+        idle_window_s=settings.idle_window_s,
+        tee_s=settings.tee_s,
+        machine=machine.describe(),
+        versions=machine.versions(),
+        launchers={launcher.name: launcher.shown for launcher in launchers},
+        load_before=machine.load(),
+    )
+    wanted = [bench for bench in ALL if not arguments.only or bench.name in arguments.only]
+    results = [run_bench(bench, launchers, settings) for bench in wanted]
+    how = replace(how, load_after=machine.load())
+    text = markdown(results, how)
+    _write(arguments.output, text)
+    _write(arguments.json, json.dumps(as_data(results, how), indent=1, allow_nan=False) + "\n")
+    print(text)
+    failed = sum(len(record.failures) for result in results for record in result.records.values())
+    say(f"written: {arguments.output}, {arguments.json}" + (f"; {failed} rounds failed" if failed else ""))
+    return 1 if failed else 0
+
+
+def _settings(arguments: argparse.Namespace, scratch: str) -> Settings:
+    return Settings(
+        rounds=arguments.rounds,
+        quick=arguments.quick,
+        python=sys.executable,
+        scratch=scratch,
+        scripts=os.path.join(HERE, "scripts"),
+        idle_window_s=arguments.idle_window,
+        tee_s=arguments.tee_seconds,
+        kills_per_launch=arguments.kills,
+    )
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    names = [bench.name for bench in ALL]
+    parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--quick", action="store_true", help="few rounds and short windows, to try the benchmark")
+    parser.add_argument("--rounds", type=int, help="counted rounds of each measurement (11; quick: 3)")
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
+    parser.add_argument("--launchers", default="planaria,torchrun", help="who takes part (planaria,torchrun)")
+    parser.add_argument("--idle-window", type=float, help="seconds of idling watched in each round (20; quick: 4)")
+    parser.add_argument("--tee-seconds", type=float, help="how long the workers of the tee rows write (5; quick: 2)")
+    parser.add_argument("--kills", type=int, help="workers killed in each launch of the restart row (5; quick: 3)")
+    parser.add_argument("--output", default=os.path.join(HERE, "RESULTS.md"), help="the report")
+    parser.add_argument("--json", default=os.path.join(HERE, "results.json"), help="the raw numbers")
+    arguments = parser.parse_args(argv)
+    defaults = QUICK if arguments.quick else FULL
+    arguments.rounds = arguments.rounds or int(defaults["rounds"])
+    arguments.idle_window = arguments.idle_window or defaults["idle_window_s"]
+    arguments.tee_seconds = arguments.tee_seconds or defaults["tee_s"]
+    arguments.kills = arguments.kills or int(defaults["kills"])
+    arguments.launchers = arguments.launchers.split(",")
+    unknown = set(arguments.launchers) - {"planaria", "torchrun"}
+    if unknown:
+        parser.error(f"--launchers: unknown: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def _shown_command(arguments: argparse.Namespace) -> str:
+    """Return the command line to reproduce the run, with every number spelled out and no path of this machine."""
+    words = ["<venv>/bin/python bench/run.py", f"--rounds {arguments.rounds}"]
+    words += [f"--idle-window {arguments.idle_window:g}", f"--tee-seconds {arguments.tee_seconds:g}"]
+    words += [f"--kills {arguments.kills}", f"--launchers {','.join(arguments.launchers)}"]
+    if arguments.quick:
+        words.insert(1, "--quick")
+    if arguments.only:
+        words.append(f"--only {' '.join(arguments.only)}")
+    return " ".join(words)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The `planaria` command: `planaria run`, `planaria --version`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+USAGE = """\
+usage: planaria COMMAND ...
+
+  planaria run [FLAGS] SCRIPT [ARGS]   start and supervise the workers of a training job (torchrun's flags)
+  planaria run --help                  every flag, with examples
+  planaria --version                   print the version
+"""
+
+
+def main() -> None:
+    """Run the command and leave at once: tearing the interpreter down would cost 7 ms and do nothing for us."""
+    status = _dispatch(sys.argv[1:])
+    os._exit(status)
+
+
+def _dispatch(argv: list[str]) -> int:
+    match argv:
+        case ["run", *rest]:
+            from planaria.launch.main import run
+
+            return run(rest)
+        case ["--version" | "-V"]:
+            from planaria import __version__
+
+            return _print(1, f"planaria {__version__}\n", 0)
+        case ["--help" | "-h" | "help"]:
+            return _print(1, USAGE, 0)
+        case []:
+            return _print(2, USAGE, 2)
+        case _:
+            other = argv[0]
+            return _print(2, f"planaria: there is no command {other[:80]!a}: try planaria --help\n", 2)
+
+
+def _print(descriptor: int, text: str, status: int) -> int:
+    os.write(descriptor, text.encode())
+    return status
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Turn what happens to a worker group into events, and the machine's effects into actions. There is no decision here."""
+
+from __future__ import annotations
+
+import os
+
+from planaria.agent.machine import step
+from planaria.agent.model import (
+    DONE,
+    Begun,
+    DeadlinePassed,
+    DumpStacks,
+    EndTree,
+    Finish,
+    KillWorkers,
+    LauncherDied,
+    ProgressReported,
+    SetDeadline,
+    SignalWorkers,
+    StartWorkers,
+    StopRequested,
+    TellDrain,
+    TreeEnded,
+    WorkerExited,
+    WorkersStarted,
+)
+from planaria.base import signals
+from planaria.contract.env import Round
+from planaria.errors import InternalError
+from planaria.process.children import Children
+from planaria.process.descendants import kill_descendants
+from planaria.process.ports import Reservation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planaria.agent.control import ControlServer
+    from planaria.agent.model import Effect, Event, Group, Job, Outcome
+    from planaria.base.loop import Loop, Timer
+    from planaria.process.workers import Workers
+
+STORY_LENGTH = 200  # events kept for the day the machine meets one it has no rule for
+TREE_TIMEOUT_S = 5.0  # a process in the kernel's hands (state D) may hold out; the job does not wait for it for ever
+LOOK_AGAIN_S = 0.01  # a process that forks while it is being killed is met at the second look
+
+
+class Driver:
+    """Runs one worker group to its end. `on_life(group)` is called before each restart, for those who watch."""
+
+    def __init__(self, job: Job, group: Group, loop: Loop, on_life: Callable[[Group], None]) -> None:
+        self._job = job
+        self._loop = loop
+        self._on_life = on_life
+        self.group = group
+        self.outcome: Outcome | None = None
+        self.story: list[tuple[Event, tuple[Effect, ...]]] = []
+        self._queue: list[Event] = []
+        self._busy = False
+        self._deadline: Timer | None = None
+        self._tree_deadline: Timer | None = None
+        self._port: Reservation | None = None
+        self._children = Children(loop, self._on_exit, self._on_childless)
+        self.workers: Workers
+        self.control: ControlServer
+
+    def run(self) -> Outcome:
+        """Drive the group from its first start to its last process."""
+        self.post(Begun(self._loop.now()))
+        self._loop.run()
+        if self.outcome is None:
+            raise InternalError("the loop ended before the group did")
+        return self.outcome
+
+    def post(self, event: Event) -> None:
+        """Take an event; events that effects cause wait their turn."""
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue:
+                self._take(self._queue.pop(0))
+        finally:
+            self._busy = False
+
+    def _take(self, event: Event) -> None:
+        if self.group.phase == DONE:
+            return
+        try:
+            self.group, effects = step(self.group, event)
+        except InternalError as problem:
+            problem.add_note("\n".join(f"{past!r} -> {ordered!r}" for past, ordered in self.story))
+            raise
+        self.story = [*self.story[1 - STORY_LENGTH :], (event, effects)]
+        for effect in effects:
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case StartWorkers():
+                self._start(effect)
+            case SignalWorkers(number):
+                self.workers.signal(number)
+            case KillWorkers():
+                self.workers.signal(signals.SIGKILL)
+            case DumpStacks():
+                self.workers.dump_stacks()
+            case TellDrain(number, grace_s):
+                self._tell_drain(number, grace_s)
+            case SetDeadline(after_s):
+                self._cancel_deadline()
+                self._deadline = self._loop.call_later(after_s, lambda: self.post(DeadlinePassed(self._loop.now())))
+            case EndTree():
+                self._cancel_deadline()
+                self._tree_deadline = self._loop.call_later(TREE_TIMEOUT_S, lambda: self._tree_ended(clean=False))
+                self._end_tree()
+            case Finish(outcome):
+                self.outcome = outcome
+                self._loop.stop()
+
+    def _start(self, order: StartWorkers) -> None:
+        if order.round > 0:
+            self._on_life(self.group)
+        if self._port is not None:
+            self._port.release()
+        self._port = Reservation() if self._job.master_port is None else None
+        size = self._job.local_world_size
+        life = Round(
+            number=order.round,
+            run_id=self._job.run_id,
+            role=self._job.role,
+            group_rank=0,
+            group_world_size=1,
+            first_rank=0,
+            world_size=size,
+            first_role_rank=0,
+            role_world_size=size,
+            local_world_size=size,
+            master_addr=self._job.master_addr,
+            master_port=self._port.port if self._port else self._job.master_port or 0,
+            restart_count=order.restart_count,
+            max_restarts=self._job.max_restarts,
+            restart_reason=order.reason,
+        )
+        self.workers.begin(life, self._children.add)
+        self.control.serve(self.workers.by_pid)
+        self.post(WorkersStarted(self._loop.now()))
+
+    def _tell_drain(self, number: int, grace_s: float) -> None:
+        from planaria.contract.control import Drain, encode
+
+        self.control.broadcast(encode(Drain(signals.name_of(number), grace_s)))
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _end_tree(self) -> None:
+        """Kill what is below us, again and again until the kernel says that we have no children."""
+        if self._tree_deadline is None:
+            return
+        kill_descendants(os.getpid())
+        self._children.on_sigchld()
+        self._loop.call_later(LOOK_AGAIN_S, self._end_tree)
+
+    def _on_childless(self) -> None:
+        if self._tree_deadline is not None:
+            self._tree_ended(clean=True)
+
+    def _tree_ended(self, *, clean: bool) -> None:
+        if self._tree_deadline is not None:
+            self._tree_deadline.cancel()
+            self._tree_deadline = None
+        self.workers.end()
+        self.post(TreeEnded(self._loop.now(), clean))
+
+    def _on_exit(self, pid: int, status: int) -> None:
+        local_rank, failure = self.workers.exited(pid, status)
+        self.post(WorkerExited(local_rank, self._loop.now(), failure))
+
+    def on_progress(self, local_rank: int, line: bytes) -> None:
+        """Take a line from the control socket.
+
+        Raises:
+            ValueError: It is not a message of ours.
+        """
+        from planaria.contract.control import Progress, decode
+
+        message = decode(line)
+        if isinstance(message, Progress):
+            self.post(ProgressReported(local_rank, message.step))
+
+    def on_owner(self, hear: int) -> None:
+        """Read the guardian's pipe: signal numbers while it lives, end of file when it is gone."""
+        numbers = os.read(hear, 64)
+        if not numbers:
+            self._loop.forget(hear)
+            self.post(LauncherDied(self._loop.now()))
+        for number in numbers:
+            self.post(StopRequested(number, self._loop.now()))
+
+    def on_signals(self, wake: int) -> None:
+        """Read the signals that came to the agent itself."""
+        for number in os.read(wake, 1024):
+            if number == signals.SIGCHLD:
+                self._children.on_sigchld()
+            elif number in self._job.signals:
+                self.post(StopRequested(number, self._loop.now(), by_owner=False))

@@ -1,0 +1,153 @@
+"""Wire one agent: real loop, real clock, real screen; map what happened to an exit status."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from planaria.agent.control import ControlServer
+from planaria.agent.driver import Driver
+from planaria.agent.model import Group
+from planaria.base import linux, signals
+from planaria.base.files import remove_tree
+from planaria.base.loop import Loop
+from planaria.contract import exit_status
+from planaria.contract.control import LINE_LIMIT_BYTES
+from planaria.contract.env import ERROR_FILE
+from planaria.errors import InternalError, PlanariaError
+from planaria.process.logs import RunLogs
+from planaria.process.sink import ConsoleSink
+from planaria.process.workers import Console, Workers, WorkerSettings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.agent.model import Job, Outcome
+
+FLUSH_S = 10.0  # how long the end waits for a reader of our output that has fallen behind
+
+
+class _Screen:
+    """Where the agent speaks: stderr, one `planaria: ` line at a time, after whatever workers said before."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.stdout = ConsoleSink(loop, 1)
+        self.stderr = ConsoleSink(loop, 2)
+        self.is_terminal = os.isatty(2)
+
+    def say(self, text: str) -> None:
+        self.stderr.write(f"planaria: {text.rstrip()}\n".encode("utf-8", "backslashreplace"))
+
+    def flush(self) -> None:
+        deadline = self._loop.now() + FLUSH_S
+        self.stdout.flush(deadline)
+        self.stderr.flush(deadline)
+
+
+def run_agent(job: Job, hear: int, scratch_dir: str) -> int:
+    """Run the job's workers on this node until they are done; return the launcher's exit status."""
+    linux.set_title(f"planaria agent of run {job.run_id}")
+    loop = Loop()
+    screen = _Screen(loop)
+    try:
+        return _run(job, loop, screen, hear, scratch_dir)
+    except InternalError as problem:
+        screen.say(str(problem))
+        return exit_status.INTERNAL
+    except PlanariaError as problem:
+        screen.say(str(problem))
+        return exit_status.WORKER_FAILED
+    except OSError as problem:
+        screen.say(f"cannot go on: {problem}")
+        return exit_status.WORKER_FAILED
+    finally:
+        remove_tree(scratch_dir)  # the guardian does it too, but may be gone
+        screen.flush()
+
+
+def _run(job: Job, loop: Loop, screen: _Screen, hear: int, scratch_dir: str) -> int:
+    group = Group(
+        size=job.local_world_size,
+        max_restarts=job.max_restarts,
+        grace_s=job.shutdown_timeout_s,
+        always_restart=job.always_restart,
+        worker_exit_code=job.worker_exit_code,
+        fixed_port=job.master_port is not None,
+    )
+    driver = Driver(job, group, loop, lambda now: _say_restart(now, screen))
+    temp_dir = os.path.dirname(scratch_dir)
+    logs = RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
+    if logs.announce:
+        screen.say(f"the workers' logs are in {logs.announce}")
+    driver.control = ControlServer(loop, os.path.join(scratch_dir, "control"), driver.on_progress, LINE_LIMIT_BYTES)
+    settings = WorkerSettings(
+        command=job.command,
+        environment=job.environment,
+        control=driver.control.path,
+        host=os.uname().nodename,
+        cpu_sets=job.cpu_sets,
+        virtual_rank=job.virtual_local_rank,
+        signal_mask=frozenset(signals.block(())),
+        prefix_template=job.logs.prefix_template,
+    )
+    driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
+    _listen(driver, loop, hear, job.signals)
+    outcome = driver.run()
+    _conclude(job, driver.group, outcome, screen)
+    return outcome.status
+
+
+def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> None:
+    """Make signals and the guardian's pipe wake the loop."""
+    wake, wake_end = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(wake_end, False)
+    signals.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+    for number in (*numbers, signals.SIGCHLD, signals.SIGCONT):
+        signals.set_handler(number, lambda _number, _frame: None)
+    loop.on_readable(wake, lambda: driver.on_signals(wake))
+    loop.on_readable(hear, lambda: driver.on_owner(hear))
+
+
+def _say_restart(group: Group, screen: _Screen) -> None:
+    from planaria.agent.report import restart_line
+
+    screen.say(restart_line(group))
+
+
+def _conclude(job: Job, group: Group, outcome: Outcome, screen: _Screen) -> None:
+    """Tell people and programs how it ended."""
+    if outcome.kind == "done" and job.report_file is None:
+        return
+    from planaria.agent import report
+
+    text = report.final_screen(group, outcome, report.COLOURS if screen.is_terminal else report.Style())
+    if text:
+        screen.say(text)
+    if job.report_file is not None:
+        _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id)), screen)
+    own_error_file = job.environment.get(ERROR_FILE)
+    if outcome.kind == "failed" and own_error_file and group.lives[-1].failures:
+        _write(own_error_file, _torch_error_file(group), screen)
+
+
+def _as_bytes(content: dict[str, object]) -> bytes:
+    import json
+
+    return json.dumps(content, indent=2).encode() + b"\n"
+
+
+def _torch_error_file(group: Group) -> bytes:
+    from planaria.contract import error_file
+
+    cause = group.lives[-1].failures[0]
+    return error_file.write(cause.message, cause.traceback, status=cause.status, wall_time_s=int(time.time()))
+
+
+def _write(path: str, content: bytes, screen: _Screen) -> None:
+    from planaria.base.files import write_atomically
+
+    try:
+        write_atomically(path, content)
+    except OSError as problem:
+        screen.say(f"cannot write {path}: {problem.strerror}")

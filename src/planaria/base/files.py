@@ -1,0 +1,53 @@
+"""Files written whole or not at all, and folders removed whole, without `shutil` and `tempfile` (14-19 ms to import)."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def random_name() -> str:
+    """Return eight characters nobody else has."""
+    return os.urandom(4).hex()
+
+
+def write_atomically(path: str, content: bytes) -> None:
+    """Replace `path` by a file with `content`; readers see the old one or the whole new one, also after a crash."""
+    draft = f"{path}.{random_name()}.tmp"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(draft, path)
+    except OSError:
+        os.unlink(draft)
+        raise
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder of ours and all in it; links are removed, not followed. What is gone already is fine."""
+    try:
+        entries = list(os.scandir(path))
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(entry.path)
+        else:
+            _quietly(os.unlink, entry.path)
+    _quietly(os.rmdir, path)
+
+
+def _quietly(action: Callable[[str], None], path: str) -> None:
+    try:
+        action(path)
+    except OSError:
+        return

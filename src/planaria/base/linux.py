@@ -1,0 +1,76 @@
+"""The two `prctl` calls that keep processes from outliving their launcher, and what `/proc` says about a process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def become_subreaper() -> None:
+    """Adopt every orphaned descendant of this process from now on, however it detached itself."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_parent_death_signal(number: int) -> None:
+    """Have the kernel send `number` to this process when the *thread* that forked it ends. Lost on a setuid exec.
+
+    The parent may have died before this call: compare `os.getppid()` afterwards.
+    """
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def read_file(path: str, limit_bytes: int = 1 << 20) -> bytes:
+    """Return at most `limit_bytes` of a file, empty when it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        chunks = []
+        while limit_bytes > 0 and (chunk := os.read(descriptor, min(limit_bytes, 1 << 16))):
+            chunks.append(chunk)
+            limit_bytes -= len(chunk)
+        return b"".join(chunks)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the parent's pid, or None when there is no such process."""
+    fields = read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else None
+
+
+def catches(pid: int, number: int) -> bool:
+    """Tell whether the process has a handler of its own for signal `number`."""
+    for line in read_file(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def set_title(title: str) -> None:
+    """Show `title` as this process's command line in `ps`, as far as the old one was long. Never fails."""
+    fields = read_file("/proc/self/stat").rpartition(b")")[2].split()
+    try:
+        start, end = int(fields[45]), int(fields[46])
+        room = end - start - 1
+        memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.pwrite(memory, title.encode()[:room].ljust(room, b"\0") + b"\0", start)
+        finally:
+            os.close(memory)
+    except (OSError, IndexError, ValueError):  # a sandbox may hide these files; a title is a courtesy
+        return

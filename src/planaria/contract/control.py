@@ -1,0 +1,67 @@
+"""Messages on the agent's control socket: one JSON object a line, at most `LINE_LIMIT_BYTES` long, both ways.
+
+From a worker:  {"type": "progress", "step": 12, ...numbers}
+To a worker:    {"type": "drain", "reason": "SIGTERM", "grace_s": 30.0}
+Unknown types are ignored, so that old workers and new agents get along.
+"""
+
+from __future__ import annotations
+
+from planaria.base.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LINE_LIMIT_BYTES = 16 << 10
+
+
+class Progress(Value):
+    """How far a rank has come: its step, and any other numbers it cares to report."""
+
+    step: int
+    values: tuple[tuple[str, float], ...] = ()
+
+
+class Drain(Value):
+    """Stop soon, in good order: `grace_s` seconds are left."""
+
+    reason: str
+    grace_s: float
+
+
+def encode(message: Progress | Drain) -> bytes:
+    """Return the line for a message."""
+    import json
+
+    fields: Mapping[str, object]
+    if isinstance(message, Progress):
+        fields = {"type": "progress", "step": message.step, **dict(message.values)}
+    else:
+        fields = {"type": "drain", "reason": message.reason, "grace_s": message.grace_s}
+    return json.dumps(fields).encode() + b"\n"
+
+
+def decode(line: bytes) -> Progress | Drain | None:
+    """Return the message in a line, or None when it is not one we know.
+
+    Raises:
+        ValueError: The line is not a JSON object or a field has the wrong type. The peer is broken.
+    """
+    import json
+
+    try:
+        found = json.loads(line)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    kind = found.pop("type", None)
+    if kind == "progress":
+        step = found.pop("step", None)
+        if type(step) is not int or not all(type(value) in (int, float) for value in found.values()):
+            raise ValueError("a progress message takes an integer step and numbers")
+        return Progress(step, tuple(found.items()))
+    if kind == "drain":
+        return Drain(str(found.get("reason", "")), float(found.get("grace_s", 0.0)))
+    return None

@@ -1,0 +1,82 @@
+"""The environment a worker may rely on: everything torchrun sets, and ours beside it."""
+
+from __future__ import annotations
+
+from planaria.base.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"
+OMP_NUM_THREADS = "OMP_NUM_THREADS"
+CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+
+CONTROL = "PLANARIA_CONTROL"
+"""Path of the agent's control socket."""
+ROUND = "PLANARIA_ROUND"
+"""Number of the round this worker belongs to, counted from 0."""
+RESTART_REASON = "PLANARIA_RESTART_REASON"
+"""Why the workers were last restarted, in one line; empty in the first life."""
+
+
+class Round(Value):
+    """What all workers of one node share in one life."""
+
+    number: int
+    run_id: str
+    role: str
+    group_rank: int
+    group_world_size: int
+    first_rank: int
+    world_size: int
+    first_role_rank: int
+    role_world_size: int
+    local_world_size: int
+    master_addr: str
+    master_port: int
+    restart_count: int
+    max_restarts: int
+    restart_reason: str = ""
+
+
+def worker_environment(
+    inherited: Mapping[str, str], life: Round, local_rank: int, *, error_file: str, control: str, virtual_rank: bool
+) -> dict[str, str]:
+    """Return the whole environment of one worker: what the launcher had, then torchrun's names, then ours."""
+    env = dict(inherited)
+    env.update(
+        {
+            "RANK": str(life.first_rank + local_rank),
+            "LOCAL_RANK": "0" if virtual_rank else str(local_rank),
+            "GROUP_RANK": str(life.group_rank),
+            "ROLE_RANK": str(life.first_role_rank + local_rank),
+            "ROLE_NAME": life.role,
+            "LOCAL_WORLD_SIZE": str(life.local_world_size),
+            "WORLD_SIZE": str(life.world_size),
+            "GROUP_WORLD_SIZE": str(life.group_world_size),
+            "ROLE_WORLD_SIZE": str(life.role_world_size),
+            "MASTER_ADDR": life.master_addr,
+            "MASTER_PORT": str(life.master_port),
+            RESTART_COUNT: str(life.restart_count),
+            "TORCHELASTIC_MAX_RESTARTS": str(life.max_restarts),
+            "TORCHELASTIC_RUN_ID": life.run_id,
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            ERROR_FILE: error_file,
+            CONTROL: control,
+            ROUND: str(life.number),
+            RESTART_REASON: life.restart_reason,
+        }
+    )
+    env.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    if virtual_rank:
+        env[CUDA_VISIBLE_DEVICES] = visible_device(inherited.get(CUDA_VISIBLE_DEVICES), local_rank)
+    return env
+
+
+def visible_device(inherited: str | None, local_rank: int) -> str:
+    """Return the one device a worker with a virtual local rank sees, out of those the launcher may use."""
+    if inherited is None:
+        return str(local_rank)
+    return inherited.split(",")[local_rank].strip()

@@ -1,0 +1,43 @@
+"""The one table of exit statuses. Help texts, docs and restart policies of orchestrators are made from it."""
+
+from __future__ import annotations
+
+from planaria.base.value import Value
+
+DONE = 0
+WORKER_FAILED = 1
+USAGE = 2
+INTERNAL = 70
+DRAINED = 75
+NO_ROUND = 124
+SIGNAL_BASE = 128
+
+
+class ExitStatus(Value):
+    """One row: what the launcher's exit status means and whether running the job again makes sense."""
+
+    status: int
+    name: str
+    meaning: str
+    retry: bool
+
+
+TABLE: tuple[ExitStatus, ...] = (
+    ExitStatus(DONE, "done", "every worker finished with status 0", False),
+    ExitStatus(WORKER_FAILED, "worker failed", "a worker failed and the restart budget is spent", False),
+    ExitStatus(USAGE, "usage", "a flag, variable or script is wrong; nothing was started", False),
+    ExitStatus(INTERNAL, "internal", "a bug in planaria; please report what was printed", False),
+    ExitStatus(DRAINED, "drained", "drained after a notice, newest commit flushed: run the job again", True),
+    ExitStatus(NO_ROUND, "no round", "the first round did not open within join_timeout", True),
+)
+SIGNAL_ROW = "128+n | ended by signal | signal n ended the launcher or its agent (143 after SIGTERM)"
+
+
+def by_signal(number: int) -> int:
+    """Return the status of a launcher that ended because of signal `number`."""
+    return SIGNAL_BASE + number
+
+
+def of_worker(status: int) -> int:
+    """Return the shell's form of a worker's status, where a negative one is minus the signal's number."""
+    return by_signal(-status) if status < 0 else status

@@ -1,0 +1,48 @@
+"""Every deliberate error, on one screen. `docs/operations.md` has an entry for each.
+
+A `message` says what happened; a `hint` says what the reader can do; `retryable` says whether trying again may help.
+Expected outcomes (a worker that exits, a stop that was asked for) are values, not errors.
+"""
+
+from __future__ import annotations
+
+
+class PlanariaError(Exception):
+    """Something went wrong that we foresaw."""
+
+    retryable = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        told = f"{self.message} ({self.hint})" if self.hint else self.message
+        return "\n".join([told, *getattr(self, "__notes__", ())])
+
+
+class UsageError(PlanariaError):
+    """The caller asked for the impossible; nothing was started. Exit status 2."""
+
+
+class ProcessError(PlanariaError):
+    """The operating system refused something about a process."""
+
+
+class SpawnFailed(ProcessError):
+    """A worker could not be started. Exit status 1."""
+
+
+class InternalError(PlanariaError):
+    """A bug of ours; reported whole, never handled. Exit status 70."""
+
+
+class InvalidTransition(InternalError):
+    """A state machine met a pair of phase and event that nobody thought of."""
+
+    def __init__(self, phase: str, event: object) -> None:
+        super().__init__(
+            f"no rule for {event!r} while {phase}",
+            hint="this is a bug in planaria: please report it with the lines above",
+        )

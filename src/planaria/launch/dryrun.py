@@ -1,0 +1,149 @@
+"""Show a plan instead of carrying it out: `as_data` for `--json`, `as_text` for people. Starts and creates nothing."""
+
+from __future__ import annotations
+
+from planaria.base import signals
+from planaria.base.text import safe_line
+from planaria.base.value import replace
+from planaria.contract import env
+from planaria.process.command import worker_argv
+from planaria.process.model import DEV_NULL, STDERR, STDOUT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.agent.model import Job
+    from planaria.launch.plan import Plan
+
+_LATER = "(chosen at start)"
+_NO_PORT = 0
+_ALWAYS_SHOWN = (env.OMP_NUM_THREADS, "TORCHELASTIC_SIGNALS_TO_HANDLE")
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_")
+
+
+def as_data(plan: Plan) -> dict[str, object]:
+    """Return the plan as JSON-able data. The inherited environment is left out: it may hold secrets."""
+    job = plan.job
+    return {
+        "run_id": job.run_id,
+        "role": job.role,
+        "local_world_size": job.local_world_size,
+        "master_addr": job.master_addr,
+        "master_port": job.master_port,
+        "max_restarts": job.max_restarts,
+        "always_restart": job.always_restart,
+        "shutdown_timeout_s": job.shutdown_timeout_s,
+        "signals": [signals.name_of(number) for number in job.signals],
+        "exit_code": "worker" if job.worker_exit_code else "agent",
+        "report_file": job.report_file,
+        "log_dir": job.logs.log_dir,
+        "bootstrap": job.command.bootstrap,
+        "workers": [_worker(job, local_rank) for local_rank in range(job.local_world_size)],
+        "notices": list(plan.notices),
+    }
+
+
+def as_text(plan: Plan) -> str:
+    """Return the plan for people, ending in a newline: the job, then every worker."""
+    job = plan.job
+    restarts = f"{job.max_restarts} restarts at most" + (", also at start-up" if job.always_restart else "")
+    handled = ", ".join(signals.name_of(number) for number in job.signals)
+    lines = [
+        f"would run {job.local_world_size} worker(s) on this node; nothing was started",
+        f"  run id    {safe_line(job.run_id)}, role {safe_line(job.role)}",
+        f"  master    {job.master_addr}:{_LATER if job.master_port is None else job.master_port}",
+        f"  restarts  {restarts}",
+        f"  stopping  on {handled}; SIGKILL {job.shutdown_timeout_s:g} s after SIGTERM",
+        f"  logs      {_log_words(job)}",
+    ]
+    if job.command.bootstrap:
+        lines.append("  start-up  through planaria's start-up file, which records tracebacks")
+    if job.report_file is not None:
+        lines.append(f"  report    {safe_line(job.report_file)}")
+    for local_rank in range(job.local_world_size):
+        lines += _worker_lines(job, local_rank)
+    return "\n".join([*lines, *(f"note: {notice}" for notice in plan.notices)]) + "\n"
+
+
+def _worker(job: Job, local_rank: int) -> dict[str, object]:
+    cpus = job.cpu_sets[local_rank] if job.cpu_sets else frozenset()
+    return {
+        "local_rank": local_rank,
+        "argv": list(_argv(job, local_rank)),
+        "environment": _environment(job, local_rank),
+        "stdout": _destination(job, local_rank, STDOUT),
+        "stderr": _destination(job, local_rank, STDERR),
+        "cpus": sorted(cpus),
+    }
+
+
+def _worker_lines(job: Job, local_rank: int) -> list[str]:
+    lines = [f"worker {local_rank}: {' '.join(_for_shell(word) for word in _argv(job, local_rank))}"]
+    if job.cpu_sets:
+        lines.append(f"  cpus {','.join(str(cpu) for cpu in sorted(job.cpu_sets[local_rank]))}")
+    for name, stream in (("stdout", STDOUT), ("stderr", STDERR)):
+        lines.append(f"  {name} to {safe_line(_destination(job, local_rank, stream))}")
+    variables = _environment(job, local_rank)
+    return [*lines, *(f"  {name}={safe_line(value)}" for name, value in sorted(variables.items()))]
+
+
+def _argv(job: Job, local_rank: int) -> tuple[str, ...]:
+    """Return the command as the user thinks of it; the start-up file in front of it is mentioned apart."""
+    return worker_argv(replace(job.command, bootstrap=False), local_rank, 0)
+
+
+def _environment(job: Job, local_rank: int) -> dict[str, str]:
+    """Return what a worker gets beyond what it inherits, and what the launcher itself decided about the inherited."""
+    life = env.Round(
+        number=0,
+        run_id=job.run_id,
+        role=job.role,
+        group_rank=0,
+        group_world_size=1,
+        first_rank=0,
+        world_size=job.local_world_size,
+        first_role_rank=0,
+        role_world_size=job.local_world_size,
+        local_world_size=job.local_world_size,
+        master_addr=job.master_addr,
+        master_port=_NO_PORT if job.master_port is None else job.master_port,
+        restart_count=0,
+        max_restarts=job.max_restarts,
+    )
+    error_file = "" if job.logs.log_dir == DEV_NULL else _LATER
+    inherited = {name: value for name, value in job.environment.items() if name != env.ERROR_FILE}
+    whole = env.worker_environment(
+        inherited, life, local_rank, error_file=error_file, control=_LATER, virtual_rank=job.virtual_local_rank
+    )
+    if job.master_port is None:
+        whole["MASTER_PORT"] = _LATER
+    own = env.worker_environment({}, life, local_rank, error_file="", control="", virtual_rank=job.virtual_local_rank)
+    return {name: whole[name] for name in (*own, *_ALWAYS_SHOWN) if name in whole}
+
+
+def _destination(job: Job, local_rank: int, stream: int) -> str:
+    logs = job.logs
+    teed = bool(logs.tee.of(local_rank) & stream)
+    redirected = bool(logs.redirects.of(local_rank) & stream) and not teed
+    hidden = logs.shown_ranks is not None and local_rank not in logs.shown_ranks
+    places = [] if redirected or hidden else ["console"]
+    if (redirected or teed) and logs.log_dir != DEV_NULL:
+        base = logs.log_dir or "(a new temporary directory)"
+        name = "stdout.log" if stream == STDOUT else "stderr.log"
+        places.insert(0, f"{base}/{job.run_id}_(random)/attempt_0/{local_rank}/{name}")
+    return " and ".join(places) or DEV_NULL
+
+
+def _log_words(job: Job) -> str:
+    if job.logs.log_dir == DEV_NULL:
+        return "none (/dev/null)"
+    if job.logs.log_dir is not None:
+        return f"under {safe_line(job.logs.log_dir)}"
+    masks = (job.logs.redirects, job.logs.tee)
+    wanted = any(mask.of(rank) for mask in masks for rank in range(job.local_world_size))
+    return "in a new temporary directory" if wanted else "none (console only)"
+
+
+def _for_shell(word: str) -> str:
+    if word and all(letter in _PLAIN for letter in word):
+        return word
+    return "'" + safe_line(word, 10_000).replace("'", "'\\''") + "'"

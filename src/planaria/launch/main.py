@@ -1,0 +1,133 @@
+"""`planaria run`: read the command line, then become the guardian of the agent that runs the job."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from planaria.base import signals
+from planaria.base.files import random_name, remove_tree
+from planaria.contract import exit_status
+from planaria.errors import UsageError
+from planaria.launch.parse import parse
+from planaria.launch.plan import Machine, needs, plan
+from planaria.launch.script import check, same_interpreter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from planaria.agent.model import Job
+    from planaria.launch.parse import Options
+    from planaria.launch.plan import Plan
+
+LONGEST_SOCKET_FOLDER = 80  # a UNIX socket's path has 107 bytes, and ours adds a folder and a name
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a job as the command line says; return the exit status."""
+    _open_standard_streams()
+    environ = dict(os.environ)
+    try:
+        options = parse(argv, environ)
+        if options.help:
+            from planaria.launch.help import text
+
+            return _print(text())
+        planned = plan(options, environ, _machine(options, environ))
+        if planned.dry_run:
+            return _dry_run(planned)
+    except UsageError as problem:
+        _complain(str(problem))
+        return exit_status.USAGE
+    for notice in planned.notices:
+        _complain(notice)
+    return _supervise(planned.job, environ)
+
+
+def _open_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed, so that no pipe of ours lands on its number."""
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor < 3:
+        descriptor = os.dup(descriptor)
+    os.close(descriptor)
+
+
+def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
+    facts = check(options, same_interpreter(environ, sys.executable), environ)
+    wanted = needs(options)
+    counts = topology = None
+    if "accelerators" in wanted:
+        from planaria.launch.devices import count
+
+        counts = count(environ)
+    if "topology" in wanted:
+        from planaria.launch.numa import read_topology
+
+        topology = read_topology(options.numa_binding or "", environ, frozenset(os.sched_getaffinity(0)))
+    return Machine(
+        executable=sys.executable,
+        cpu_count=len(os.sched_getaffinity(0)),
+        fresh_run_id=f"{random_name()}{random_name()}",
+        script=facts,
+        accelerators=counts,
+        topology=topology,
+    )
+
+
+def _dry_run(planned: Plan) -> int:
+    from planaria.launch import dryrun
+
+    if planned.json:
+        import json
+
+        return _print(json.dumps(dryrun.as_data(planned), indent=2) + "\n")
+    return _print(dryrun.as_text(planned))
+
+
+def _supervise(job: Job, environ: Mapping[str, str]) -> int:
+    """Fork the agent and guard it. Its rooms are imported before the fork: both processes share those pages."""
+    from planaria.agent.main import run_agent
+    from planaria.process.guardian import guard, start_agent
+
+    scratch = _scratch_dir(environ)
+    try:
+        agent, tell = start_agent(lambda hear: run_agent(job, hear, scratch), job.signals)
+        end = guard(agent, tell, job.signals, time.monotonic)
+    finally:
+        remove_tree(scratch)
+    if not end.clean:
+        _complain("some processes of the job could not be ended: they are stuck in the kernel")
+    if end.status < 0:
+        _complain(f"the agent (pid {agent}) was ended by {signals.name_of(-end.status)}; nothing of the job is left")
+        return exit_status.by_signal(-end.status)
+    return end.status
+
+
+def _scratch_dir(environ: Mapping[str, str]) -> str:
+    """Make the run's private folder: control socket and error files, gone when the run is."""
+    parent = environ.get("TMPDIR", "")
+    if not parent or len(parent.encode()) > LONGEST_SOCKET_FOLDER or not os.access(parent, os.W_OK | os.X_OK):
+        parent = "/tmp"  # noqa: S108  the folder below has a random name and belongs to us alone
+    path = os.path.join(parent, f"planaria-{random_name()}{random_name()}")
+    os.mkdir(path, 0o700)
+    return path
+
+
+def _print(text: str) -> int:
+    """Print to whoever still listens: `planaria run --help | head` is no error."""
+    left = memoryview(text.encode())
+    try:
+        while left:
+            left = left[os.write(1, left) :]
+    except BrokenPipeError:
+        return exit_status.DONE
+    return exit_status.DONE
+
+
+def _complain(text: str) -> None:
+    try:
+        os.write(2, f"planaria: {text}\n".encode("utf-8", "backslashreplace"))
+    except OSError:  # nobody listens; the exit status still tells
+        return

@@ -1,0 +1,254 @@
+"""Decide what a command line means on this machine. Pure: what must be asked of the machine comes in as `Machine`.
+
+torchrun's rule is kept: without an endpoint or a port, `static` on one node means `--standalone`.
+"""
+
+from __future__ import annotations
+
+from planaria.agent.model import Job
+from planaria.base.value import Value
+from planaria.errors import InternalError, UsageError
+from planaria.launch import values
+from planaria.launch.parse import quoted
+from planaria.launch.script import ScriptFacts
+from planaria.process.model import Command, LogSettings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
+    from planaria.launch.devices import Counts
+    from planaria.launch.numa import Topology
+    from planaria.launch.parse import Options
+
+    Need = Literal["accelerators", "topology"]
+
+_DEFAULT_PORT = 29500
+_LOOPBACK = "127.0.0.1"
+_NEVER_INHERITED = ("PLANARIA_TOKEN", "PLANARIA_TOKEN_FILE")
+_EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
+_BACKENDS = ("static", "c10d", "etcd", "etcd-v2")
+_ONE_NODE = "this version runs one node"
+
+
+class Machine(Value):
+    """What only the machine knows. `accelerators` and `topology` cost milliseconds: ask when `needs` says so."""
+
+    executable: str
+    cpu_count: int
+    fresh_run_id: str
+    script: ScriptFacts = ScriptFacts()
+    accelerators: Counts | None = None
+    topology: Topology | None = None
+
+
+class Plan(Value):
+    """What will be run, and what the user should be told once before."""
+
+    job: Job
+    notices: tuple[str, ...] = ()
+    dry_run: bool = False
+    json: bool = False
+
+
+class Meeting(Value):
+    """How the workers find each other: the outcome of all `--rdzv-*` and `--master-*` flags."""
+
+    backend: str
+    run_id: str
+    master_addr: str
+    master_port: int | None
+
+
+def needs(options: Options) -> frozenset[Need]:
+    """Return what `Machine` has to hold for these options beyond the cheap facts."""
+    wanted: set[Need] = set()
+    if options.nproc_per_node in ("auto", "gpu", "xpu"):
+        wanted.add("accelerators")
+    if options.numa_binding is not None:
+        wanted.add("topology")
+    return frozenset(wanted)
+
+
+def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan:
+    """Check every value and return the job.
+
+    Raises:
+        UsageError: One sentence that names the flag or variable and what it expects.
+    """
+    _refuse_what_cannot_work(options)
+    meeting = _meeting(options, machine)
+    nproc = _worker_count(options, machine)
+    environment, notices = _environment(options, environ, nproc)
+    _check_visible_devices(options, environ, nproc)
+    job = Job(
+        command=_command(options, environ, machine),
+        local_world_size=nproc,
+        run_id=meeting.run_id,
+        role=options.role,
+        max_restarts=options.max_restarts,
+        shutdown_timeout_s=values.shutdown_timeout_s(options, environ),
+        signals=values.signal_numbers(options.signals_to_handle, options.source("signals_to_handle")),
+        environment=environment,
+        logs=_logs(options, environ),
+        master_addr=meeting.master_addr,
+        master_port=meeting.master_port,
+        virtual_local_rank=options.virtual_local_rank,
+        cpu_sets=_cpu_sets(options, machine, nproc),
+        always_restart=options.always_restart,
+        worker_exit_code=options.exit_code == "worker",
+        report_file=options.report_file,
+    )
+    return Plan(job, (*notices, *_without_effect(options, meeting.backend)), options.dry_run, options.json)
+
+
+def _refuse_what_cannot_work(options: Options) -> None:
+    if options.max_restarts < 0:
+        raise values.wrong(options.source("max_restarts"), "0 or more restarts", str(options.max_restarts))
+    if not 0 < options.monitor_interval < float("inf"):
+        raise values.wrong(options.source("monitor_interval"), "seconds above 0", str(options.monitor_interval))
+    if options.logs_specs is not None:
+        got = quoted(options.logs_specs)
+        raise UsageError(f"--logs-specs {got}: out-of-tree log specs are not supported by this version")
+    if options.event_log_handler not in _EVENT_HANDLERS:
+        raise UsageError(
+            f"{options.source('event_log_handler')} expects one of {', '.join(_EVENT_HANDLERS)}, "
+            f"got {quoted(options.event_log_handler)}: out-of-tree handlers are not supported by this version"
+        )
+    if options.no_python and options.module and not options.run_path:
+        raise UsageError(f"{options.source('no_python')} and {options.source('module')} exclude each other")
+
+
+def _meeting(options: Options, machine: Machine) -> Meeting:
+    _, most = values.node_range(options.nnodes, options.source("nnodes"))
+    if most > 1:
+        raise UsageError(f"{_ONE_NODE}; {options.source('nnodes')} expects 1, got {quoted(options.nnodes)}")
+    values.check_settings(options.rdzv_conf, options.source("rdzv_conf"))
+    implicit = options.rdzv_backend == "static" and not options.rdzv_endpoint and options.master_port is None
+    here = values.host(options.local_addr, options.source("local_addr")) if options.local_addr else _LOOPBACK
+    if options.standalone or implicit:
+        return Meeting("c10d", machine.fresh_run_id, here, None)
+    if options.rdzv_backend not in _BACKENDS:
+        raise values.wrong(options.source("rdzv_backend"), f"one of {', '.join(_BACKENDS)}", options.rdzv_backend)
+    if options.rdzv_backend.startswith("etcd"):
+        got = quoted(options.rdzv_backend)
+        raise UsageError(f"{_ONE_NODE}; {options.source('rdzv_backend')} expects static or c10d, got {got}")
+    if not options.rdzv_id:
+        raise values.wrong(options.source("rdzv_id"), "a run id", options.rdzv_id)
+    if options.rdzv_backend == "c10d":
+        if options.rdzv_endpoint:
+            values.endpoint(options.rdzv_endpoint, options.source("rdzv_endpoint"))
+        return Meeting("c10d", options.rdzv_id, here, None)
+    return _static_meeting(options)
+
+
+def _static_meeting(options: Options) -> Meeting:
+    if options.node_rank != 0:
+        raise UsageError(f"{_ONE_NODE}; {options.source('node_rank')} expects 0, got '{options.node_rank}'")
+    port: int | None
+    if options.rdzv_endpoint:
+        source = options.source("rdzv_endpoint")
+        address, port = values.endpoint(options.rdzv_endpoint, source)
+    else:
+        source = options.source("master_port")
+        address, port = values.host(options.master_addr, options.source("master_addr")), None
+    if port is None:
+        source = options.source("master_port")
+        port = _DEFAULT_PORT if options.master_port is None else options.master_port
+    return Meeting("static", options.rdzv_id, address, values.port(port, source))
+
+
+def _worker_count(options: Options, machine: Machine) -> int:
+    word, source = options.nproc_per_node, options.source("nproc_per_node")
+    number = values.worker_count(word, source)
+    if number is not None:
+        return number
+    if word == "cpu":
+        return machine.cpu_count
+    found = machine.accelerators
+    if found is None:
+        raise InternalError("accelerators were not counted although `needs` asked for them")
+    if word == "auto":
+        return found.gpus or found.discrete_xpus or machine.cpu_count
+    count, what = (found.gpus, "GPU") if word == "gpu" else (found.xpus, "XPU")
+    if count == 0:
+        raise UsageError(f"{source} expects a visible {what} for {quoted(word)}, got none")
+    return count
+
+
+def _environment(options: Options, environ: Mapping[str, str], nproc: int) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return what every worker inherits, and what to say about it."""
+    inherited = {name: value for name, value in environ.items() if name not in _NEVER_INHERITED}
+    inherited["TORCHELASTIC_SIGNALS_TO_HANDLE"] = options.signals_to_handle
+    if nproc == 1 or "OMP_NUM_THREADS" in inherited:
+        return inherited, ()
+    inherited["OMP_NUM_THREADS"] = "1"
+    setting = "Setting OMP_NUM_THREADS environment variable for each process to be 1"
+    return inherited, (f"{setting}: {nproc} workers share these CPUs; set it yourself for another number.",)
+
+
+def _check_visible_devices(options: Options, environ: Mapping[str, str], nproc: int) -> None:
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if options.virtual_local_rank and visible is not None and len(visible.split(",")) < nproc:
+        source = options.source("virtual_local_rank")
+        raise UsageError(
+            f"{source} expects a device for each of {nproc} workers, got CUDA_VISIBLE_DEVICES={quoted(visible)}"
+        )
+
+
+def _command(options: Options, environ: Mapping[str, str], machine: Machine) -> Command:
+    target, args = options.training_script, options.training_script_args
+    interpreter = environ.get("PYTHON_EXEC", "") or machine.executable
+    bootstrap = not options.no_bootstrap
+    if options.run_path:  # torchrun runs it under its own interpreter, whatever PYTHON_EXEC says
+        return Command("path", target, args, machine.executable, bootstrap)
+    if options.no_python:
+        return Command("program", target, args, bootstrap=False)
+    if options.module:
+        return Command("module", target, args, interpreter, bootstrap)
+    return Command("script", target, args, interpreter, bootstrap and machine.script.kind == "source")
+
+
+def _logs(options: Options, environ: Mapping[str, str]) -> LogSettings:
+    return LogSettings(
+        log_dir=options.log_dir or None,
+        redirects=values.stream_mask(options.redirects, options.source("redirects")),
+        tee=values.stream_mask(options.tee, options.source("tee")),
+        shown_ranks=values.shown_ranks(options.local_ranks_filter, options.source("local_ranks_filter")),
+        stdout_filters=options.duplicate_stdout_filters,
+        stderr_filters=options.duplicate_stderr_filters,
+        prefix_template=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+    )
+
+
+def _cpu_sets(options: Options, machine: Machine, nproc: int) -> tuple[frozenset[int], ...]:
+    if options.numa_binding is None:
+        return ()
+    if machine.topology is None:
+        raise InternalError("the topology was not read although `needs` asked for it")
+    from planaria.launch import numa
+
+    return numa.cpu_sets(options.numa_binding, nproc, machine.topology)
+
+
+def _without_effect(options: Options, backend: str) -> tuple[str, ...]:
+    """Return a line for each flag that was given and changes nothing here."""
+    c10d = backend == "c10d"
+    console = options.event_log_handler == "console"
+    fresh = options.run_path and options.start_method != "spawn"
+    candidates = (
+        ("start_method", not options.run_path, "has no effect without --run-path"),
+        ("start_method", fresh, "has no effect: every worker starts in a fresh interpreter"),
+        ("event_log_handler", console, "has no effect: this version prints no events"),
+        ("node_rank", c10d and options.node_rank != 0, "has no effect without the static rendezvous of --master-port"),
+        ("master_addr", c10d, "has no effect without the static rendezvous of --master-port"),
+        ("master_port", c10d, "has no effect without the static rendezvous"),
+        ("rdzv_backend", options.standalone and options.rdzv_backend != "c10d", "has no effect with --standalone"),
+        ("rdzv_endpoint", options.standalone, "has no effect with --standalone"),
+        ("rdzv_id", options.standalone, "has no effect with --standalone"),
+        ("module", options.run_path and options.module, "has no effect with --run-path"),
+        ("no_python", options.run_path and options.no_python, "has no effect with --run-path"),
+        ("json", not options.dry_run, "has no effect without --dry-run"),
+    )
+    return tuple(f"{options.source(dest)} {why}" for dest, idle, why in candidates if idle and options.is_set(dest))

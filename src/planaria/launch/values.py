@@ -1,0 +1,148 @@
+"""Read the small languages inside flag values: node ranges, masks, rank lists, signals, endpoints.
+
+Every function takes the value and the name the user knows it by (a flag or a `PET_*` variable), and raises `UsageError`
+with one sentence: the name, what is expected, what was got.
+"""
+
+from __future__ import annotations
+
+from planaria.base import signals
+from planaria.errors import UsageError
+from planaria.launch.parse import quoted
+from planaria.process.model import StreamMask
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from planaria.launch.parse import Options
+
+_UNCATCHABLE = ("SIGKILL", "SIGSTOP")
+_MOST_WORKERS = 4_194_304  # the highest pid_max of Linux
+_LONGEST_S = 10**9
+_SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+_SHUTDOWN_DEFAULT_S = 30
+
+
+def wrong(source: str, expected: str, got: str) -> UsageError:
+    """Make the one sentence that all bad values share."""
+    return UsageError(f"{source} expects {expected}, got {quoted(got)}")
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def node_range(text: str, source: str) -> tuple[int, int]:
+    """Read `2` or `1:4`."""
+    first, colon, last = text.partition(":")
+    least, most = _integer(first), _integer(last if colon else first)
+    if least is None or most is None:
+        raise wrong(source, "a number of nodes or MIN:MAX", text)
+    if not 0 < least <= most:
+        raise wrong(source, "at least one node and MIN not above MAX", text)
+    return least, most
+
+
+def worker_count(text: str, source: str) -> int | None:
+    """Read a number of workers; None for the words `auto`, `cpu`, `gpu` and `xpu`."""
+    if text in ("auto", "cpu", "gpu", "xpu"):
+        return None
+    number = _integer(text)
+    if number is None or not 0 < number <= _MOST_WORKERS:
+        raise wrong(source, f"a number of workers from 1 to {_MOST_WORKERS}, or auto, cpu, gpu, xpu", text)
+    return number
+
+
+def stream_mask(text: str, source: str) -> StreamMask:
+    """Read `3`, or `0:1,12:3`: 1 means stdout, 2 stderr, 3 both."""
+    if text in ("0", "1", "2", "3"):
+        return StreamMask(int(text))
+    by_rank: dict[int, int] = {}
+    for part in text.split(","):
+        rank, _, mask = part.partition(":")
+        if not (rank.isascii() and rank.isdigit()) or mask not in ("0", "1", "2", "3"):
+            raise wrong(source, "a mask from 0 to 3, or RANK:MASK,...", text)
+        by_rank[int(rank)] = int(mask)
+    return StreamMask(by_rank=tuple(sorted(by_rank.items())))
+
+
+def shown_ranks(text: str, source: str) -> frozenset[int] | None:
+    """Read `0,1,2`; None when nothing is filtered."""
+    if not text:
+        return None
+    ranks = [_integer(part) for part in text.split(",")]
+    if None in ranks:
+        raise wrong(source, "local ranks with commas between them, such as 0,1,2", text)
+    return frozenset(rank for rank in ranks if rank is not None)
+
+
+def signal_numbers(text: str, source: str) -> tuple[int, ...]:
+    """Read `SIGTERM,SIGUSR1`."""
+    numbers: dict[int, None] = {}
+    for name in (part.strip() for part in text.split(",")):
+        if name in _UNCATCHABLE:
+            raise UsageError(f"{source} expects signals that can be handled, got {name}, which cannot")
+        if name == "SIGCHLD":
+            raise UsageError(
+                f"{source} expects signals that stop the job, got SIGCHLD, which every ending worker sends"
+            )
+        if name not in signals.NUMBERS:
+            raise UsageError(f"{source} expects signal names such as SIGTERM,SIGUSR1, got {quoted(name)}")
+        numbers[signals.NUMBERS[name]] = None
+    return tuple(numbers)
+
+
+def host(text: str, source: str) -> str:
+    """Read a host name or address; an IPv6 address may have its brackets."""
+    bare = text.strip()
+    if bare.startswith("[") and bare.endswith("]"):
+        bare = bare[1:-1]
+    if not bare or not all(letter.isalnum() or letter in "_.:-%" for letter in bare):
+        raise wrong(source, "a host name or an IP address", text)
+    return bare
+
+
+def port(number: int, source: str) -> int:
+    """Check a port that others have to find."""
+    if not 0 < number < 1 << 16:
+        raise wrong(source, "a port from 1 to 65535 (leave it out for a free one)", str(number))
+    return number
+
+
+def endpoint(text: str, source: str) -> tuple[str, int | None]:
+    """Read `host`, `host:29400` or `[::1]:29400`."""
+    bare = text.strip()
+    if bare.startswith("[") and bare.endswith("]"):
+        return host(bare, source), None
+    name, colon, digits = bare.rpartition(":")
+    if not colon:
+        return host(bare, source), None
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) < 1 << 16):
+        raise wrong(source, "HOST:PORT with a port up to 65535", text)
+    return host(name, source), int(digits)
+
+
+def check_settings(text: str, source: str) -> None:
+    """Check `key=value,key=value`."""
+    if not text.strip():
+        return
+    for pair in text.split(","):
+        key, _, value = pair.partition("=")
+        if not key.strip() or not value.strip():
+            raise wrong(source, "KEY=VALUE,KEY=VALUE,...", text)
+
+
+def shutdown_timeout_s(options: Options, environ: Mapping[str, str]) -> float:
+    """Return the seconds between SIGTERM and SIGKILL: the flag's, the variable's, or 30."""
+    source, text = options.source("shutdown_timeout"), str(options.shutdown_timeout)
+    if options.shutdown_timeout is None:
+        source = _SHUTDOWN_VARIABLE
+        text = environ.get(_SHUTDOWN_VARIABLE, "") or str(_SHUTDOWN_DEFAULT_S)
+    number = _integer(text)
+    if number is None or not 0 <= number <= _LONGEST_S:
+        raise wrong(source, "whole seconds, 0 or more", text)
+    return float(number)

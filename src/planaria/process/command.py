@@ -1,0 +1,28 @@
+"""The command line of a worker. Pure."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.process.model import Command
+
+BOOTSTRAP = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "worker", "bootstrap.py")
+LOCAL_RANK_MACRO = "${local_rank}"
+_RUN_PATH = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
+def worker_argv(command: Command, local_rank: int, black_box: int) -> tuple[str, ...]:
+    """Return what to execute for one worker; `black_box` is the descriptor its start-up file finds its black box at."""
+    args = tuple(arg.replace(LOCAL_RANK_MACRO, str(local_rank)) for arg in command.args)
+    if command.kind == "program":
+        return (command.target, *args)
+    python = (command.interpreter, "-u")
+    if command.bootstrap:
+        return (*python, BOOTSTRAP, str(black_box), command.kind, command.target, *args)
+    if command.kind == "module":
+        return (*python, "-m", command.target, *args)
+    if command.kind == "path":
+        return (*python, "-c", _RUN_PATH, command.target, *args)
+    return (*python, command.target, *args)

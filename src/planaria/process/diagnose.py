@@ -1,0 +1,108 @@
+"""Say how a worker ended, from the evidence it left. Pure."""
+
+from __future__ import annotations
+
+from planaria.base import signals
+from planaria.base.value import Value
+from planaria.contract import blackbox, error_file
+from planaria.contract.failure import Failure
+from planaria.process.spawn import SPAWN_FAILED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.contract.failure import FailureKind, Killer
+
+TAIL_LINES = 20
+
+
+class Evidence(Value):
+    """All there is to know about a worker that ended badly. `at` is when its end was seen, `started_at` its start."""
+
+    rank: int
+    local_rank: int
+    host: str
+    pid: int
+    status: int
+    started_at: float
+    at: float
+    killed_by_us: bool = False
+    oom_kills: int = 0
+    black_box: bytes = b""
+    error_file: bytes | None = None
+    error_file_path: str = ""
+    stderr_tail: bytes = b""
+    log_files: tuple[str, ...] = ()
+
+
+def diagnose(seen: Evidence) -> Failure:
+    """Weigh the evidence. The worker's own record beats torch's error file, which beats what the status alone says."""
+    box = blackbox.read(seen.black_box)
+    told = error_file.read(seen.error_file) if seen.error_file is not None else error_file.ErrorFile()
+    ending = box.ending
+    kind, message, trace = _from_status(seen, box.text)
+    if ending is not None and seen.status >= 0:
+        kind = "exception" if ending.kind == "exception" else "exit"
+        message, trace = _ending_message(ending), ending.traceback
+    elif told.message:
+        message, trace = told.message, told.traceback or trace
+    elif told.problem:
+        message = f"{message}; its error file {told.problem}"
+    return Failure(
+        rank=seen.rank,
+        local_rank=seen.local_rank,
+        host=seen.host,
+        pid=seen.pid,
+        status=seen.status,
+        at=ending.at if ending is not None else seen.at,
+        age_s=seen.at - seen.started_at,
+        kind=kind,
+        type=ending.type if ending is not None and kind == "exception" else "",
+        bases=ending.bases if ending is not None and kind == "exception" else (),
+        message=message,
+        traceback=trace,
+        where=ending.where if ending is not None else "",
+        killer=_killer(seen),
+        stderr_tail=_last_lines(seen.stderr_tail),
+        error_file=seen.error_file_path if seen.error_file is not None else "",
+        log_files=seen.log_files,
+    )
+
+
+def _from_status(seen: Evidence, text: str) -> tuple[FailureKind, str, str]:
+    """Return kind, message and stack as far as status and fault handler tell."""
+    if seen.status < 0:
+        return "signal", _signal_message(seen), text
+    if seen.status == SPAWN_FAILED and text.startswith("cannot start "):
+        return "spawn", text.strip(), ""
+    return "exit", f"exit status {seen.status}", ""
+
+
+def _ending_message(ending: blackbox.Ending) -> str:
+    if ending.kind == "exit":
+        return f"exit status {ending.message}" if ending.message.lstrip("-").isdecimal() else f"exit: {ending.message}"
+    return f"{ending.type}: {ending.message}" if ending.message else ending.type
+
+
+def _signal_message(seen: Evidence) -> str:
+    number = -seen.status
+    told = f"{signals.name_of(number)} ({signals.meaning_of(number)})"
+    match _killer(seen):
+        case "oom":
+            return f"{told}: the kernel's OOM killer, out of memory in its memory cgroup"
+        case "other":
+            return f"{told}, not sent by planaria: another process, or the kernel"
+        case _:
+            return told
+
+
+def _killer(seen: Evidence) -> Killer:
+    if seen.status != -signals.SIGKILL:
+        return ""
+    if seen.killed_by_us:
+        return "us"
+    return "oom" if seen.oom_kills else "other"
+
+
+def _last_lines(tail: bytes) -> str:
+    lines = tail.decode("utf-8", "replace").rstrip().splitlines()
+    return "\n".join(lines[-TAIL_LINES:])

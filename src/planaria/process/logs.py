@@ -1,0 +1,224 @@
+"""Where each worker's output and error file go: torchrun's folders, and nothing ever deleted from them.
+
+<log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
+<log_dir>/<run_id>_<random>/attempt_<n>/filtered_{stdout,stderr}.log
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from planaria.base.value import Value
+from planaria.errors import ProcessError, UsageError
+from planaria.process.model import DEV_NULL, NO_STREAM, STDERR, STDOUT, LogSettings, StreamMask
+from planaria.process.tee import PIPE_BYTES, open_pipe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Literal
+
+    StreamKind = Literal["inherit", "file", "pipe", "null"]
+
+_PUBLIC, _PRIVATE = 0o755, 0o700
+_NAMES = {STDOUT: "stdout", STDERR: "stderr"}
+_LONGEST_RUN_ID = 100  # a file name has 255 bytes, and ours adds a random part
+_ALL_PIPES_BYTES = (
+    16 << 20
+)  # a quarter of what one user may have (pipe-user-pages-soft), whose other pipes shrink after
+
+
+class Stream(Value):
+    """One stream of one worker.
+
+    `inherit`: the launcher's own. `file`: the worker writes `worker_fd` itself. `pipe`: it writes `worker_fd`, a `Tee`
+    reads `read_fd`, and takes over `log_fd` and `filtered_fd`. `null`: `worker_fd` is `/dev/null`.
+    """
+
+    kind: StreamKind = "inherit"
+    worker_fd: int | None = None
+    read_fd: int | None = None
+    log_fd: int | None = None
+    log_path: str | None = None
+    filters: tuple[bytes, ...] = ()
+    filtered_fd: int | None = None
+
+
+class Streams(Value):
+    """Both streams of one worker, and the path of its error file: empty when no files are wanted."""
+
+    stdout: Stream
+    stderr: Stream
+    error_file: str
+
+    def close_worker_ends(self) -> None:
+        """Close what only the worker needs, once it has it; else a pipe would never end."""
+        _close(stream.worker_fd for stream in (self.stdout, self.stderr))
+
+    def close(self) -> None:
+        """Close everything, when the worker could not be started."""
+        self.close_worker_ends()
+        _close(fd for one in (self.stdout, self.stderr) for fd in (one.read_fd, one.log_fd, one.filtered_fd))
+
+
+class RunLogs:
+    """The folders of one run on this node. `announce`: a folder the user did not name and should be told of, once.
+
+    Raises:
+        UsageError: The log directory cannot be made.
+    """
+
+    def __init__(
+        self,
+        settings: LogSettings,
+        run_id: str,
+        scratch_dir: str,
+        *,
+        temp_dir: str = "/tmp",  # noqa: S108  # the caller passes $TMPDIR; the folder made in it has a random name
+        local_world_size: int = 8,
+    ) -> None:
+        self._settings = settings
+        self._pipe_bytes = min(PIPE_BYTES, _ALL_PIPES_BYTES // (2 * max(local_world_size, 1)))
+        self._lives: dict[int, str] = {}
+        self._mode = _PUBLIC
+        self.announce: str | None = None
+        self.directory: str | None = None
+        if settings.log_dir == DEV_NULL:
+            return
+        if settings.log_dir is not None:
+            self.directory = _make_run_folder(os.path.abspath(settings.log_dir), folder_name(run_id))
+        elif _names_any(settings.redirects) or _names_any(settings.tee):
+            self.directory = self.announce = _make_run_folder(temp_dir, f"planaria_{folder_name(run_id)}", _PRIVATE)
+        else:
+            self.directory = scratch_dir
+            self._mode = _PRIVATE
+
+    def begin_life(self, attempt: int) -> None:
+        """Give the workers started from now on a folder of their own, also when `attempt` had one already."""
+        if self.directory is not None:
+            first = path = os.path.join(self.directory, f"attempt_{attempt}")
+            count = 1
+            while not self._make(path):
+                count += 1
+                path = f"{first}.{count}"
+            self._lives[attempt] = path
+
+    def open_streams(self, attempt: int, local_rank: int) -> Streams:
+        """Open what one worker writes to. A worker that was opened before in this attempt begins a new life.
+
+        Raises:
+            ProcessError: A file or folder could not be made; nothing is left open.
+        """
+        folder = self._worker_folder(attempt, local_rank)
+        opened: list[int] = []
+        try:
+            stdout = self._open_stream(STDOUT, local_rank, folder, opened)
+            stderr = self._open_stream(STDERR, local_rank, folder, opened)
+        except OSError as exc:
+            _close(opened)
+            raise _refused(f"cannot open the logs of local rank {local_rank}", exc) from exc
+        return Streams(stdout, stderr, os.path.join(folder, "error.json") if folder else "")
+
+    def _worker_folder(self, attempt: int, local_rank: int) -> str:
+        if self.directory is None:
+            return ""
+        if attempt not in self._lives:
+            self.begin_life(attempt)
+        folder = os.path.join(self._lives[attempt], str(local_rank))
+        if not self._make(folder):
+            self.begin_life(attempt)
+            folder = os.path.join(self._lives[attempt], str(local_rank))
+            self._make(folder)
+        return folder
+
+    def _open_stream(self, which: int, local_rank: int, folder: str, opened: list[int]) -> Stream:
+        kind = stream_kind(self._settings, which, local_rank)
+        if kind == "inherit":
+            return Stream()
+        if kind == "null":
+            opened.append(os.open(DEV_NULL, os.O_WRONLY | os.O_CLOEXEC))
+            return Stream(kind, worker_fd=opened[-1])
+        name = f"{_NAMES[which]}.log"
+        path = os.path.join(folder, name) if folder else None
+        log_fd = _append_to(path, opened) if path else None
+        if kind == "file":
+            return Stream(kind, worker_fd=log_fd, log_path=path)
+        texts = self._settings.stdout_filters if which == STDOUT else self._settings.stderr_filters
+        filters = tuple(os.fsencode(text) for text in texts)
+        filtered_fd = None
+        if filters and folder:
+            filtered_fd = _append_to(os.path.join(os.path.dirname(folder), f"filtered_{name}"), opened)
+        read_fd, write_fd = open_pipe(self._pipe_bytes)
+        opened += (read_fd, write_fd)
+        return Stream(kind, write_fd, read_fd, log_fd, path, filters, filtered_fd)
+
+    def _make(self, folder: str) -> bool:
+        """Make a folder; False when there is one already, which is then left alone."""
+        try:
+            os.mkdir(folder, self._mode)
+        except FileExistsError:
+            return False
+        except OSError as exc:
+            raise _refused(f"cannot make the log folder {folder}", exc) from exc
+        return True
+
+
+def stream_kind(settings: LogSettings, which: int, local_rank: int) -> StreamKind:
+    """Decide what becomes of one stream of one worker.
+
+    As torchrun: what is tee'd is in a file too, a rank that is not shown is still written to its file, an empty list
+    of shown ranks shows all, and `--redirects` without files (`--log-dir /dev/null`) shows the stream instead.
+    """
+    is_shown = not settings.shown_ranks or local_rank in settings.shown_ranks
+    is_teed = settings.tee.of(local_rank) & which != 0
+    if is_teed and is_shown:
+        return "pipe"
+    has_files = settings.log_dir != DEV_NULL
+    if has_files and (is_teed or settings.redirects.of(local_rank) & which):
+        return "file"
+    return "inherit" if is_shown else "null"
+
+
+def folder_name(run_id: str) -> str:
+    """Return `run_id` as part of a folder name: plain characters only, no `..`, bounded, never empty."""
+    plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-+=@:,") else "_" for char in run_id)
+    return plain.replace("..", "__").lstrip(".")[:_LONGEST_RUN_ID] or "run"
+
+
+def _make_run_folder(parent: str, name: str, mode: int = _PUBLIC) -> str:
+    while True:
+        path = os.path.join(parent, f"{name}_{os.urandom(4).hex()}")
+        try:
+            os.makedirs(parent, _PUBLIC, exist_ok=True)
+            os.mkdir(path, mode)
+        except FileExistsError:
+            if not os.path.isdir(parent):
+                raise UsageError(f"--log-dir {parent} is a file", hint="name a directory") from None
+        except OSError as exc:
+            raise UsageError(
+                f"cannot make a log folder in {parent}: {os.strerror(exc.errno or 0)}",
+                hint="name a directory you may write to with --log-dir",
+            ) from exc
+        else:
+            return path
+
+
+def _append_to(path: str, opened: list[int]) -> int:
+    opened.append(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    return opened[-1]
+
+
+def _refused(what: str, exc: OSError) -> ProcessError:
+    hint = "raise the limit of open files (ulimit -n)" if exc.errno in (errno.EMFILE, errno.ENFILE) else ""
+    return ProcessError(f"{what}: {os.strerror(exc.errno or 0)}", hint=hint)
+
+
+def _names_any(mask: StreamMask) -> bool:
+    return any(streams != NO_STREAM for _, streams in mask.by_rank) if mask.by_rank else mask.every != NO_STREAM
+
+
+def _close(descriptors: Iterable[int | None]) -> None:
+    for fd in descriptors:
+        if fd is not None:
+            os.close(fd)

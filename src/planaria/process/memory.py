@@ -1,0 +1,54 @@
+"""Ask the memory cgroup whether the kernel's OOM killer was at work.
+
+`oom_kill` counts processes of this cgroup killed by any OOM killer, its own or the machine's. A worker that died of SIGKILL
+which we did not send, while the counter rose, was most likely one of them.
+"""
+
+from __future__ import annotations
+
+from planaria.base import linux
+
+
+def counter_paths(proc_cgroup: bytes, mounts: bytes) -> list[str]:
+    """Return the files that may hold the counter, from the contents of /proc/self/cgroup and /proc/self/mounts."""
+    roots: dict[str, str] = {}
+    for line in mounts.decode("utf-8", "replace").splitlines():
+        fields = line.split()
+        if len(fields) > 3 and fields[2] == "cgroup2":
+            roots["unified"] = fields[1]
+        elif len(fields) > 3 and fields[2] == "cgroup" and "memory" in fields[3].split(","):
+            roots["memory"] = fields[1]
+    found = []
+    for line in proc_cgroup.decode("utf-8", "replace").splitlines():
+        hierarchy, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if hierarchy == "0" and "unified" in roots:
+            found.append(f"{roots['unified']}{path}/memory.events")
+        elif "memory" in controllers.split(",") and "memory" in roots:
+            found.append(f"{roots['memory']}{path}/memory.oom_control")
+    return found
+
+
+class OomKills:
+    """The counter since this object was made, or since it was last asked."""
+
+    def __init__(self) -> None:
+        self._paths = counter_paths(linux.read_file("/proc/self/cgroup"), linux.read_file("/proc/self/mounts"))
+        self._seen = self._count()
+
+    def since_last_asked(self) -> int:
+        """Return how many processes of our cgroup the OOM killer ended since the last call."""
+        seen, self._seen = self._seen, self._count()
+        return self._seen - seen
+
+    def _count(self) -> int:
+        return sum(read_counter(linux.read_file(path)) for path in self._paths)
+
+
+def read_counter(content: bytes) -> int:
+    """Return the number after `oom_kill` in memory.events (cgroup v2) or memory.oom_control (v1); 0 without one."""
+    for line in content.splitlines():
+        name, _, number = line.partition(b" ")
+        if name == b"oom_kill" and number.strip().isdigit():
+            return int(number)
+    return 0

@@ -1,0 +1,124 @@
+"""Start the user's Python program so that it cannot tell, and record how it ends.
+
+    python -u bootstrap.py BLACK_BOX_FD script|module|path TARGET [ARG ...]
+
+The agent runs this file as the main script of every Python worker. It imports only built-in modules (a user's `json.py`
+must win over ours), makes `__main__`, `sys.argv`, `sys.path[0]` and tracebacks what a plain start would have made them,
+and writes an uncaught exception, or the stacks at a fatal signal, into an anonymous file that the agent holds too.
+"""
+
+import faulthandler
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any
+
+DUMP_STACKS = 62  # SIGRTMAX-2; `contract.blackbox` has the same number, and a test compares them
+
+
+def _run_script(path: str, namespace: "dict[str, Any]") -> None:
+    with open(path, "rb") as file:
+        code = compile(file.read(), namespace["__file__"], "exec", dont_inherit=True)
+    exec(code, namespace)  # noqa: S102  running it is what we are here for
+
+
+def _run_module(name: str, _namespace: "dict[str, Any]") -> None:
+    import runpy
+
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # noqa: SLF001  what `python -m` itself calls
+
+
+def _run_path(path: str, _namespace: "dict[str, Any]") -> None:
+    import runpy
+
+    runpy.run_path(path, run_name="__main__")
+
+
+_RUNNERS = {"script": _run_script, "module": _run_module, "path": _run_path}
+
+
+def _prepare(kind: str, target: str, args: "list[str]") -> "dict[str, Any]":
+    """Make the interpreter's view of the command line and of `__main__` that of a plain start."""
+    import os
+
+    shown = ["-m", target] if kind == "module" else [target]
+    sys.orig_argv[:] = [*sys.orig_argv[: -len(sys.argv)], *shown, *args]
+    sys.argv[:] = ["-m" if kind == "module" else target, *args]
+    if not sys.flags.safe_path:
+        sys.path[0] = os.getcwd() if kind == "module" else os.path.dirname(os.path.realpath(target))
+    old, main = sys.modules["__main__"], type(sys)("__main__")
+    main.__dict__.update(__annotations__={}, __builtins__=__builtins__)
+    if kind == "script":
+        # The interpreter joins, and does not tidy up: `./x.py` keeps its dot in __file__ and in tracebacks.
+        file = target if target[0] == "/" else f"{os.getcwd()}/{target}"
+        main.__dict__.update(__loader__=type(old.__loader__)("__main__", file), __file__=file, __cached__=None)  # type: ignore[misc, call-arg]  # the loader of any source file
+    sys.modules["__main__"] = main
+    return main.__dict__
+
+
+def _without_our_frames(trace: "TracebackType | None") -> "TracebackType | None":
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def _hide_our_frames(hook: "Callable[..., Any]") -> "Callable[..., Any]":
+    """Wrap the exception hook in force, so that our frames are not in what it prints, nor in what it fails with."""
+
+    def shown(kind: "type[BaseException]", error: BaseException, _trace: object) -> None:
+        sys.excepthook = hook
+        trace = sys.last_traceback = error.__traceback__ = _without_our_frames(error.__traceback__)
+        try:
+            hook(kind, error, trace)
+        except SystemExit:
+            raise
+        except BaseException as problem:  # noqa: BLE001  the interpreter does the same, in the same words
+            print("Error in sys.excepthook:", file=sys.stderr)
+            problem.__context__, problem.__traceback__ = None, _without_our_frames(problem.__traceback__)
+            sys.__excepthook__(type(problem), problem, problem.__traceback__)
+            print("\nOriginal exception was:", file=sys.stderr)
+            sys.__excepthook__(kind, error, trace)
+
+    return shown
+
+
+def _hook_without_words(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
+    """Stand in for a hook that the program has deleted, as the interpreter does."""
+    del sys.excepthook
+    print("sys.excepthook is missing", file=sys.stderr)
+    sys.__excepthook__(kind, error, trace)
+
+
+def _record(black_box: int, error: BaseException) -> None:
+    """Load the recorder only now: a worker that ends well never pays for it."""
+    recorder: dict[str, Any] = {"__name__": "planaria_crash"}
+    try:
+        with open(f"{__file__.rpartition('/')[0]}/crash.py", "rb") as file:
+            exec(compile(file.read(), file.name, "exec", dont_inherit=True), recorder)  # noqa: S102  our own file
+        recorder["record"](black_box, error, _without_our_frames(error.__traceback__))
+    except BaseException:  # noqa: BLE001, S110  the user's error must surface whatever happens to our record of it
+        pass
+
+
+def _start() -> None:
+    black_box, kind, target, args = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
+    namespace = _prepare(kind, target, args)
+    system = sys.modules["os"]
+    worker = system.getpid()
+    system.set_inheritable(black_box, False)
+    if not faulthandler.is_enabled():  # PYTHONFAULTHANDLER wins
+        faulthandler.enable(file=black_box)
+    faulthandler.register(DUMP_STACKS, file=black_box)
+    try:
+        _RUNNERS[kind](target, namespace)
+    except BaseException as error:
+        if system.getpid() == worker:  # a forked child has the black box too, and its end is not the worker's
+            _record(black_box, error)
+        sys.excepthook = _hide_our_frames(getattr(sys, "excepthook", _hook_without_words))
+        raise
+
+
+_start()

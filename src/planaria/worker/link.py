@@ -1,0 +1,66 @@
+"""The worker's end of the control socket: report progress, hear that a stop is coming.
+
+Outside of `planaria run` there is no agent to talk to, and everything here does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from planaria.contract.control import LINE_LIMIT_BYTES, Drain, Progress, decode, encode
+
+
+class Link:
+    """A connection to the agent, made at the first use and given up for good when it breaks."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._pid = 0
+        self._socket: socket.socket | None = None
+        self._heard = b""
+        self._drain: Drain | None = None
+
+    def report(self, progress: Progress) -> None:
+        """Send progress; never blocks for long and never raises: training goes on without an agent that listens."""
+        peer = self._peer()
+        if peer is None:
+            return
+        try:
+            peer.sendall(encode(progress))
+        except OSError:
+            self._give_up()
+
+    def drain(self) -> Drain | None:
+        """Return the agent's notice of a stop, if it has sent one; does not wait."""
+        peer = self._peer()
+        try:
+            while peer is not None and (chunk := peer.recv(LINE_LIMIT_BYTES, socket.MSG_DONTWAIT)):
+                *lines, self._heard = (self._heard + chunk).split(b"\n")
+                for message in map(decode, lines):
+                    if isinstance(message, Drain):
+                        self._drain = message
+        except BlockingIOError:
+            pass
+        except (OSError, ValueError):
+            self._give_up()
+        return self._drain
+
+    def _peer(self) -> socket.socket | None:
+        """Return the connection of this process; a forked child makes its own."""
+        if self._pid != os.getpid() and self._path:
+            self._pid = os.getpid()
+            found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            found.settimeout(1.0)
+            try:
+                found.connect(self._path)
+                self._socket = found
+            except OSError:
+                found.close()
+                self._socket = None
+        return self._socket
+
+    def _give_up(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

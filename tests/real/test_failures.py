@@ -1,0 +1,510 @@
+"""Every way a worker can fail: the right first cause on screen and in the report, the right status, nothing left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from harness import LAUNCHER, children_of, is_alive, kill, state_of, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harness import Room
+
+TWO = ("--nproc-per-node=2",)
+MEMORY_CGROUPS = "/sys/fs/cgroup/memory"
+
+
+def test_an_exception_is_named_with_its_traceback(room: Room) -> None:
+    end = room.run(TWO, "if RANK == 1: raise RuntimeError('boom')\nwait_forever()")
+    cause = end.assert_cause(1, "RuntimeError: boom")
+    assert end.status == 1
+    assert cause["kind"] == "exception"
+    assert cause["traceback"].startswith("Traceback (most recent call last):\n")
+    assert cause["where"] == f"{room.path('worker.py')}:2"
+    assert "bootstrap" not in cause["traceback"]
+    assert "|     if RANK == 1: raise RuntimeError('boom')" in end.err
+    assert end.report["lives"][0]["failures"][1]["stopped_for"] == 1
+
+
+@pytest.mark.parametrize(("flags", "status"), [((), 1), (("--exit-code=worker",), 3)])
+def test_system_exit_is_a_status_of_its_own_and_passed_on_only_if_asked_for(
+    room: Room, flags: tuple[str, ...], status: int
+) -> None:
+    end = room.run([*TWO, *flags], "if RANK == 0: sys.exit(3)\nwait_forever()")
+    cause = end.assert_cause(0, "exit status 3")
+    assert end.status == status
+    assert (cause["kind"], cause["status"]) == ("exit", 3)
+
+
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [
+        ("import ctypes; ctypes.string_at(0)", signal.SIGSEGV),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", signal.SIGSEGV),
+        ("os.abort()", signal.SIGABRT),
+    ],
+)
+def test_a_fatal_signal_is_decoded_and_shows_the_python_stack(room: Room, how: str, number: signal.Signals) -> None:
+    script = f"def deep_inside():\n    {how}\nif RANK == 1: deep_inside()\nwait_forever()"
+    end = room.run([*TWO, "--exit-code=worker"], script, preexec_fn=_no_core_files)
+    cause = end.assert_cause(1, number.name)
+    assert end.status == 128 + number
+    assert cause["status"] == -number
+    assert f'File "{room.path("worker.py")}", line 3 in deep_inside' in cause["traceback"]
+    assert "line 3 in deep_inside" in end.err
+    assert "its stack:" in end.err
+
+
+def _no_core_files() -> None:
+    import resource  # noqa: PLC0415  (between fork and exec of the launcher)
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def test_a_kill_by_somebody_else_is_not_taken_for_ours(room: Room) -> None:
+    launcher = room.start(TWO, "tell(f'pid{RANK} {os.getpid()}')\nwait_forever()")
+    room.hear_value("pid0")
+    kill(room.hear_value("pid1"))
+    end = launcher.wait()
+    cause = end.assert_cause(1, "SIGKILL (Killed), not sent by planaria")
+    assert end.status == 1
+    assert cause["killer"] == "other"
+
+
+@pytest.fixture
+def memory_cgroup(room: Room) -> Iterator[str]:
+    if os.geteuid() != 0 or not os.path.exists(f"{MEMORY_CGROUPS}/memory.limit_in_bytes"):
+        pytest.skip("needs root and a cgroup v1 memory controller at /sys/fs/cgroup/memory")
+    path = f"{MEMORY_CGROUPS}/planaria-{os.path.basename(room.root)}"
+    os.mkdir(path)
+    try:
+        for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
+            if os.path.exists(f"{path}/{name}"):
+                _write(f"{path}/{name}", str(100 << 20))
+        yield path
+    finally:
+        wait_until(lambda: not room.leftovers(), "nobody in the cgroup")
+        os.rmdir(path)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+@pytest.mark.root
+def test_a_kill_by_the_oom_killer_says_so(room: Room, memory_cgroup: str) -> None:
+    enter = ["sh", "-c", f'echo $$ > {memory_cgroup}/cgroup.procs; exec "$@"', "sh"]
+    script = "hoard = []\nwhile RANK == 1: hoard.append(bytearray(b'x' * (1 << 20)))\nwait_forever()"
+    end = room.run(TWO, script, before=enter)
+    cause = end.assert_cause(1, "OOM killer")
+    assert end.status == 1
+    assert (cause["killer"], cause["status"]) == ("oom", -signal.SIGKILL)
+
+
+def test_an_import_error_on_every_rank_ends_early(room: Room) -> None:
+    end = room.run([*TWO, "--max-restarts=3"], "import there_is_no_such_module")
+    cause = end.assert_cause(end.report["first_cause"]["rank"], "ModuleNotFoundError: No module named")
+    assert end.status == 1
+    assert cause["type"] == "ModuleNotFoundError"
+    assert end.report["restarts"] == 0
+    assert "--always-restart" in end.err
+
+
+def test_always_restart_spends_the_budget_on_an_import_error(room: Room) -> None:
+    end = room.run([*TWO, "--max-restarts=3", "--always-restart"], "import there_is_no_such_module")
+    assert end.status == 1
+    assert end.report["restarts"] == 3
+    assert [life["restart_count"] for life in end.report["lives"]] == [0, 1, 2, 3]
+    assert end.err.count("starting all workers again") == 3
+
+
+def test_one_rank_of_two_that_fails_by_mistake_does_not_end_the_job_early(room: Room) -> None:
+    end = room.run([*TWO, "--max-restarts=2"], "if RANK == 1: raise ValueError('only here')\nwait_forever()")
+    end.assert_cause(1, "ValueError: only here")
+    assert end.report["restarts"] == 2
+
+
+def test_a_usage_error_of_every_rank_ends_early(room: Room) -> None:
+    script = "import argparse\nargparse.ArgumentParser().parse_args()"
+    end = room.run([*TWO, "--max-restarts=3", "-r", "2"], script, "--no-such-flag")
+    cause = end.assert_cause(end.report["first_cause"]["rank"], "exit status 2")
+    assert end.status == 1
+    assert end.report["restarts"] == 0
+    assert "unrecognized arguments: --no-such-flag" in cause["stderr_tail"]
+
+
+def test_a_missing_script_is_found_before_anything_starts(room: Room) -> None:
+    end = room.start_command([*TWO, room.path("nowhere.py")]).wait()
+    assert (end.status, end.report) == (2, {})
+    assert end.err.startswith("planaria: there is no script ")
+
+
+def test_a_syntax_error_is_found_before_anything_starts(room: Room) -> None:
+    end = room.run(TWO, "tell('started')\nwhat is this?")
+    assert (end.status, end.report) == (2, {})
+    assert end.err.startswith("planaria: the script does not compile: line 3 of ")
+    assert room.heard() == []
+
+
+def test_a_program_that_may_not_be_executed_is_found_before_anything_starts(room: Room) -> None:
+    program = room.write("program", "#!/bin/sh\n", 0o644)
+    end = room.start_command(["--no-python", *TWO, program]).wait()
+    assert end.status == 2
+    assert end.err == f"planaria: the program '{program}' is not executable\n"
+
+
+@pytest.mark.parametrize(("loss", "message"), [("chmod a-x", "Permission denied"), ("rm", "No such file or directory")])
+def test_a_program_that_can_no_longer_be_started_is_a_failure_that_says_so(room: Room, loss: str, message: str) -> None:
+    program = room.write("program", f'#!/bin/sh\n{loss} "$0"\nexit 5\n', 0o755)
+    end = room.start_command(["--no-python", "--max-restarts=1", program]).wait()
+    cause = end.assert_cause(0, f"cannot start {program}: {message}")
+    assert end.status == 1
+    assert cause["kind"] == "spawn"
+    assert end.report["lives"][0]["failures"][0]["status"] == 5
+
+
+def test_a_worker_that_hangs_in_the_stop_is_killed_and_the_report_says_where_it_hung(room: Room) -> None:
+    room.make_gate("deaf")
+    script = """
+def stuck():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    tell('deaf')
+    wait_forever()
+if RANK == 1: stuck()
+wait_at('deaf')
+raise RuntimeError('the cause')
+"""
+    launcher = room.start([*TWO, "--shutdown-timeout=1"], script)
+    room.hear("deaf")
+    room.open_gate("deaf")
+    end = launcher.wait()
+    end.assert_cause(0, "the cause")
+    other = end.report["lives"][0]["failures"][1]
+    assert (other["killer"], other["stopped_for"], other["status"]) == ("us", 0, -signal.SIGKILL)
+    assert "in stuck" in other["traceback"]
+    assert "rank 1: killed by us, it did not stop in time after rank 0 failed; it was at File " in end.err
+    assert "in wait_forever" in end.err
+
+
+@pytest.mark.parametrize("ending", ["sys.exit(0)", "raise RuntimeError('boom')"])
+def test_a_grandchild_that_holds_the_tee_pipe_does_not_hold_up_the_end(room: Room, ending: str) -> None:
+    script = f"print('first'); sleeper(detached=True, stdout=True, deaf=True)\nprint('last', end='')\n{ending}"
+    end = room.run(["-t", "3", "--log-dir", room.path("logs")], script)
+    assert end.status == ("raise" in ending)
+    assert end.out == b"[default0]:first\n[default0]:last\n"
+    assert _log(room, 0, 0, "stdout.log") == b"first\nlast"
+
+
+def _log(room: Room, attempt: int, local_rank: int, name: str) -> bytes:
+    (run,) = os.listdir(room.path("logs"))
+    return room.read(f"logs/{run}/attempt_{attempt}/{local_rank}/{name}")
+
+
+@pytest.mark.parametrize("flag", ["-t", "-r"])
+def test_a_line_of_100_mb_costs_the_agent_no_memory_and_is_logged_exactly(room: Room, flag: str) -> None:
+    room.make_gate("end")
+    script = """
+digest = __import__('hashlib').sha256()
+for number in range(100):
+    block = bytes([97 + number % 26]) * (1 << 20)
+    digest.update(block)
+    os.write(1, block)
+tell('digest_' + digest.hexdigest())
+tell('done')
+wait_at('end')
+os._exit(9)
+"""
+    # Written in one go by a pipe's measure: os.write of a blocking pipe returns when all of it is taken.
+    launcher = room.start([flag, "3", "--log-dir", room.path("logs")], script, stdout=subprocess.DEVNULL)
+    room.hear("done")
+    with open(f"/proc/{launcher.agent()}/status", encoding="ascii") as file:
+        peak_kb = next(int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
+    room.open_gate("end")
+    end = launcher.wait()
+    end.assert_cause(0, "exit status 9")
+    assert peak_kb < 64 << 10
+    written = _log(room, 0, 0, "stdout.log")
+    assert len(written) == 100 << 20
+    assert room.heard() == [f"digest_{hashlib.sha256(written).hexdigest()}"]
+    assert len(end.err) < 4000
+
+
+def test_output_that_is_no_text_is_carried_unchanged(room: Room) -> None:
+    noise = b"\xff\xfe\x00\x80 caf\xe9\n\xf0\x28\x8c\x28\n"
+    script = f"os.write(1, {noise!r}); os.write(2, {noise!r}); os._exit(4)"
+    end = room.run(["-t", "3", "--log-dir", room.path("logs")], script)
+    end.assert_cause(0, "exit status 4")
+    assert end.out == b"".join(b"[default0]:" + line for line in noise.splitlines(keepends=True))
+    assert _log(room, 0, 0, "stdout.log") == _log(room, 0, 0, "stderr.log") == noise
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("flags", [(), ("-t", "3")])
+def test_closed_streams_change_nothing_about_the_outcome(room: Room, closed: str, flags: tuple[str, ...]) -> None:
+    script = "print('out'); print('err', file=sys.stderr)\nif RANK == 1: raise RuntimeError('boom')\nwait_forever()"
+    launcher = room.start([*TWO, *flags], script, before=["sh", "-c", f'exec "$@" {closed}', "sh"])
+    end = launcher.wait()
+    assert end.status == 1
+    assert end.report["first_cause"]["message"] == "RuntimeError: boom"
+    assert ("job failed: rank 1" in end.err) == ("2>" not in closed)
+
+
+def test_a_reader_that_leaves_early_does_not_end_workers_whose_output_is_teed(room: Room) -> None:
+    room.make_gate("left")
+    script = """
+print('first', flush=True)
+wait_at('left')
+for number in range(20000): print('a line that nobody reads', number)
+tell('finished')
+"""
+    launcher = room.start(["-t", "3", "--log-dir", room.path("logs")], script, stdout=subprocess.PIPE)
+    assert launcher.process.stdout is not None
+    assert launcher.process.stdout.readline() == b"[default0]:first\n"
+    launcher.process.stdout.close()
+    room.open_gate("left")
+    room.hear("finished")
+    assert launcher.process.wait(60) == 0
+    assert len(_log(room, 0, 0, "stdout.log").splitlines()) == 20001
+
+
+def test_a_reader_that_leaves_early_is_the_workers_own_broken_pipe_without_tee(room: Room) -> None:
+    room.make_gate("left")
+    script = "print('first', flush=True)\nwait_at('left')\nfor number in range(20000): print('nobody reads', number)"
+    launcher = room.start((), script, stdout=subprocess.PIPE)
+    assert launcher.process.stdout is not None
+    assert launcher.process.stdout.readline() == b"first\n"
+    launcher.process.stdout.close()
+    room.open_gate("left")
+    assert launcher.process.wait(60) == 1
+    assert json.loads(room.read("report.json"))["first_cause"]["type"] == "BrokenPipeError"
+
+
+FIRST = ["raise RuntimeError('the first')", "os._exit(7)", "sys.exit(7)", "os.kill(os.getpid(), signal.SIGKILL)"]
+
+
+@pytest.mark.parametrize("second", ["raise ConnectionResetError('Connection reset by peer')", "os._exit(8)"])
+@pytest.mark.parametrize("first", FIRST)
+def test_of_two_workers_that_fail_5_ms_apart_the_first_is_named(room: Room, first: str, second: str) -> None:
+    room.make_fifo("life")
+    script = f"""
+import time
+if RANK == 1:
+    held = hold('life')
+    {first}
+wait_end('life')
+time.sleep(0.005)
+{second}
+"""
+    end = room.run([*TWO, "--shutdown-timeout=5"], script)
+    assert end.status == 1
+    end.assert_cause(1, "")
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_a_worker_that_fails_because_another_died_is_not_the_first_cause(room: Room, first: str) -> None:
+    room.make_fifo("life")
+    script = f"""
+if RANK == 0:
+    held = hold('life')
+    {first}
+wait_end('life')
+raise ConnectionResetError('Connection reset by peer')
+"""
+    room.run(TWO, script).assert_cause(0, "")
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_the_first_cause_is_named_first_even_by_an_agent_that_wakes_up_late(room: Room, first: str) -> None:
+    room.make_gate("go")
+    room.make_fifo("life")
+    script = f"""
+tell(f'pid{{RANK}} {{os.getpid()}}')
+if RANK == 0:
+    held = hold('life')
+    wait_at('go')
+    {first}
+wait_end('life')
+raise ConnectionResetError('Connection reset by peer')
+"""
+    launcher = room.start(TWO, script)
+    pids = [room.hear_value("pid0"), room.hear_value("pid1")]
+    agent = launcher.agent()
+    os.kill(agent, signal.SIGSTOP)
+    room.open_gate("go")
+    wait_until(lambda: not any(map(is_alive, pids)), "both workers dead")
+    os.kill(agent, signal.SIGCONT)
+    launcher.wait().assert_cause(0, "")
+
+
+def test_a_worker_that_dies_twice_and_then_succeeds_ends_well(room: Room) -> None:
+    script = "tell(f'rank {RANK} life {LIFE}')\nif LIFE < 2:\n    if RANK == 1: os._exit(1)\n    wait_forever()"
+    end = room.run([*TWO, "--max-restarts=2"], script)
+    assert end.status == 0
+    assert (end.report["outcome"], end.report["restarts"]) == ("done", 2)
+    assert {f"rank {rank} life 2" for rank in (0, 1)} <= set(room.heard())
+    assert "job failed" not in end.err
+
+
+@pytest.mark.parametrize("budget", [0, 1, 2])
+def test_max_restarts_counts_restarts_of_all_workers_as_torchrun_does(room: Room, budget: int) -> None:
+    script = """
+names = ('TORCHELASTIC_RESTART_COUNT', 'TORCHELASTIC_MAX_RESTARTS')
+tell(f'rank {RANK} has {[os.environ[name] for name in names]}')
+wait_at('all') if RANK == 1 else None
+if RANK == 1: os._exit(1)
+wait_forever()
+"""
+    room.make_gate("all")
+    launcher = room.start([*TWO, f"--max-restarts={budget}"], script)
+    for life in range(budget + 1):
+        room.hear_many([f"rank {rank} has {[str(life), str(budget)]}" for rank in (0, 1)])
+        room.open_gate("all")
+    end = launcher.wait()
+    end.assert_cause(1, "exit status 1")
+    assert end.status == 1
+    assert len(end.report["lives"]) == budget + 1
+    assert room.heard() == []
+
+
+BROKEN_ERROR_FILES = {
+    "truncated": ("open(path, 'wb').write(b'{\"message\": {\"mess')", "is not whole JSON"),
+    "empty": ("open(path, 'wb').close()", "is empty"),
+    "binary": ("open(path, 'wb').write(bytes(range(256)) * 8)", "is not whole JSON"),
+    "huge": ("open(path, 'wb').write(b'[' + b'1,' * (25 << 20))", "longer than 1 MiB"),
+    "deep": ("open(path, 'wb').write(b'[' * 500000)", "is not whole JSON"),
+    "a list": ("open(path, 'wb').write(b'[1, 2]')", 'has no field "message"'),
+    "a directory": ("os.mkdir(path)", "is a directory"),
+    "a FIFO": ("os.mkfifo(path)", "is empty"),
+    "endless": ("os.symlink('/dev/zero', path)", "is not whole JSON"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN_ERROR_FILES)
+@pytest.mark.parametrize("log_dir", [False, True])
+def test_a_broken_error_file_is_mentioned_and_harms_nobody(room: Room, kind: str, log_dir: bool) -> None:
+    action, told = BROKEN_ERROR_FILES[kind]
+    script = f"path = os.environ['TORCHELASTIC_ERROR_FILE']\n{action}\nos._exit(6)"
+    end = room.run(["--log-dir", room.path("logs")] if log_dir else [], script)
+    end.assert_cause(0, f"exit status 6; its error file {told}")
+    assert end.status == 1
+
+
+def test_an_error_file_is_named_only_if_it_is_still_there(room: Room) -> None:
+    script = "open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w').write('{\"message\": \"told\"}')\nos._exit(6)"
+    kept = room.run(["--log-dir", room.path("logs")], script)
+    assert os.path.isfile(kept.assert_cause(0, "told")["error_file"])
+    assert "  error file: " in kept.err
+    gone = room.run([], script)
+    assert gone.assert_cause(0, "told")["error_file"] == ""
+    assert "error file" not in gone.err
+
+
+def test_control_characters_of_a_message_do_not_reach_the_screen(room: Room) -> None:
+    end = room.run(["-r", "3"], r"raise RuntimeError('\x1b[2J\x07\r\u202eevil\x9b\nplanaria: all is well')")
+    cause = end.assert_cause(0, "RuntimeError")
+    assert cause["message"] == "RuntimeError: \x1b[2J\x07\r\u202eevil\x9b\nplanaria: all is well"
+    assert r"\x1b[2J\x07\x0d\u202eevil\x9b\nplanaria: all is well" in end.err
+    assert not {"\x1b", "\x07", "\r", "\u202e", "\x9b"} & set(end.err)
+    assert not any(line.startswith("planaria: all is well") for line in end.err.splitlines())
+
+
+def test_the_launchers_own_error_file_gets_the_first_cause_in_torchs_format(room: Room) -> None:
+    mine = room.path("mine.json")
+    script = "if RANK == 1: raise RuntimeError('boom')\nwait_forever()"
+    end = room.run(TWO, script, env={"TORCHELASTIC_ERROR_FILE": mine})
+    cause = end.assert_cause(1, "RuntimeError: boom")
+    message = json.loads(room.read("mine.json"))["message"]
+    assert message["message"] == "RuntimeError: boom"
+    assert message["errorCode"] == 1
+    assert message["extraInfo"]["py_callstack"] == cause["traceback"]
+    assert message["extraInfo"]["timestamp"].isdecimal()
+
+
+def test_logs_and_error_files_of_old_attempts_are_still_there_after_restarts(room: Room) -> None:
+    script = """
+print('out of', RANK, 'in life', LIFE)
+open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w').write('{"message": "life %d"}' % LIFE)
+if RANK == 0: wait_at('all')
+if RANK == 0: os._exit(1)
+tell('written')
+wait_forever()
+"""
+    room.make_gate("all")
+    launcher = room.start([*TWO, "--max-restarts=2", "-r", "3", "--log-dir", room.path("logs")], script)
+    for _ in range(3):
+        room.hear("written")
+        room.open_gate("all")
+    assert launcher.wait().status == 1
+    for life in range(3):
+        for rank in (0, 1):
+            assert _log(room, life, rank, "stdout.log") == b"out of %d in life %d\n" % (rank, life)
+            assert json.loads(_log(room, life, rank, "error.json")) == {"message": f"life {life}"}
+
+
+@pytest.mark.parametrize(("flags", "env", "count"), [(TWO, {}, 1), ((), {}, 0), (TWO, {"OMP_NUM_THREADS": "4"}, 0)])
+def test_the_notice_about_omp_num_threads_comes_once(
+    room: Room, flags: tuple[str, ...], env: dict[str, str], count: int
+) -> None:
+    script = "tell(os.environ.get('OMP_NUM_THREADS', 'unset'))\nos._exit(LIFE == 0)"
+    end = room.run([*flags, "--max-restarts=1"], script, env=env)
+    assert end.status == 0
+    assert end.err.count("OMP_NUM_THREADS") == count
+    assert set(room.heard()) == {"1" if count else env.get("OMP_NUM_THREADS", "unset")}
+
+
+def test_a_master_port_taken_by_another_program_costs_no_restart(room: Room) -> None:
+    script = "if os.environ['PLANARIA_ROUND'] == '0': raise OSError(98, 'Address already in use')\ntell(f'life {LIFE}')"
+    end = room.run((), script)
+    assert end.status == 0
+    assert room.heard() == ["life 0"]
+    assert "costs no restart" in end.err
+
+
+def test_no_worker_waits_for_a_launcher_whose_stderr_is_stuck(room: Room) -> None:
+    read_end, write_end = os.pipe()
+    try:
+        os.set_blocking(write_end, False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                os.write(write_end, b"x" * 4096)
+        os.set_blocking(write_end, True)
+        launcher = room.start(
+            [*TWO, "-r", "3", "--max-restarts=1"],
+            "tell(f'life {LIFE}')\nos._exit(1)",
+            stderr=write_end,
+            env={"OMP_NUM_THREADS": "1"},
+        )
+        room.hear("life 1", count=2)
+        assert state_of(launcher.agent()) != "Z"
+        while launcher.process.poll() is None:
+            os.read(read_end, 1 << 16)
+            wait_until(lambda: launcher.process.poll() is not None or _readable(read_end), "the end or more output")
+        assert launcher.process.returncode == 1
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+def _readable(fd: int) -> bool:
+    import select  # noqa: PLC0415
+
+    return bool(select.select([fd], [], [], 0)[0])
+
+
+def test_a_broken_option_starts_nothing(room: Room) -> None:
+    done = subprocess.run(
+        [*LAUNCHER, "--max-restarts=x", "nowhere.py"], capture_output=True, check=False, cwd=room.root
+    )
+    assert done.returncode == 2
+    assert b"--max-restarts" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert children_of(os.getpid()) == [] or sys.executable

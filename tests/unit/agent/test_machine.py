@@ -1,0 +1,340 @@
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from planaria.agent.machine import EARLY_LIFE_S, PORT_TRIES, settle_s, step
+from planaria.agent.model import (
+    DONE,
+    DRAINING,
+    SETTLING,
+    STARTING,
+    STOPPING,
+    Begun,
+    DeadlinePassed,
+    DumpStacks,
+    EndTree,
+    Group,
+    KillWorkers,
+    LauncherDied,
+    ProgressReported,
+    SetDeadline,
+    SignalWorkers,
+    StartWorkers,
+    StopRequested,
+    TellDrain,
+    TreeEnded,
+    WorkerExited,
+    WorkersStarted,
+)
+from planaria.base.value import replace
+from planaria.errors import InvalidTransition
+
+
+def _load(name):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+groupsim = _load("groupsim")
+failure, GroupSim, random_run = groupsim.failure, groupsim.GroupSim, groupsim.random_run
+
+
+def running(size=2, **settings):
+    group = Group(**({"size": size, "max_restarts": 3, "grace_s": 30.0} | settings))
+    group, effects = step(group, Begun(0.0))
+    assert effects == (StartWorkers(0, 0, ""),)
+    group, effects = step(group, WorkersStarted(0.0))
+    assert effects == ()
+    return group
+
+
+def feed(group, *events):
+    effects = ()
+    for event in events:
+        group, effects = step(group, event)
+    return group, effects
+
+
+def test_a_group_whose_workers_all_exit_0_is_done():
+    group, effects = feed(running(), WorkerExited(0, 1.0), WorkerExited(1, 2.0))
+    assert effects == (EndTree(),)
+    group, (finish,) = step(group, TreeEnded(2.0))
+    assert (group.phase, finish.outcome.kind, finish.outcome.status) == (DONE, "done", 0)
+
+
+def test_a_worker_that_fails_stops_the_others_and_starts_all_again():
+    group, effects = step(running(), WorkerExited(1, 100.0, failure(1, at=100.0)))
+    assert effects == (SignalWorkers(15), SetDeadline(30.0))
+    group, effects = step(group, WorkerExited(0, 100.1, failure(0, -15, 100.1, "signal", ())))
+    assert effects == (EndTree(),)
+    group, effects = step(group, TreeEnded(100.1))
+    assert effects == (StartWorkers(1, 1, "rank 1 failed"),)
+    assert [one.stopped_for for one in group.lives[0].failures] == [None, 1]
+
+
+def test_the_budget_is_spent_before_the_job_fails():
+    group = running(size=1, max_restarts=2)
+    for round_number in range(2):
+        group, effects = feed(group, WorkerExited(0, 99.0, failure(0, at=99.0)), TreeEnded(99.0))
+        assert effects[0].restart_count == round_number + 1
+        group, _ = step(group, WorkersStarted(100.0))
+    group, (finish,) = feed(group, WorkerExited(0, 199.0, failure(0, at=199.0)), TreeEnded(199.0))
+    assert (finish.outcome.status, group.restarts, len(group.lives)) == (1, 2, 3)
+
+
+def test_exit_code_worker_passes_the_first_failed_workers_status_on():
+    for status, passes_on, expected in ((3, True, 3), (-11, True, 139), (3, False, 1), (-11, False, 1)):
+        group = running(size=1, max_restarts=0, worker_exit_code=passes_on)
+        _, (finish,) = feed(group, WorkerExited(0, 99.0, failure(0, status, 99.0)), TreeEnded(99.0))
+        assert finish.outcome.status == expected
+
+
+def mistake(rank, at, **more):
+    return failure(rank, 1, at, "exception", ("ModuleNotFoundError", "ImportError", "Exception"), **more)
+
+
+def test_a_mistake_that_every_rank_makes_at_start_up_ends_the_job_at_once():
+    group, effects = step(running(), WorkerExited(1, 0.5, mistake(1, 0.5)))
+    assert (group.phase, effects) == (SETTLING, (SetDeadline(settle_s(0.5)),))
+    group, effects = feed(group, WorkerExited(0, 0.6, mistake(0, 0.6)))
+    _, (finish,) = step(group, TreeEnded(0.6))
+    assert finish.outcome.kind == "failed"
+    assert "--always-restart" in finish.outcome.explanation
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "events"),
+    [
+        ({"always_restart": True}, mistake(1, 0.5), ()),
+        ({"max_restarts": 0}, mistake(1, 0.5), ()),
+        ({}, failure(1, 1, 0.5), ()),  # a RuntimeError may pass by itself
+        ({}, failure(1, -9, 0.5, "signal", ()), ()),
+        ({}, mistake(1, 0.5), (ProgressReported(0, 1),)),
+        ({}, mistake(1, EARLY_LIFE_S + 1), ()),
+    ],
+)
+def test_nothing_settles_when_another_life_may_help_or_none_is_left(settings, first, events):
+    group, _ = feed(running(**settings), *events)
+    group, effects = step(group, WorkerExited(1, first.at, first))
+    assert (group.phase, effects[0]) == (STOPPING, SignalWorkers(15))
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        WorkerExited(0, 0.6),
+        WorkerExited(0, 0.6, mistake(0, 0.6, where="elsewhere.py:3")),
+        DeadlinePassed(0.8),
+    ],
+)
+def test_a_rank_that_does_not_make_the_same_mistake_gets_the_job_another_life(second):
+    group, _ = feed(running(size=3), WorkerExited(1, 0.5, mistake(1, 0.5)), second)
+    assert group.phase == STOPPING
+
+
+def test_a_rank_that_succeeds_last_while_settling_leaves_a_restart_to_do():
+    group, _ = feed(running(), WorkerExited(1, 0.5, mistake(1, 0.5)), WorkerExited(0, 0.6), TreeEnded(0.6))
+    assert (group.phase, group.restarts) == (STARTING, 1)
+
+
+def test_settling_goes_on_while_every_rank_so_far_made_the_same_mistake():
+    group, effects = feed(running(size=3), WorkerExited(1, 0.5, mistake(1, 0.5)), WorkerExited(2, 0.6, mistake(2, 0.6)))
+    assert (group.phase, effects) == (SETTLING, ())
+
+
+def test_settling_grows_with_age_and_stays_below_a_second():
+    assert settle_s(0.0) < settle_s(1.0) < settle_s(100.0) == 1.0
+
+
+def test_the_stop_ladder_asks_then_looks_then_kills():
+    group, _ = step(running(), WorkerExited(1, 100.0, failure(1, at=100.0)))
+    group, effects = step(group, DeadlinePassed(130.0))
+    assert effects[0] == DumpStacks()
+    group, effects = step(group, DeadlinePassed(130.3))
+    assert effects == (KillWorkers(),)
+
+
+def test_a_failure_that_came_before_our_stop_was_heard_is_the_workers_own():
+    group, _ = step(running(size=3), WorkerExited(1, 100.0, failure(1, at=100.0)))
+    late = WorkerExited(0, 100.2, failure(0, 1, 99.9, "exception", ("OSError",)))
+    caused = WorkerExited(2, 100.3, failure(2, 1, 100.1, "exception", ("OSError",)))
+    group, _ = feed(group, late, caused)
+    assert [(one.rank, one.stopped_for) for one in group.lives[0].failures] == [(0, None), (1, None), (2, 0)]
+
+
+def test_a_signal_is_passed_on_and_the_exit_status_says_so():
+    group, effects = step(running(), StopRequested(15, 50.0))
+    assert effects == (TellDrain(15, 30.0), SignalWorkers(15), SetDeadline(30.0))
+    _, (finish,) = feed(group, WorkerExited(0, 51.0), WorkerExited(1, 52.0), TreeEnded(52.0))
+    assert (finish.outcome.kind, finish.outcome.status) == ("signal", 143)
+
+
+@pytest.mark.parametrize(
+    ("second", "effects"),
+    [
+        (StopRequested(2, 51.0), (KillWorkers(),)),
+        (StopRequested(15, 51.0), ()),
+        (StopRequested(2, 51.0, by_owner=False), ()),
+    ],
+)
+def test_only_a_second_ctrl_c_of_the_owner_cuts_the_grace(second, effects):
+    group, _ = step(running(), StopRequested(2, 50.0))
+    assert step(group, second) == (group, effects)
+
+
+def test_a_signal_while_a_failed_group_stops_wins_over_the_restart():
+    group, _ = feed(running(), WorkerExited(1, 9.0, failure(1, at=9.0)), StopRequested(15, 9.1))
+    assert group.phase == DRAINING
+    _, (finish,) = feed(group, WorkerExited(0, 9.2), TreeEnded(9.2))
+    assert finish.outcome.status == 143
+
+
+def test_a_signal_between_two_lives_means_no_second_life():
+    group, _ = feed(running(size=1), WorkerExited(0, 99.0, failure(0, at=99.0)))
+    group, effects = step(group, StopRequested(2, 99.1))
+    assert effects == ()
+    _, (finish,) = step(group, TreeEnded(99.2))
+    assert finish.outcome.status == 130
+
+
+def test_without_a_launcher_everything_is_killed_at_once():
+    group, effects = step(running(), LauncherDied(5.0))
+    assert effects == (EndTree(),)
+    _, (finish,) = feed(group, WorkerExited(0, 5.0, failure(0, -9, 5.0)), TreeEnded(5.0))
+    assert finish.outcome.kind == "abandoned"
+
+
+def test_a_launcher_that_dies_between_two_lives_is_not_a_reason_to_end_the_tree_twice():
+    group, _ = feed(running(size=1), WorkerExited(0, 99.0, failure(0, at=99.0)))
+    group, effects = step(group, LauncherDied(99.1))
+    assert effects == ()
+    _, (finish,) = step(group, TreeEnded(99.2))
+    assert finish.outcome.kind == "abandoned"
+
+
+def test_nothing_happens_after_the_end():
+    group, _ = feed(running(size=1), WorkerExited(0, 1.0), TreeEnded(1.0))
+    assert step(group, LauncherDied(2.0)) == (group, ())
+    assert step(group, StopRequested(15, 2.0)) == (group, ())
+
+
+def test_a_signal_before_the_first_life_means_no_life_at_all():
+    group, effects = step(Group(size=2, max_restarts=3, grace_s=30.0), StopRequested(15, 0.0))
+    assert effects == (EndTree(),)
+    _, (finish,) = step(group, TreeEnded(0.1))
+    assert finish.outcome.status == 143
+
+
+def port_taken(at):
+    return WorkerExited(
+        0, at, failure(0, 1, at, message="DistNetworkError: ... EADDRINUSE", bases=("DistNetworkError",))
+    )
+
+
+def test_a_master_port_taken_by_somebody_else_costs_no_restart_a_few_times():
+    group = running(size=1, max_restarts=0)
+    for tries in range(PORT_TRIES):
+        group, (start,) = feed(group, port_taken(9.0), TreeEnded(9.0))
+        assert (start.restart_count, start.round) == (0, tries + 1)
+        group, _ = step(group, WorkersStarted(9.0))
+    _, (finish,) = feed(group, port_taken(9.0), TreeEnded(9.0))
+    assert finish.outcome.kind == "failed"
+
+
+def test_a_master_port_the_user_named_is_not_replaced():
+    _, (finish,) = feed(running(size=1, max_restarts=0, fixed_port=True), port_taken(9.0), TreeEnded(9.0))
+    assert finish.outcome.kind == "failed"
+
+
+EVENTS = (
+    Begun(1.0),
+    WorkersStarted(1.0),
+    WorkerExited(0, 1.0),
+    WorkerExited(0, 1.0, failure(0, at=1.0)),
+    ProgressReported(0, 1),
+    StopRequested(15, 1.0),
+    LauncherDied(1.0),
+    DeadlinePassed(1.0),
+    TreeEnded(1.0),
+)
+IMPOSSIBLE = {
+    "Begun": {"running", "settling", "stopping", "restarting", "draining", "finishing", "done"},
+    "WorkersStarted": {"running", "settling", "stopping", "restarting", "draining", "finishing", "done"},
+    "WorkerExited": {"starting", "restarting", "done"},
+    "DeadlinePassed": {"starting", "running", "restarting", "finishing", "done"},
+    "TreeEnded": {"starting", "running", "settling", "stopping", "draining", "done"},
+}
+
+
+def phases():
+    base = running()
+    stopping, _ = step(base, WorkerExited(1, 0.5, failure(1, at=0.5)))
+    settling, _ = step(base, WorkerExited(1, 0.5, mistake(1, 0.5)))
+    restarting, _ = step(stopping, WorkerExited(0, 0.6))
+    draining, _ = step(base, StopRequested(15, 0.5))
+    finishing, _ = feed(base, WorkerExited(0, 0.5), WorkerExited(1, 0.5))
+    done, _ = step(finishing, TreeEnded(0.6))
+    starting = Group(size=2, max_restarts=3, grace_s=30.0)
+    return {g.phase: g for g in (starting, base, settling, stopping, restarting, draining, finishing, done)}
+
+
+def test_every_pair_of_phase_and_event_has_a_rule_or_is_listed_as_impossible():
+    found = phases()
+    assert len(found) == 8
+    for phase, group in found.items():
+        for event in EVENTS:
+            if phase in IMPOSSIBLE.get(type(event).__name__, ()):
+                with pytest.raises(InvalidTransition):
+                    step(group, event)
+            else:
+                step(group, event)
+
+
+def test_an_invalid_transition_leaves_the_group_as_it_was():
+    group = running()
+    with pytest.raises(InvalidTransition, match="no rule for TreeEnded"):
+        step(group, TreeEnded(1.0))
+    assert group == running()
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_whatever_happens_the_group_ends_once_within_its_budget(block):
+    for seed in range(block * 100, block * 100 + 100):
+        sim = random_run(seed)
+        try:
+            sim.run()
+        except (AssertionError, InvalidTransition) as problem:
+            pytest.fail(f"seed {seed}: {problem}\n" + "\n".join(sim.story))
+        assert sim.starts[0].restart_count == 0
+        assert sim.starts[-1].restart_count <= sim.group.max_restarts
+        assert all(later.round == earlier.round + 1 for earlier, later in zip(sim.starts, sim.starts[1:], strict=False))
+        if sim.finished.kind == "done":
+            assert not sim.group.lives[-1].failures
+
+
+PLANTED = {
+    "forget to stop the others": lambda g, fx: (g, tuple(x for x in fx if not isinstance(x, SignalWorkers))),
+    "forget the deadline": lambda g, fx: (g, tuple(x for x in fx if not isinstance(x, SetDeadline))),
+    "forget to end the tree": lambda g, fx: (g, tuple(x for x in fx if not isinstance(x, EndTree))),
+    "kill at once": lambda g, fx: (g, tuple(KillWorkers() if isinstance(x, SignalWorkers) else x for x in fx)),
+    "never charge a restart": lambda g, fx: (replace(g, restarts=0), fx),
+    "charge twice": lambda g, fx: (replace(g, restarts=g.restarts * 2), fx),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_the_simulation_catches_planted_bugs(bug, monkeypatch):
+    honest = step
+    monkeypatch.setattr(groupsim, "step", lambda group, event: PLANTED[bug](*honest(group, event)))
+    caught = 0
+    for seed in range(100):
+        sim = random_run(seed)
+        try:
+            sim.run()
+        except (AssertionError, InvalidTransition, TypeError):
+            caught += 1
+    assert caught
