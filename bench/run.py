@@ -30,7 +30,7 @@ def main() -> int:
     arguments = _parse(sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that everything is cleaned up
     become_subreaper()
-    scratch = tempfile.mkdtemp(prefix="planaria-bench-")
+    scratch = tempfile.mkdtemp(prefix="bench-of-planaria-")
     try:
         return _run(arguments, _settings(arguments, scratch))
     finally:

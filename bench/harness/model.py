@@ -31,7 +31,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How long and how often to measure. `scratch` is removed at the end; `python` is the interpreter of all children."""
+    """How long and how often to measure. `scratch` is removed at the end; `python` is the children's interpreter."""
 
     rounds: int
     quick: bool
@@ -56,7 +56,7 @@ class Launcher:
 class Bench:
     """One measurement, made in alternating rounds by every launcher (or those in `only`) and every floor.
 
-    `method` says in one line how; `once` names contestants for which a single, uncounted-warm-up-free round is enough.
+    `method` says in one line how; `once` names contestants for which a single round without warm-up is enough.
     """
 
     name: str

@@ -22,9 +22,10 @@ _CLEAN_UP_LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU time and context switches of some processes since they began."""
+    """CPU time, time ready to run but without a CPU, and context switches of some processes since they began."""
 
     cpu_ns: int
+    waited_ns: int
     switches: int
 
 
@@ -101,15 +102,17 @@ def is_alive(pid: int) -> bool:
 
 def usage(pids: list[int]) -> Usage:
     """Return nanosecond CPU time (schedstat, not the 10 ms ticks of stat) and context switches of all threads."""
-    cpu_ns = switches = 0
+    cpu_ns = waited_ns = switches = 0
     for pid in pids:
         for task in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 with open(f"/proc/{pid}/task/{task}/schedstat", "rb") as file:
-                    cpu_ns += int(file.read().split()[0])
+                    on_cpu, on_queue, _ = file.read().split()
+                cpu_ns += int(on_cpu)
+                waited_ns += int(on_queue)
                 with open(f"/proc/{pid}/task/{task}/status", "rb") as file:
                     switches += sum(int(line.split()[1]) for line in file if b"voluntary_ctxt_switches" in line)
-    return Usage(cpu_ns, switches)
+    return Usage(cpu_ns, waited_ns, switches)
 
 
 def memory(pids: list[int]) -> Memory:

@@ -46,7 +46,7 @@ def markdown(results: list[Result], how: Circumstances) -> str:
         "",
         "Less is better everywhere. *÷ planaria*: this row's median divided by planaria's, so above 1 planaria is",
         "better. Goals are those of the design; a floor is what the same work costs without any launcher.",
-        "*never*: not within the time limit.",
+        "*never*: not within the time limit. Lags are of the lines that arrived whole; what did not is further below.",
         "",
         "## What is not good",
         "",
@@ -140,7 +140,8 @@ def _complaints(results: list[Result]) -> Iterator[str]:
                     yield f"- **{name} is better**: {metric.title}: {numbers}."
         for name, record in result.records.items():
             if record.failures:
-                yield f"- {result.bench.name}, {name}: {len(record.failures)} rounds failed: {_one_line(record.failures[0])}"
+                first = _one_line(record.failures[0])
+                yield f"- {result.bench.name}, {name}: {len(record.failures)} rounds failed: {first}"
 
 
 def _missed(metric: Metric, ours: Summary) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from subprocess import SubprocessError
 from typing import TYPE_CHECKING
 
 from harness.children import say
@@ -52,7 +53,7 @@ def _one(result: Result, name: str, measure: Callable[[], Sample], *, is_warm_up
     began = time.monotonic()
     try:
         sample = measure()
-    except MeasurementError as problem:
+    except (MeasurementError, OSError, SubprocessError) as problem:
         say(f"  {name} failed after {time.monotonic() - began:.1f} s: {problem}")
         if not is_warm_up:
             record.failures.append(str(problem))

@@ -1,4 +1,4 @@
-"""One module for each kind of measurement, each ending in the `Bench` values it offers; `ALL` is the order of the report."""
+"""One module for each kind of measurement, each with its `BENCHES`; `ALL` is the order of the report."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.children import LIMIT_S, Child
 from harness.model import Bench, MeasurementError, Metric, Sample
-from harness.processes import wait_for_ends
+from harness.processes import descendants, wait_for_ends
 from harness.stats import NEVER
 
 from rows.idle import workers_of
@@ -54,9 +54,7 @@ def _measure_kill(victim: str, launcher: Launcher, settings: Settings) -> Sample
     with Child(argv, settings.scratch, read_stdout=False) as child:
         kinds = _grown_tree(path, 2 * len(_KINDS))
         pause()
-        own = child.launcher_pids([pid for pid, kind in kinds.items() if kind == "worker"])
-        daemons = {pid for pid, kind in kinds.items() if kind == "daemon"}  # adopted by the launcher's processes
-        target = child.pid if victim == "launcher" else next(pid for pid in own[1:] if pid not in daemons)
+        target = child.pid if victim == "launcher" else descendants(child.pid)[0]  # its one child is the agent
         killed_ns = time.monotonic_ns()
         os.kill(target, signal.SIGKILL)
         ended = wait_for_ends(list(kinds), _ORPHAN_LIMIT_S)

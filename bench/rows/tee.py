@@ -12,48 +12,88 @@ from typing import TYPE_CHECKING
 
 from harness.children import LIMIT_S, Child
 from harness.model import Bench, MeasurementError, Metric, Sample
-from harness.processes import children_of_all, usage
+from harness.processes import Usage, children_of_all, usage
 from harness.stats import quantile
 
 from rows.launch import script
+from rows.tee_lines import parse, verdict, written
 
 if TYPE_CHECKING:
     from harness.model import Launcher, Settings
 
 WORKERS = 64
 _LOOK_EVERY_S = 0.2
-_TORCHRUN_S = 2.0  # it needs minutes for what it could not show in time
+_TORCHRUN_S = 2.0  # enough to see what it does
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """What the reader of the launcher's stdout saw."""
+class _Writers:
+    """Who writes: 1,000 lines a second each, `burst` writes one after the other and then a sleep of `burst` ms."""
 
-    lags_ms: list[float]
-    next_number: dict[int, int]
-    disordered: int
-    torn: int
+    name: str
+    language: str
+    burst: int
 
 
-def _measure(kind: str, launcher: Launcher, settings: Settings) -> Sample:
-    side, go, logs = (os.path.join(settings.scratch, f"tee-{name}") for name in ("side", "go", "logs"))
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What came out of stdout and when, and the launcher's share of one core meanwhile, in per cent."""
+
+    chunks: list[tuple[int, bytes]]
+    on_cpu: float
+    on_queue: float
+
+
+def _measure(writers: _Writers, launcher: Launcher, settings: Settings) -> Sample:
+    logs = os.path.join(settings.scratch, "tee-logs")
+    seconds = min(settings.tee_s, _TORCHRUN_S) if launcher.name == "torchrun" else settings.tee_s
+    flags = ("--standalone", f"--nproc-per-node={WORKERS}", "-t", "3", "--log-dir", logs)
+    if writers.language == "C":
+        program: tuple[str, ...] = ("--no-python", _compiled(settings))
+    else:
+        program = (script(settings, "chatty.py"),)
+    try:
+        return _listen((*launcher.command, *flags, *program), writers, settings, seconds, prefixed=True)
+    finally:
+        shutil.rmtree(logs, ignore_errors=True)
+
+
+def _without_launcher(writers: _Writers, settings: Settings) -> Sample:
+    program = (_compiled(settings),) if writers.language == "C" else (settings.python, script(settings, "chatty.py"))
+    start = (settings.python, script(settings, "start_all.py"), str(WORKERS), *program)
+    sample = _listen(start, writers, settings, settings.tee_s, prefixed=False)
+    return Sample({key: numbers for key, numbers in sample.values.items() if key not in ("cpu", "queue")}, sample.facts)
+
+
+def _listen(
+    command: tuple[str, ...], writers: _Writers, settings: Settings, seconds: float, *, prefixed: bool
+) -> Sample:
+    side, go = os.path.join(settings.scratch, "tee-side"), os.path.join(settings.scratch, "tee-go")
     with open(side, "wb"):
         pass
-    seconds = min(settings.tee_s, _TORCHRUN_S) if launcher.name == "torchrun" else settings.tee_s
-    writer = ("--no-python", _compiled(settings)) if kind == "C" else (script(settings, "chatty.py"),)
-    flags = ("--standalone", f"--nproc-per-node={WORKERS}", "-t", "3", "--log-dir", logs)
-    argv = (*launcher.command, *flags, *writer, side, go, str(round(seconds * 1000)))
     try:
+        argv = (*command, side, go, str(round(seconds * 1000)), str(writers.burst))
         with Child(argv, settings.scratch) as child:
             own = _wait_until_ready(child, side)
-            chunks, busy_percent = _read_all(child, own, side, go, LIMIT_S + seconds)
+            heard = _read_all(child, own, side, go, LIMIT_S + seconds)
             child.expect_success()
-        done = _done(side)
-        return _judge(_parse(chunks), done, busy_percent)
     finally:
         if os.path.exists(go):
             os.unlink(go)
-        shutil.rmtree(logs, ignore_errors=True)
+    shown, done = parse(heard.chunks, prefixed=prefixed), written(_read(side))
+    if not shown.lags_ms:
+        raise MeasurementError("no line was shown")
+    return Sample(
+        {
+            "lag": [quantile(shown.lags_ms, 0.5)],
+            "lag_p99": [quantile(shown.lags_ms, 0.99)],
+            "lag_max": [shown.lags_ms[-1]],
+            "cpu": [heard.on_cpu],
+            "queue": [heard.on_queue],
+            "rate": [sum(count / elapsed_ns * 1e9 for count, elapsed_ns in done.values()) / WORKERS],
+        },
+        {"every line shown, whole, in order": verdict(shown, done, WORKERS)},
+    )
 
 
 def _wait_until_ready(child: Child, side: str) -> list[int]:
@@ -71,13 +111,11 @@ def _wait_until_ready(child: Child, side: str) -> list[int]:
     return own
 
 
-def _read_all(
-    child: Child, own: list[int], side: str, go: str, limit_s: float
-) -> tuple[list[tuple[int, bytes]], float]:
-    """Say go and read to the end, doing nothing else than that; return the chunks and the launcher's CPU use."""
+def _read_all(child: Child, own: list[int], side: str, go: str, limit_s: float) -> _Heard:
+    """Say go and read to the end, doing next to nothing else; the launcher's use is that while everybody writes."""
     chunks: list[tuple[int, bytes]] = []
     began_ns, before = time.monotonic_ns(), usage(own)
-    busy_percent = 0.0
+    ended_ns, after = began_ns + 1, before
     with open(go, "wb"):
         pass
     deadline = time.monotonic() + limit_s
@@ -85,60 +123,19 @@ def _read_all(
     while (now := time.monotonic()) < deadline:
         chunk = child.read_chunk(look_at - now)
         if chunk is not None and not chunk[1]:
-            return chunks, busy_percent
+            return _Heard(chunks, *_shares(before, after, ended_ns - began_ns))
         if chunk is not None:
             chunks.append(chunk)
         if now >= look_at:
             look_at = now + _LOOK_EVERY_S
-            if b"done" not in _read(side):  # while everybody writes
-                busy_percent = (usage(own).cpu_ns - before.cpu_ns) / (time.monotonic_ns() - began_ns) * 100
+            if b"done" not in _read(side):
+                ended_ns, after = time.monotonic_ns(), usage(own)
     raise MeasurementError(f"stdout did not end within {limit_s:.0f} s{child.last_words()}")
 
 
-def _parse(chunks: list[tuple[int, bytes]]) -> _Shown:
-    """Take the stream apart: `[default3]:3 17 123456789 ....` is line 17 of rank 3, written at that moment."""
-    lags: list[float] = []
-    next_number: dict[int, int] = {}
-    disordered = torn = 0
-    partial_line = b""
-    for arrived_ns, data in chunks:
-        *lines, partial_line = (partial_line + data).split(b"\n")
-        for line in lines:
-            prefix, _, text = line.partition(b"]:")
-            words = text.split()
-            if len(text) != 79 or len(words) != 4 or prefix != b"[default" + words[0]:
-                torn += 1
-                continue
-            rank, number = int(words[0]), int(words[1])
-            disordered += number != next_number.get(rank, 0)
-            next_number[rank] = number + 1
-            lags.append((arrived_ns - int(words[2])) / 1e6)
-    return _Shown(sorted(lags), next_number, disordered, torn + bool(partial_line))
-
-
-def _judge(shown: _Shown, done: dict[int, tuple[int, int]], busy_percent: float) -> Sample:
-    written = sum(count for count, _ in done.values())
-    if not shown.lags_ms:
-        raise MeasurementError("no line was shown")
-    missing = written - len(shown.lags_ms)
-    is_good = len(done) == WORKERS and not (missing or shown.disordered or shown.torn)
-    flaws = f"no: {missing:,} missing, {shown.disordered:,} out of order, {shown.torn:,} not whole"
-    return Sample(
-        {
-            "lag": [quantile(shown.lags_ms, 0.5)],
-            "lag_p99": [quantile(shown.lags_ms, 0.99)],
-            "lag_max": [shown.lags_ms[-1]],
-            "cpu": [busy_percent],
-            "rate": [sum(count / elapsed_ns * 1e9 for count, elapsed_ns in done.values()) / WORKERS],
-        },
-        {"every line shown, whole, in order": "yes" if is_good else flaws},
-    )
-
-
-def _done(side: str) -> dict[int, tuple[int, int]]:
-    """Return by rank how many lines each worker wrote, and in which time."""
-    lines = (line.split() for line in _read(side).splitlines() if line.startswith(b"done "))
-    return {int(rank): (int(count), int(elapsed_ns)) for _, rank, count, elapsed_ns in lines}
+def _shares(before: Usage, after: Usage, window_ns: int) -> tuple[float, float]:
+    on_cpu, on_queue = after.cpu_ns - before.cpu_ns, after.waited_ns - before.waited_ns
+    return on_cpu / window_ns * 100, on_queue / window_ns * 100
 
 
 def _read(path: str) -> bytes:
@@ -153,29 +150,37 @@ def _compiled(settings: Settings) -> str:
     return program
 
 
-def _no_compiler(_settings: Settings) -> str | None:
-    return None if shutil.which("cc") else "there is no C compiler here"
+def _why_not(writers: _Writers, _settings: Settings) -> str | None:
+    return "there is no C compiler here" if writers.language == "C" and not shutil.which("cc") else None
 
 
-def _bench(kind: str) -> Bench:
-    what = f"tee of {WORKERS} {kind} workers"
+def _bench(writers: _Writers) -> Bench:
+    pace = "a write every ms" if writers.burst == 1 else f"{writers.burst} writes every {writers.burst} ms"
+    what = f"tee, {WORKERS} {writers.language} workers, {pace}"
     return Bench(
-        name=f"tee-{kind.lower()}",
-        title=f"{what}, 1,000 lines of 80 bytes a second each",
-        method=f"`-t 3`, {WORKERS} workers in {kind}, one write a line, paced to 1 ms, each line with the moment it was "
-        "written; lag to its arrival at the reader of the launcher's stdout, who parses only afterwards. Each number is "
-        f"of one round; CPU of the launcher while all write. torchrun: one round of {_TORCHRUN_S:.0f} s.",
+        name=writers.name,
+        title=f"{what}: 1,000 lines of 80 bytes a second each",
+        method=f"`-t 3`, {WORKERS} workers in {writers.language}, one write a line, {pace}, each line with the "
+        "moment it was written; lag to its arrival at the reader of the launcher's stdout, who parses only "
+        "afterwards. One number a round; the launcher's CPU time and its time ready to run but without a CPU are "
+        "taken while all write. Floor: the same writers straight into the reader's pipe. "
+        f"torchrun: one round of {_TORCHRUN_S:.0f} s.",
         metrics=(
             Metric("lag", f"{what}: median lag", "ms", goal=100.0),
             Metric("lag_p99", f"{what}: p99 lag", "ms", goal=100.0),
             Metric("lag_max", f"{what}: largest lag", "ms", goal=100.0),
             Metric("cpu", f"{what}: CPU of the launcher", "% of a core"),
+            Metric("queue", f"{what}: launcher waiting for a CPU", "% of the time, all threads", compared=False),
             Metric("rate", f"{what}: rate the writers reached (1,000 wanted)", "lines/s each", compared=False),
         ),
-        measure=partial(_measure, kind),
+        measure=partial(_measure, writers),
+        floors={"no launcher, one pipe": partial(_without_launcher, writers)},
         once=frozenset({"torchrun"}),
-        skip_reason=_no_compiler if kind == "C" else lambda _settings: None,
+        skip_reason=partial(_why_not, writers),
     )
 
 
-BENCHES = (_bench("C"), _bench("Python"))
+BENCHES = tuple(
+    _bench(writers)
+    for writers in (_Writers("tee-c", "C", 1), _Writers("tee-bursts", "C", 10), _Writers("tee-python", "Python", 1))
+)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 USAGE = """\
 usage: planaria COMMAND ...
 
@@ -16,8 +20,21 @@ usage: planaria COMMAND ...
 
 def main() -> None:
     """Run the command and leave at once: tearing the interpreter down would cost 7 ms and do nothing for us."""
-    status = _dispatch(sys.argv[1:])
-    os._exit(status)
+    leave(_dispatch, sys.argv[1:])
+
+
+def leave(command: Callable[[list[str]], int], argv: list[str]) -> None:
+    """Run a command and exit with its status; what nobody foresaw is printed whole, with status 70."""
+    status = 70
+    try:
+        status = command(argv)
+    except KeyboardInterrupt:
+        status = 130
+    except BaseException:  # noqa: BLE001  the last door
+        sys.excepthook(*sys.exc_info())
+        _print(2, "planaria: this is a bug in planaria: please report it with the lines above\n", status)
+    finally:
+        os._exit(status)
 
 
 def _dispatch(argv: list[str]) -> int:

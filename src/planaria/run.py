@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
+from planaria.__main__ import leave
 from planaria.launch.main import run
 
 if __name__ == "__main__":
-    os._exit(run(sys.argv[1:]))
+    leave(run, sys.argv[1:])

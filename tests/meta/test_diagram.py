@@ -1,10 +1,9 @@
 """The state diagram in docs/architecture.md is drawn from the machine; `PLANARIA_REWRITE=1 pytest` rewrites it."""
 
-import importlib.util
 import os
-import sys
 from pathlib import Path
 
+import groupsim
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -13,18 +12,10 @@ BEGIN = "<!-- state diagram: generated from agent/machine.py by tests/meta/test_
 END = "<!-- end of state diagram -->"
 
 
-def groupsim():
-    spec = importlib.util.spec_from_file_location("groupsim", ROOT / "tests/unit/agent/groupsim.py")
-    module = sys.modules.setdefault("groupsim", importlib.util.module_from_spec(spec))
-    spec.loader.exec_module(module)
-    return module
-
-
 def transitions():
     """Return every change of phase that 600 simulated jobs go through, as (from, to) -> names of events."""
     found = {}
-    sim_module = groupsim()
-    honest = sim_module.step
+    honest = groupsim.step
 
     def watched(group, event):
         after, effects = honest(group, event)
@@ -32,12 +23,12 @@ def transitions():
             found.setdefault((group.phase, after.phase), set()).add(type(event).__name__)
         return after, effects
 
-    sim_module.step = watched
+    groupsim.step = watched
     try:
         for seed in range(600):
-            sim_module.random_run(seed).run()
+            groupsim.random_run(seed).run()
     finally:
-        sim_module.step = honest
+        groupsim.step = honest
     return found
 
 

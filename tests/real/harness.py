@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-PATIENCE_S = 60.0  # how long anything may take before a test calls it a hang: two busy cores, shared with others
+PATIENCE_S = 40.0  # how long anything may take before a test calls it a hang: two busy cores, shared with others
 LAUNCHER = (sys.executable, "-m", "planaria", "run")
 
 TOLD = '''\

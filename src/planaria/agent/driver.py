@@ -24,8 +24,8 @@ from planaria.agent.model import (
     WorkerExited,
     WorkersStarted,
 )
+from planaria.agent.rounds import lone_round
 from planaria.base import signals
-from planaria.contract.env import Round
 from planaria.errors import InternalError
 from planaria.process.children import Children
 from planaria.process.descendants import kill_descendants
@@ -125,27 +125,10 @@ class Driver:
         if self._port is not None:
             self._port.release()
         self._port = Reservation() if self._job.master_port is None else None
-        size = self._job.local_world_size
-        life = Round(
-            number=order.round,
-            run_id=self._job.run_id,
-            role=self._job.role,
-            group_rank=0,
-            group_world_size=1,
-            first_rank=0,
-            world_size=size,
-            first_role_rank=0,
-            role_world_size=size,
-            local_world_size=size,
-            master_addr=self._job.master_addr,
-            master_port=self._port.port if self._port else self._job.master_port or 0,
-            restart_count=order.restart_count,
-            max_restarts=self._job.max_restarts,
-            restart_reason=order.reason,
-        )
+        life = lone_round(self._job, order, self._port.port if self._port else self._job.master_port or 0)
         self.workers.begin(life, self._children.add)
         self.control.serve(self.workers.by_pid)
-        self.post(WorkersStarted(self._loop.now()))
+        self.post(WorkersStarted(self._loop.now(), life.master_port))
 
     def _tell_drain(self, number: int, grace_s: float) -> None:
         from planaria.contract.control import Drain, encode
@@ -177,8 +160,9 @@ class Driver:
         self.post(TreeEnded(self._loop.now(), clean))
 
     def _on_exit(self, pid: int, status: int) -> None:
-        local_rank, failure = self.workers.exited(pid, status)
-        self.post(WorkerExited(local_rank, self._loop.now(), failure))
+        found = self.workers.exited(pid, status)
+        if found is not None:
+            self.post(WorkerExited(found.local_rank, self._loop.now(), found.failure))
 
     def on_progress(self, local_rank: int, line: bytes) -> None:
         """Take a line from the control socket.

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 EARLY_LIFE_S = 60.0  # a life this old has done something, whether or not it reported progress
 STACK_DUMP_S = 0.25  # what a worker gets to write its stacks before it is killed
+KILL_S = 10.0  # a worker that SIGKILL has not ended by then is in the kernel's hands (state D); the job does not wait
 PORT_TRIES = 3  # how often a master port taken by somebody else is replaced free of charge
 
 
@@ -75,9 +76,9 @@ def step(group: Group, event: Event) -> Step:
             return _tree_ended(group, event)
         case Begun() if group.phase == STARTING:
             return group, (StartWorkers(group.round, group.restarts, group.reason),)
-        case WorkersStarted(at) if group.phase == STARTING:
+        case WorkersStarted(at, master_port) if group.phase == STARTING:
             everyone = frozenset(range(group.size))
-            return replace(group, phase=RUNNING, started_at=at, running=everyone), ()
+            return replace(group, phase=RUNNING, started_at=at, running=everyone, master_port=master_port), ()
         case _:
             raise InvalidTransition(group.phase, event)
 
@@ -94,7 +95,7 @@ def _worker_exited(group: Group, event: WorkerExited) -> Step:
                 return _conclude(group, event.at)
             return (group, ()) if failure and are_alike(group.failures) else _stop(group, event.at)
         case "stopping" | "draining":
-            if failure is not None:
+            if failure is not None and not _was_asked_for(group, failure):
                 group = _with_failure(group, _blame(group, failure))
             return (group, ()) if group.running else _conclude(group, event.at)
         case "finishing":  # killed with everything else after the launcher died
@@ -129,9 +130,16 @@ def _with_failure(group: Group, failure: Failure) -> Group:
     return replace(group, failures=(*group.failures, failure))
 
 
+def _was_asked_for(group: Group, failure: Failure) -> bool:
+    """Tell whether a worker ended as the owner's signal wanted it to; that is no failure."""
+    if group.phase != DRAINING or failure.at < group.stop_at:
+        return False
+    return failure.killer == "us" or exit_status.of_worker(failure.status) == exit_status.by_signal(group.stop_signal)
+
+
 def _blame(group: Group, failure: Failure) -> Failure:
-    """Mark an end we caused. What a worker did before it heard of our stop is its own failure."""
-    if group.phase == DRAINING or failure.at < group.stop_at:
+    """Mark an end we caused. What a worker did before it heard of our stop, or a kill by others, is its own failure."""
+    if group.phase == DRAINING or failure.at < group.stop_at or failure.killer in ("oom", "other"):
         return failure
     return stopped(failure, first_cause_first(group.failures)[0].rank)
 
@@ -175,7 +183,7 @@ def _master_port_was_taken(group: Group, cause: Failure) -> bool:
     if group.fixed_port or group.port_tries >= PORT_TRIES or cause.rank != 0:
         return False
     text = f"{cause.message} {cause.traceback} {cause.stderr_tail}"
-    return "EADDRINUSE" in text or "address already in use" in text.lower()
+    return str(group.master_port) in text and ("EADDRINUSE" in text or "address already in use" in text.lower())
 
 
 def _restart(group: Group, reason: str) -> Step:
@@ -203,7 +211,9 @@ def _stop_requested(group: Group, event: StopRequested) -> Step:
             effects = (TellDrain(event.signal, group.grace_s), SignalWorkers(event.signal), SetDeadline(group.grace_s))
             return draining, effects
         case "draining":  # a second Ctrl-C means now; a repeated SIGTERM is only a manager that is thorough
-            return group, (KillWorkers(),) if event.signal == signals.SIGINT and event.by_owner else ()
+            if event.signal != signals.SIGINT or not event.by_owner:
+                return group, ()
+            return replace(group, ladder=2), (KillWorkers(), SetDeadline(KILL_S))
         case "starting" | "restarting":
             outcome = Outcome("signal", exit_status.by_signal(event.signal), event.signal)
             ending = replace(group, phase=FINISHING, outcome=outcome)
@@ -219,7 +229,9 @@ def _deadline_passed(group: Group, event: DeadlinePassed) -> Step:
         case (("stopping" | "draining"), 0):
             return replace(group, ladder=1), (DumpStacks(), SetDeadline(STACK_DUMP_S))
         case (("stopping" | "draining"), 1):
-            return replace(group, ladder=2), (KillWorkers(),)
+            return replace(group, ladder=2), (KillWorkers(), SetDeadline(KILL_S))
+        case (("stopping" | "draining"), 2):
+            return _conclude(replace(group, running=frozenset()), event.at)
         case _:
             raise InvalidTransition(group.phase, event)
 

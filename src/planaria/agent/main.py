@@ -14,7 +14,7 @@ from planaria.base.loop import Loop
 from planaria.contract import exit_status
 from planaria.contract.control import LINE_LIMIT_BYTES
 from planaria.contract.env import ERROR_FILE
-from planaria.errors import InternalError, PlanariaError
+from planaria.errors import InternalError, PlanariaError, UsageError
 from planaria.process.logs import RunLogs
 from planaria.process.sink import ConsoleSink
 from planaria.process.workers import Console, Workers, WorkerSettings
@@ -50,7 +50,11 @@ def run_agent(job: Job, hear: int, scratch_dir: str) -> int:
     loop = Loop()
     screen = _Screen(loop)
     try:
+        os.mkdir(scratch_dir, 0o700)
         return _run(job, loop, screen, hear, scratch_dir)
+    except UsageError as problem:
+        screen.say(str(problem))
+        return exit_status.USAGE
     except InternalError as problem:
         screen.say(str(problem))
         return exit_status.INTERNAL
@@ -121,7 +125,9 @@ def _conclude(job: Job, group: Group, outcome: Outcome, screen: _Screen) -> None
         return
     from planaria.agent import report
 
-    text = report.final_screen(group, outcome, report.COLOURS if screen.is_terminal else report.Style())
+    text = report.final_screen(
+        group, outcome, report.COLOURS if screen.is_terminal and not job.environment.get("NO_COLOR") else report.Style()
+    )
     if text:
         screen.say(text)
     if job.report_file is not None:

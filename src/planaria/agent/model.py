@@ -81,6 +81,7 @@ class Group(Value):
     restarts: int = 0
     reason: str = ""
     started_at: float = 0.0
+    master_port: int = 0
     running: frozenset[int] = frozenset()
     failures: tuple[Failure, ...] = ()
     progressed: bool = False
@@ -99,9 +100,10 @@ class Begun(Value):
 
 
 class WorkersStarted(Value):
-    """Every worker of the life was started, or reported as a failure that follows."""
+    """Every worker of the life was started; rank 0 is to listen on `master_port`."""
 
     at: float
+    master_port: int = 0
 
 
 class WorkerExited(Value):

@@ -50,7 +50,7 @@ def restart_line(group: Group) -> str:
 def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
     """Return what is printed at the end; empty when all went well."""
     if outcome.kind == "signal":
-        return f"stopped by {signals.name_of(outcome.signal)}; all workers have ended\n"
+        return f"stopped by {signals.name_of(outcome.signal)}\n"
     failures = group.lives[-1].failures if group.lives else ()
     if outcome.kind != "failed" or not failures:
         return ""
@@ -124,6 +124,6 @@ def as_json(group: Group, outcome: Outcome, run_id: str) -> dict[str, object]:
         "explanation": outcome.explanation,
         "restarts": group.restarts,
         "max_restarts": group.max_restarts,
-        "first_cause": as_dict(last[0]) if last else None,
+        "first_cause": as_dict(last[0]) if last and outcome.kind == "failed" else None,
         "lives": [as_dict(life) for life in group.lives],
     }

@@ -14,6 +14,7 @@ SIG_IGN = _signal.SIG_IGN
 SIGABRT = int(_signal.SIGABRT)
 SIGCHLD = int(_signal.SIGCHLD)
 SIGCONT = int(_signal.SIGCONT)
+SIGHUP = int(_signal.SIGHUP)
 SIGINT = int(_signal.SIGINT)
 SIGKILL = int(_signal.SIGKILL)
 SIGPIPE = int(_signal.SIGPIPE)
@@ -43,6 +44,11 @@ def name_of(number: int) -> str:
 def meaning_of(number: int) -> str:
     """Return the kernel's few words for a signal, such as "Segmentation fault"."""
     return _signal.strsignal(number) or "unknown signal"
+
+
+def is_ignored(number: int) -> bool:
+    """Tell whether this process ignores a signal, as `nohup` makes its command ignore SIGHUP."""
+    return _signal.getsignal(number) == SIG_IGN
 
 
 def block(numbers: Iterable[int]) -> set[int]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from planaria.base.value import Value
 
-LIMIT_BYTES = 1 << 20
+LIMIT_BYTES = (
+    4 << 20
+)  # two texts of `worker.crash.LIMIT_CHARACTERS`, 12 bytes a character, and the stacks of 100 threads
 DUMP_STACKS = 62
 """SIGRTMAX-2 asks a worker for the stacks of all its threads; it works with the GIL held."""
 _RECORD = b"\x1e"

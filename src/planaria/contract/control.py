@@ -36,7 +36,7 @@ def encode(message: Progress | Drain) -> bytes:
 
     fields: Mapping[str, object]
     if isinstance(message, Progress):
-        fields = {"type": "progress", "step": message.step, **dict(message.values)}
+        fields = {**dict(message.values), "type": "progress", "step": message.step}
     else:
         fields = {"type": "drain", "reason": message.reason, "grace_s": message.grace_s}
     return json.dumps(fields).encode() + b"\n"
@@ -63,5 +63,8 @@ def decode(line: bytes) -> Progress | Drain | None:
             raise ValueError("a progress message takes an integer step and numbers")
         return Progress(step, tuple(found.items()))
     if kind == "drain":
-        return Drain(str(found.get("reason", "")), float(found.get("grace_s", 0.0)))
+        try:
+            return Drain(str(found.get("reason", "")), float(found.get("grace_s", 0.0)))
+        except (TypeError, OverflowError) as exc:
+            raise ValueError("a drain message takes a number of seconds") from exc
     return None

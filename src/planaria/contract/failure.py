@@ -40,8 +40,34 @@ class Failure(Value):
 
 
 def first_cause_first(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Order failures: those of the workers' own making by time, then those we caused ourselves."""
-    return tuple(sorted(failures, key=lambda one: (one.stopped_for is not None, one.at, one.rank)))
+    """Order failures: those of the workers' own making by time, then those that name a lost peer, then those we caused.
+
+    Time alone does not tell: a dead worker's connections close before its end is reported, 0.2 s before with a GPU.
+    """
+    return tuple(
+        sorted(failures, key=lambda one: (one.stopped_for is not None, names_a_lost_peer(one), one.at, one.rank))
+    )
+
+
+_LOST_PEER = (
+    "broken pipe",
+    "connection closed by",
+    "connection reset by peer",
+    "connection was likely closed",
+    "ncclremoteerror",
+    "remote process exited",
+    "socket closed",
+    "socket timeout",
+)
+"""What Python, Gloo, NCCL and torch's store say, in lower case, when the process at the other end is gone."""
+
+
+def names_a_lost_peer(failure: Failure) -> bool:
+    """Tell whether a worker failed because another had gone, as far as its exception says."""
+    if failure.kind != "exception":
+        return False
+    said = failure.message.lower()
+    return not {"ConnectionError", "EOFError"}.isdisjoint(failure.bases) or any(text in said for text in _LOST_PEER)
 
 
 def stopped(failure: Failure, culprit_rank: int) -> Failure:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from planaria.agent.model import StartWorkers
+from planaria.agent.rounds import lone_round
 from planaria.base import signals
 from planaria.base.text import safe_line
 from planaria.base.value import replace
 from planaria.contract import env
 from planaria.process.command import worker_argv
+from planaria.process.logs import folder_name, stream_kind
 from planaria.process.model import DEV_NULL, STDERR, STDOUT
 
 TYPE_CHECKING = False
@@ -93,22 +96,7 @@ def _argv(job: Job, local_rank: int) -> tuple[str, ...]:
 
 def _environment(job: Job, local_rank: int) -> dict[str, str]:
     """Return what a worker gets beyond what it inherits, and what the launcher itself decided about the inherited."""
-    life = env.Round(
-        number=0,
-        run_id=job.run_id,
-        role=job.role,
-        group_rank=0,
-        group_world_size=1,
-        first_rank=0,
-        world_size=job.local_world_size,
-        first_role_rank=0,
-        role_world_size=job.local_world_size,
-        local_world_size=job.local_world_size,
-        master_addr=job.master_addr,
-        master_port=_NO_PORT if job.master_port is None else job.master_port,
-        restart_count=0,
-        max_restarts=job.max_restarts,
-    )
+    life = lone_round(job, StartWorkers(0, 0, ""), job.master_port or _NO_PORT)
     error_file = "" if job.logs.log_dir == DEV_NULL else _LATER
     inherited = {name: value for name, value in job.environment.items() if name != env.ERROR_FILE}
     whole = env.worker_environment(
@@ -121,26 +109,32 @@ def _environment(job: Job, local_rank: int) -> dict[str, str]:
 
 
 def _destination(job: Job, local_rank: int, stream: int) -> str:
-    logs = job.logs
-    teed = bool(logs.tee.of(local_rank) & stream)
-    redirected = bool(logs.redirects.of(local_rank) & stream) and not teed
-    hidden = logs.shown_ranks is not None and local_rank not in logs.shown_ranks
-    places = [] if redirected or hidden else ["console"]
-    if (redirected or teed) and logs.log_dir != DEV_NULL:
-        base = logs.log_dir or "(a new temporary directory)"
-        name = "stdout.log" if stream == STDOUT else "stderr.log"
-        places.insert(0, f"{base}/{job.run_id}_(random)/attempt_0/{local_rank}/{name}")
-    return " and ".join(places) or DEV_NULL
+    kind = stream_kind(job.logs, stream, local_rank)
+    name = "stdout.log" if stream == STDOUT else "stderr.log"
+    file = f"{_log_folder(job)}/attempt_0/{local_rank}/{name}" if job.logs.log_dir != DEV_NULL else ""
+    match kind:
+        case "inherit":
+            return "console"
+        case "null":
+            return DEV_NULL
+        case "file":
+            return file
+        case "pipe":
+            return f"{file} and console" if file else "console"
+
+
+def _log_folder(job: Job) -> str:
+    name = f"{folder_name(job.run_id)}_(random)"
+    return f"{job.logs.log_dir}/{name}" if job.logs.log_dir else f"(temporary directory)/planaria_{name}"
 
 
 def _log_words(job: Job) -> str:
     if job.logs.log_dir == DEV_NULL:
         return "none (/dev/null)"
-    if job.logs.log_dir is not None:
-        return f"under {safe_line(job.logs.log_dir)}"
     masks = (job.logs.redirects, job.logs.tee)
-    wanted = any(mask.of(rank) for mask in masks for rank in range(job.local_world_size))
-    return "in a new temporary directory" if wanted else "none (console only)"
+    if job.logs.log_dir is None and not any(mask.of(rank) for mask in masks for rank in range(job.local_world_size)):
+        return "none (console only)"
+    return f"in {safe_line(_log_folder(job))}"
 
 
 def _for_shell(word: str) -> str:

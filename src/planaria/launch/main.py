@@ -8,6 +8,7 @@ import time
 
 from planaria.base import signals
 from planaria.base.files import random_name, remove_tree
+from planaria.base.value import replace
 from planaria.contract import exit_status
 from planaria.errors import UsageError
 from planaria.launch.parse import parse
@@ -43,7 +44,14 @@ def run(argv: Sequence[str]) -> int:
         return exit_status.USAGE
     for notice in planned.notices:
         _complain(notice)
-    return _supervise(planned.job, environ)
+    return _supervise(_under_nohup(planned.job), environ)
+
+
+def _under_nohup(job: Job) -> Job:
+    """Leave SIGHUP ignored when we were started so: `nohup planaria run` outlives its terminal."""
+    if not signals.is_ignored(signals.SIGHUP):
+        return job
+    return replace(job, signals=tuple(number for number in job.signals if number != signals.SIGHUP))
 
 
 def _open_standard_streams() -> None:
@@ -91,7 +99,7 @@ def _supervise(job: Job, environ: Mapping[str, str]) -> int:
     from planaria.agent.main import run_agent
     from planaria.process.guardian import guard, start_agent
 
-    scratch = _scratch_dir(environ)
+    scratch = _scratch_path(environ)
     try:
         agent, tell = start_agent(lambda hear: run_agent(job, hear, scratch), job.signals)
         end = guard(agent, tell, job.signals, time.monotonic)
@@ -100,19 +108,20 @@ def _supervise(job: Job, environ: Mapping[str, str]) -> int:
     if not end.clean:
         _complain("some processes of the job could not be ended: they are stuck in the kernel")
     if end.status < 0:
-        _complain(f"the agent (pid {agent}) was ended by {signals.name_of(-end.status)}; nothing of the job is left")
+        _complain(f"the agent (pid {agent}) was ended by {signals.name_of(-end.status)}, and the job with it")
         return exit_status.by_signal(-end.status)
     return end.status
 
 
-def _scratch_dir(environ: Mapping[str, str]) -> str:
-    """Make the run's private folder: control socket and error files, gone when the run is."""
+def _scratch_path(environ: Mapping[str, str]) -> str:
+    """Name the run's private folder: control socket and error files, gone when the run is.
+
+    The agent makes it, so that there is never a folder and only one process to remove it.
+    """
     parent = environ.get("TMPDIR", "")
     if not parent or len(parent.encode()) > LONGEST_SOCKET_FOLDER or not os.access(parent, os.W_OK | os.X_OK):
         parent = "/tmp"  # noqa: S108  the folder below has a random name and belongs to us alone
-    path = os.path.join(parent, f"planaria-{random_name()}{random_name()}")
-    os.mkdir(path, 0o700)
-    return path
+    return os.path.join(parent, f"planaria-{random_name()}{random_name()}")
 
 
 def _print(text: str) -> int:

@@ -42,7 +42,7 @@ def diagnose(seen: Evidence) -> Failure:
     kind, message, trace = _from_status(seen, box.text)
     if ending is not None and seen.status >= 0:
         kind = "exception" if ending.kind == "exception" else "exit"
-        message, trace = _ending_message(ending), ending.traceback
+        message, trace = _ending_message(ending, seen.status), ending.traceback
     elif told.message:
         message, trace = told.message, told.traceback or trace
     elif told.problem:
@@ -77,9 +77,9 @@ def _from_status(seen: Evidence, text: str) -> tuple[FailureKind, str, str]:
     return "exit", f"exit status {seen.status}", ""
 
 
-def _ending_message(ending: blackbox.Ending) -> str:
-    if ending.kind == "exit":
-        return f"exit status {ending.message}" if ending.message.lstrip("-").isdecimal() else f"exit: {ending.message}"
+def _ending_message(ending: blackbox.Ending, status: int) -> str:
+    if ending.kind == "exit":  # sys.exit(-1) makes 255
+        return f"exit status {status}" if ending.message.lstrip("-").isdecimal() else f"exit: {ending.message}"
     return f"{ending.type}: {ending.message}" if ending.message else ending.type
 
 

@@ -11,9 +11,11 @@ If both die in the same instant, workers still die by theirs.
 from __future__ import annotations
 
 import os
+import sys
 
 from planaria.base import linux, signals
 from planaria.base.value import Value
+from planaria.contract import exit_status
 from planaria.process.children import decode
 from planaria.process.descendants import end_descendants
 
@@ -42,7 +44,7 @@ def start_agent(run: Callable[[int], int], forwarded: tuple[int, ...]) -> tuple[
     guardian = os.getpid()
     pid = os.fork()
     if pid == 0:
-        status = 70
+        status = exit_status.INTERNAL
         try:
             os.close(tell)
             os.setsid()
@@ -52,6 +54,8 @@ def start_agent(run: Callable[[int], int], forwarded: tuple[int, ...]) -> tuple[
             if os.getppid() == guardian:
                 signals.restore_mask(before)
                 status = run(hear)
+        except BaseException:  # noqa: BLE001  our bug: print it whole, then leave without unwinding the launcher's stack
+            sys.excepthook(*sys.exc_info())
         finally:
             os._exit(status)
     os.close(hear)

@@ -79,6 +79,7 @@ class RunLogs:
         local_world_size: int = 8,
     ) -> None:
         self._settings = settings
+        self._scratch_dir = scratch_dir
         self._pipe_bytes = min(PIPE_BYTES, _ALL_PIPES_BYTES // (2 * max(local_world_size, 1)))
         self._lives: dict[int, str] = {}
         self._mode = _PUBLIC
@@ -93,6 +94,11 @@ class RunLogs:
         else:
             self.directory = scratch_dir
             self._mode = _PRIVATE
+
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether the files are still there when the run is over, so that naming them helps."""
+        return self.directory is not None and self.directory != self._scratch_dir
 
     def begin_life(self, attempt: int) -> None:
         """Give the workers started from now on a folder of their own, also when `attempt` had one already."""

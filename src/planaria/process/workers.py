@@ -42,6 +42,13 @@ class WorkerSettings(Value):
     prefix_template: str | None = None
 
 
+class WorkerEnd(Value):
+    """The end of one worker; `failure` is None when it ended well."""
+
+    local_rank: int
+    failure: Failure | None
+
+
 class Console(Value):
     """The launcher's two streams, shared by everybody who has something to show, and where warnings go."""
 
@@ -155,13 +162,15 @@ class Workers:
             if worker.alive and linux.catches(worker.pid, blackbox.DUMP_STACKS):
                 os.kill(worker.pid, blackbox.DUMP_STACKS)
 
-    def exited(self, pid: int, status: int) -> tuple[int, Failure | None]:
-        """Note that a worker ended; return its local rank, and its failure unless it ended well."""
-        worker = next(worker for worker in self._life if worker.pid == pid)
+    def exited(self, pid: int, status: int) -> WorkerEnd | None:
+        """Note that a worker ended; None for one of an earlier life, which the kernel held back until now."""
+        worker = next((worker for worker in self._life if worker.pid == pid), None)
+        if worker is None:
+            return None
         worker.alive = False
         for tee in worker.tees:
             tee.catch_up()
-        return worker.local_rank, self._failure(worker, status) if status != 0 else None
+        return WorkerEnd(worker.local_rank, self._failure(worker, status) if status != 0 else None)
 
     def _failure(self, worker: _Worker, status: int) -> Failure:
         from planaria.process.diagnose import Evidence, diagnose
@@ -181,7 +190,7 @@ class Workers:
                 oom_kills=self._oom.since_last_asked() if self._oom and status == -signals.SIGKILL else 0,
                 black_box=os.pread(worker.black_box, blackbox.LIMIT_BYTES, 0),
                 error_file=linux.read_file(path) if path and os.path.exists(path) else None,
-                error_file_path=path,
+                error_file_path=path if self._logs.is_kept else "",
                 stderr_tail=_stderr_tail(worker),
                 log_files=_log_files((streams.stdout, streams.stderr)),
             )

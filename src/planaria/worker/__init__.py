@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 
-from planaria.contract.control import Drain, Progress
+from planaria.contract.control import Drain
 from planaria.contract.env import CONTROL
 from planaria.worker.link import Link
 
@@ -24,8 +24,11 @@ _LINK = Link(os.environ.get(CONTROL))  # noqa: TID251  the one place where the w
 
 
 def report_progress(step: int, **values: float) -> None:
-    """Tell the agent how far this rank has come. Cheap enough for every step; never raises."""
-    _LINK.report(Progress(step, tuple(values.items())))
+    """Tell the agent how far this rank has come. Cheap enough for every step; never raises.
+
+    A tensor with one element will do for a number; reading it from a GPU waits for that GPU.
+    """
+    _LINK.report(step, values)
 
 
 def drain_notice() -> Drain | None:

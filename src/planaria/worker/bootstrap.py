@@ -77,7 +77,7 @@ def _hide_our_frames(hook: "Callable[..., Any]") -> "Callable[..., Any]":
             raise
         except BaseException as problem:  # noqa: BLE001  the interpreter does the same, in the same words
             print("Error in sys.excepthook:", file=sys.stderr)
-            problem.__context__, problem.__traceback__ = None, _without_our_frames(problem.__traceback__)
+            problem.__traceback__ = _without_our_frames(problem.__traceback__)
             sys.__excepthook__(type(problem), problem, problem.__traceback__)
             print("\nOriginal exception was:", file=sys.stderr)
             sys.__excepthook__(kind, error, trace)

@@ -16,9 +16,11 @@ LIMIT_CHARACTERS = 100_000
 
 def record(descriptor: int, error: BaseException, trace: "TracebackType | None") -> None:
     """Append one record for an uncaught exception; SystemExit with status 0 or None is a good end and leaves none."""
+    at = time.monotonic()  # before the traceback is made, which takes 10 ms: the order of failures hangs on it
     leaving = isinstance(error, SystemExit)
     said = error.code if isinstance(error, SystemExit) else error
-    if leaving and said in (None, 0):
+    said = int(said) if isinstance(said, int) else said  # True is 1
+    if leaving and (said is None or (type(said) is int and said == 0)):  # 0.0 is not a status but a text, and fails
         return
     fields = {
         "kind": "exit" if leaving else "exception",
@@ -27,7 +29,7 @@ def record(descriptor: int, error: BaseException, trace: "TracebackType | None")
         "message": _text_of(said),
         "traceback": _trace_text(error, trace),
         "where": _where(trace),
-        "at": time.monotonic(),
+        "at": at,
     }
     os.write(descriptor, b"\x1e" + _json(fields).encode("ascii") + b"\n")
 
@@ -40,7 +42,7 @@ def _type_name(kind: type) -> str:
 def _text_of(item: object) -> str:
     try:
         return str(item)[:LIMIT_CHARACTERS]
-    except Exception:  # noqa: BLE001  a broken __str__ is the user's, the report is ours
+    except BaseException:  # noqa: BLE001  a broken __str__ is the user's, the report is ours
         return f"<{type(item).__name__} whose text cannot be made>"
 
 

@@ -10,6 +10,10 @@ import socket
 
 from planaria.contract.control import LINE_LIMIT_BYTES, Drain, Progress, decode, encode
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 class Link:
     """A connection to the agent, made at the first use and given up for good when it breaks."""
@@ -21,21 +25,24 @@ class Link:
         self._heard = b""
         self._drain: Drain | None = None
 
-    def report(self, progress: Progress) -> None:
+    def report(self, step: int, values: Mapping[str, float]) -> None:
         """Send progress; never blocks for long and never raises: training goes on without an agent that listens."""
         peer = self._peer()
         if peer is None:
             return
         try:
-            peer.sendall(encode(progress))
+            peer.sendall(encode(_plain(step, values)))
         except OSError:
             self._give_up()
+        except (TypeError, ValueError):  # not a number: the report is lost, the training is not
+            return
 
     def drain(self) -> Drain | None:
         """Return the agent's notice of a stop, if it has sent one; does not wait."""
         peer = self._peer()
         try:
-            while peer is not None and (chunk := peer.recv(LINE_LIMIT_BYTES, socket.MSG_DONTWAIT)):
+            # A socket with a timeout waits in recv, MSG_DONTWAIT or not; its descriptor does not.
+            while peer is not None and (chunk := os.read(peer.fileno(), LINE_LIMIT_BYTES)):
                 *lines, self._heard = (self._heard + chunk).split(b"\n")
                 for message in map(decode, lines):
                     if isinstance(message, Drain):
@@ -64,3 +71,8 @@ class Link:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _plain(step: int, values: Mapping[str, float]) -> Progress:
+    """Make Python numbers of whatever counts as one, such as a tensor or an array with a single element."""
+    return Progress(int(step), tuple((name, float(value)) for name, value in values.items()))

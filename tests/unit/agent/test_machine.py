@@ -1,10 +1,8 @@
-import importlib.util
-import sys
-from pathlib import Path
-
+import groupsim
 import pytest
+from groupsim import failure, random_run
 
-from planaria.agent.machine import EARLY_LIFE_S, PORT_TRIES, settle_s, step
+from planaria.agent.machine import EARLY_LIFE_S, KILL_S, PORT_TRIES, settle_s, step
 from planaria.agent.model import (
     DONE,
     DRAINING,
@@ -32,22 +30,11 @@ from planaria.base.value import replace
 from planaria.errors import InvalidTransition
 
 
-def _load(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-groupsim = _load("groupsim")
-failure, GroupSim, random_run = groupsim.failure, groupsim.GroupSim, groupsim.random_run
-
-
-def running(size=2, **settings):
+def running(size=2, master_port=0, **settings):
     group = Group(**({"size": size, "max_restarts": 3, "grace_s": 30.0} | settings))
     group, effects = step(group, Begun(0.0))
     assert effects == (StartWorkers(0, 0, ""),)
-    group, effects = step(group, WorkersStarted(0.0))
+    group, effects = step(group, WorkersStarted(0.0, master_port))
     assert effects == ()
     return group
 
@@ -155,7 +142,27 @@ def test_the_stop_ladder_asks_then_looks_then_kills():
     group, effects = step(group, DeadlinePassed(130.0))
     assert effects[0] == DumpStacks()
     group, effects = step(group, DeadlinePassed(130.3))
-    assert effects == (KillWorkers(),)
+    assert effects == (KillWorkers(), SetDeadline(KILL_S))
+
+
+def test_a_worker_that_even_sigkill_does_not_end_is_not_waited_for():
+    group, _ = step(running(), WorkerExited(1, 100.0, failure(1, at=100.0)))
+    group, effects = feed(group, DeadlinePassed(130.0), DeadlinePassed(130.3), DeadlinePassed(140.3))
+    assert effects == (EndTree(),)
+    group, effects = step(group, TreeEnded(145.3, clean=False))
+    assert effects == (StartWorkers(1, 1, "rank 1 failed"),)
+
+
+def test_an_end_the_owner_asked_for_is_not_a_failure_but_a_crash_on_the_way_is():
+    group, _ = step(running(size=4), StopRequested(15, 50.0))
+    group, _ = feed(
+        group,
+        WorkerExited(0, 50.1, failure(0, -15, 50.1, "signal", ())),
+        WorkerExited(1, 50.2, failure(1, 143, 50.2, "exit", ())),
+        WorkerExited(2, 50.3, failure(2, -11, 50.3, "signal", ())),
+        WorkerExited(3, 80.3, failure(3, -9, 80.3, "signal", (), killer="us")),
+    )
+    assert [one.rank for one in group.lives[0].failures] == [2]
 
 
 def test_a_failure_that_came_before_our_stop_was_heard_is_the_workers_own():
@@ -176,14 +183,14 @@ def test_a_signal_is_passed_on_and_the_exit_status_says_so():
 @pytest.mark.parametrize(
     ("second", "effects"),
     [
-        (StopRequested(2, 51.0), (KillWorkers(),)),
+        (StopRequested(2, 51.0), (KillWorkers(), SetDeadline(KILL_S))),
         (StopRequested(15, 51.0), ()),
         (StopRequested(2, 51.0, by_owner=False), ()),
     ],
 )
 def test_only_a_second_ctrl_c_of_the_owner_cuts_the_grace(second, effects):
     group, _ = step(running(), StopRequested(2, 50.0))
-    assert step(group, second) == (group, effects)
+    assert step(group, second)[1] == effects
 
 
 def test_a_signal_while_a_failed_group_stops_wins_over_the_restart():
@@ -229,24 +236,30 @@ def test_a_signal_before_the_first_life_means_no_life_at_all():
     assert finish.outcome.status == 143
 
 
-def port_taken(at):
-    return WorkerExited(
-        0, at, failure(0, 1, at, message="DistNetworkError: ... EADDRINUSE", bases=("DistNetworkError",))
-    )
+def port_taken(at, port=4711):
+    said = f"DistNetworkError: ... port: {port}, useIpv6: false, code: -98, name: EADDRINUSE"
+    return WorkerExited(0, at, failure(0, 1, at, message=said, bases=("DistNetworkError",)))
 
 
 def test_a_master_port_taken_by_somebody_else_costs_no_restart_a_few_times():
-    group = running(size=1, max_restarts=0)
+    group = running(size=1, max_restarts=0, master_port=4711)
     for tries in range(PORT_TRIES):
         group, (start,) = feed(group, port_taken(9.0), TreeEnded(9.0))
         assert (start.restart_count, start.round) == (0, tries + 1)
-        group, _ = step(group, WorkersStarted(9.0))
+        group, _ = step(group, WorkersStarted(9.0, 4711))
     _, (finish,) = feed(group, port_taken(9.0), TreeEnded(9.0))
     assert finish.outcome.kind == "failed"
 
 
 def test_a_master_port_the_user_named_is_not_replaced():
-    _, (finish,) = feed(running(size=1, max_restarts=0, fixed_port=True), port_taken(9.0), TreeEnded(9.0))
+    group = running(size=1, max_restarts=0, fixed_port=True, master_port=4711)
+    _, (finish,) = feed(group, port_taken(9.0), TreeEnded(9.0))
+    assert finish.outcome.kind == "failed"
+
+
+def test_a_port_of_the_users_own_that_is_taken_is_the_users_failure():
+    group = running(size=1, max_restarts=0, master_port=4711)
+    _, (finish,) = feed(group, port_taken(9.0, port=8080), TreeEnded(9.0))
     assert finish.outcome.kind == "failed"
 
 

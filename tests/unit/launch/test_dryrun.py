@@ -26,7 +26,7 @@ def test_a_plan_is_shown_whole_to_people() -> None:
         "  master    127.0.0.1:1234\n"
         "  restarts  2 restarts at most\n"
         "  stopping  on SIGTERM, SIGINT, SIGHUP, SIGQUIT; SIGKILL 30 s after SIGTERM\n"
-        "  logs      under logs\n"
+        "  logs      in logs/none_(random)\n"
         "  start-up  through planaria's start-up file, which records tracebacks\n"
         "worker 0: /usr/bin/python3 -u a.py --x 'a b'\n"
         "  stdout to logs/none_(random)/attempt_0/0/stdout.log and console\n"
@@ -75,8 +75,8 @@ def test_neither_secrets_nor_the_inherited_environment_are_shown() -> None:
     ("flags", "stdout"),
     [
         ([], "console"),
-        (["-r1"], "(a new temporary directory)/fresh-id_(random)/attempt_0/0/stdout.log"),
-        (["-r1", "--log-dir=/dev/null"], "/dev/null"),
+        (["-r1"], "(temporary directory)/planaria_fresh-id_(random)/attempt_0/0/stdout.log"),
+        (["-r1", "--log-dir=/dev/null"], "console"),
         (["--local-ranks-filter=1"], "/dev/null"),
         (["-t3", "--log-dir=l", "--local-ranks-filter=1"], "l/fresh-id_(random)/attempt_0/0/stdout.log"),
     ],

@@ -75,10 +75,15 @@ def test_a_questionable_script_is_left_to_its_workers(folder: Path, capfd: pytes
     (folder / "warns.py").write_text("'\\d'\nif x is 1: pass\n")
     (folder / "deep.py").write_text("(" * 150 + ")" * 150 + "\n")
     (folder / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe9'\n")
-    (folder / "huge.py").write_text("# padding\n" * 10_000 + "y = = 2\n")
-    for name in ("warns.py", "deep.py", "latin.py", "huge.py"):
+    for name in ("warns.py", "deep.py", "latin.py"):
         assert kind(name) == "source"
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_long_script_is_compiled_too(folder: Path) -> None:
+    (folder / "huge.py").write_text("# padding\n" * 10_000 + "y = = 2\n")
+    with pytest.raises(UsageError, match="line 10001"):
+        kind("huge.py")
 
 
 def test_a_pipe_is_not_a_script(folder: Path) -> None:

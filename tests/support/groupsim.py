@@ -61,6 +61,8 @@ class GroupSim:
         self.finished = None
         self.starts: list[StartWorkers] = []
         self.story: list[str] = []
+        self.ambush: tuple[str, object] | None = None
+        """A phase, and what happens the moment it is first entered."""
 
     def at(self, when: float, event) -> "GroupSim":
         heapq.heappush(self.heap, (when, next(self.order), event))
@@ -85,6 +87,9 @@ class GroupSim:
         self.check(event, effects)
         for effect in effects:
             self.perform(effect)
+        if self.ambush and self.group.phase == self.ambush[0]:
+            event, self.ambush = self.ambush[1], None
+            self.at(self.now, event)
 
     def check(self, event, effects) -> None:
         group = self.group
@@ -189,4 +194,8 @@ def random_run(seed: int) -> GroupSim:
         sim.at(rng.random() * 60, lambda s: LauncherDied(s.now))
     if rng.random() < 0.3:
         sim.at(rng.random() * 5, ProgressReported(0, 1))
+    if rng.random() < 0.4:
+        phase = rng.choice(["running", "settling", "stopping", "restarting", "draining", "finishing"])
+        signal = rng.choice([SIGTERM, SIGINT])
+        sim.ambush = (phase, rng.choice([lambda s: StopRequested(signal, s.now), lambda s: LauncherDied(s.now)]))
     return sim

@@ -1,0 +1,31 @@
+"""Who is in the world of this life. One node alone needs nobody's consent. Pure."""
+
+from __future__ import annotations
+
+from planaria.contract.env import Round
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.agent.model import Job, StartWorkers
+
+
+def lone_round(job: Job, order: StartWorkers, master_port: int) -> Round:
+    """Return the round of a job that runs on this node only: it has every rank."""
+    size = job.local_world_size
+    return Round(
+        number=order.round,
+        run_id=job.run_id,
+        role=job.role,
+        group_rank=0,
+        group_world_size=1,
+        first_rank=0,
+        world_size=size,
+        first_role_rank=0,
+        role_world_size=size,
+        local_world_size=size,
+        master_addr=job.master_addr,
+        master_port=master_port,
+        restart_count=order.restart_count,
+        max_restarts=job.max_restarts,
+        restart_reason=order.reason,
+    )

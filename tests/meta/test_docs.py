@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from planaria import errors
+from planaria.contract.exit_status import SIGNAL_ROW, TABLE
+from planaria.launch.flags import OURS, TORCHRUN
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("changelog.d/*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def anchors(text: str) -> set[str]:
+    """Return what a heading can be linked by, as GitHub makes it."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def error_classes() -> list[str]:
+    found = inspect.getmembers(errors, inspect.isclass)
+    return [name for name, kind in found if issubclass(kind, errors.PlanariaError)]
+
+
+@pytest.mark.parametrize("name", error_classes())
+def test_every_error_has_its_entry_in_the_operations_page(name: str) -> None:
+    assert re.search(rf"^### `{name}`$", page("docs/operations.md"), re.MULTILINE)
+
+
+def test_every_exit_status_has_its_row_in_the_operations_page() -> None:
+    wanted = [(str(row.status), row.name) for row in TABLE]
+    status, name, _ = (part.strip() for part in SIGNAL_ROW.split("|"))
+    text = page("docs/operations.md").partition("## Exit statuses")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([\w+]+) \| ([\w ]+) \|", text, re.MULTILINE)
+    assert rows[1:] == [*wanted, (status, name)]
+
+
+@pytest.mark.parametrize("flag", [*TORCHRUN, *OURS], ids=lambda flag: flag.name)
+def test_every_flag_has_its_row_in_the_compatibility_page(flag: object) -> None:
+    shown = [name for name in flag.names if "_" not in name]  # type: ignore[attr-defined]
+    cell = ", ".join(f"`{name}`" for name in shown)
+    assert re.search(rf"^\| {re.escape(cell)} \|", page("docs/torchrun-compat.md"), re.MULTILINE), cell
+
+
+def test_the_compatibility_page_has_no_flag_that_does_not_exist() -> None:
+    known = {name for flag in (*TORCHRUN, *OURS) for name in flag.names}
+    text = page("docs/torchrun-compat.md").partition("## Flags")[2].partition("## How the command line")[0]
+    rows = re.findall(r"^\| ((?:`-[^`]*`(?:, )?)+) \|", text, re.MULTILINE)
+    assert len(rows) == len(TORCHRUN) + len(OURS)
+    assert {name for row in rows for name in re.findall(r"`([^`]*)`", row)} <= known
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(path: Path) -> None:
+    text = path.read_text()
+    dead = []
+    for link in LINK.findall(FENCED.sub("", text)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+            dead.append(link)
+    assert dead == []
+
+
+def test_the_readme_has_exactly_two_set_up_commands_and_their_scripts_exist() -> None:
+    commands = [line for line in page("README.md").splitlines() if line.lstrip().startswith("sh scripts/")]
+    assert commands == ["sh scripts/demo", "sh scripts/test"]
+    for command in commands:
+        assert (ROOT / command.split()[1]).is_file()

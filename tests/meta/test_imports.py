@@ -1,0 +1,104 @@
+"""What a one-node launch imports, seen from outside: `-X importtime` writes a line for every import of a process.
+
+The launcher forks the agent, which inherits the option, so both write to the same stderr. Workers are a shell's `true`:
+they import nothing. Modules that only a failure, a report or a dry run needs are loaded when that happens, and not before.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TIMEOUT_S = 100
+PLANARIA = str(Path(__file__).parents[2] / "bin" / "planaria")
+HEAVY = frozenset(
+    "asyncio ssl logging logging.config importlib.metadata concurrent.futures multiprocessing subprocess dataclasses "
+    "inspect argparse typing enum re json socket signal selectors torch numpy ctypes shutil tempfile pathlib threading "
+    "traceback random hashlib uuid datetime collections contextlib functools string textwrap gettext locale".split()
+)
+
+
+def imports(folder: Path, *command: str, status: int = 0) -> set[str]:
+    """Return the modules that `planaria` with these words imports, in all its processes, beyond what Python itself does."""
+    argv = [sys.executable, "-X", "importtime", *command]
+    dropped = ("PYTHON", "PET_", "TORCHELASTIC_", "PLANARIA_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    done = subprocess.run(
+        argv,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in lines}
+
+
+@pytest.fixture(scope="module")
+def by_itself(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """What the interpreter of this machine imports before any program: site-packages may have hooks of their own."""
+    return imports(tmp_path_factory.mktemp("nothing"), "-c", "pass")
+
+
+def run_words(*flags: str) -> tuple[str, ...]:
+    return (PLANARIA, "run", "--nproc-per-node=2", *flags, "--no-python", "true")
+
+
+COMMANDS = {
+    "--version": (PLANARIA, "--version"),
+    "run --help": (PLANARIA, "run", "--help"),
+    "a run": run_words(),
+    "a run with logs": run_words("--redirects=3", "--log-dir=logs"),
+    "a run with tee": run_words("--tee=3", "--log-dir=logs"),
+    "a run that may restart": run_words("--max-restarts=3", "--standalone"),
+    "a dry run": run_words("--dry-run"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_heavy_is_imported(tmp_path: Path, by_itself: set[str], command: str) -> None:
+    found = imports(tmp_path, *COMMANDS[command]) - by_itself
+    assert found & HEAVY == set()
+    assert {name for name in found if name.partition(".")[0] in HEAVY} == set()
+    assert any(name.startswith("planaria") for name in found)
+
+
+@pytest.mark.parametrize("module", ["planaria", "planaria.run"])
+def test_nothing_heavy_is_imported_beyond_what_python_m_costs(tmp_path: Path, by_itself: set[str], module: str) -> None:
+    words = run_words()[2:] if module == "planaria.run" else run_words()[1:]
+    found = imports(tmp_path, "-m", module, *words) - imports(tmp_path, "-m", "__hello__") - by_itself
+    assert found & HEAVY == set()
+
+
+def test_the_agent_is_among_those_that_were_seen(tmp_path: Path, by_itself: set[str]) -> None:
+    """`process.memory` is imported by the agent alone, after its workers have started: these lines are the agent's too."""
+    assert "planaria.process.memory" in imports(tmp_path, *COMMANDS["a run"]) - by_itself
+    assert "planaria.process.memory" not in imports(tmp_path, *COMMANDS["run --help"]) - by_itself
+
+
+def test_a_python_script_is_checked_without_heavy_imports(tmp_path: Path, by_itself: set[str]) -> None:
+    """The option is the launcher's alone, not its workers': what is seen here is launcher and agent."""
+    (tmp_path / "main.py").write_text("import json, logging\n")
+    found = imports(tmp_path, PLANARIA, "run", "main.py") - by_itself
+    assert found & HEAVY == set()
+    assert "json" not in found
+
+
+def test_a_failure_may_cost_json_and_no_more(tmp_path: Path, by_itself: set[str]) -> None:
+    found = imports(tmp_path, PLANARIA, "run", "--max-restarts=1", "--no-python", "false", status=1) - by_itself
+    dear = {"asyncio", "ssl", "logging", "subprocess", "dataclasses", "inspect", "argparse", "multiprocessing", "torch"}
+    assert {name for name in found if name.partition(".")[0] in dear} == set()
+
+
+def test_the_list_of_heavy_modules_is_seen_when_they_are_imported(tmp_path: Path, by_itself: set[str]) -> None:
+    """The tests above can fail: the same look at a program that does import such modules finds them."""
+    found = imports(tmp_path, "-c", "import asyncio, json, logging.config") - by_itself
+    assert {"asyncio", "json", "logging.config", "enum", "re", "typing"} - by_itself <= found

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from planaria.base import signals
+
+
+def test_names_and_numbers_are_those_of_the_signal_module() -> None:
+    for number in signal.Signals:
+        if number.name.startswith("SIGRT"):
+            continue
+        assert signals.NUMBERS[number.name] == number
+        assert signals.name_of(number) == number.name
+    assert not {"SIGRTMIN", "SIGRTMAX", "SIG_DFL", "SIGCLD"} & set(signals.NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(int(signal.SIGRTMIN), "SIGRTMIN+0"), (62, "SIGRTMIN+28"), (0, "signal 0"), (999, "signal 999")],
+)
+def test_signals_without_a_fixed_name_have_one_too(number: int, name: str) -> None:
+    assert signals.name_of(number) == name
+
+
+def test_meanings_are_the_kernel_s() -> None:
+    assert signals.meaning_of(signal.SIGSEGV) == "Segmentation fault"
+    assert signals.meaning_of(signal.SIGKILL) == "Killed"
+
+
+def test_a_blocked_signal_is_waited_for_and_the_mask_comes_back() -> None:
+    before = signals.block([])
+    assert signals.block([signal.SIGUSR1]) == before
+    try:
+        assert signals.wait_for_any([signal.SIGUSR1], 0.0) is None
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert signals.wait_for_any([signal.SIGUSR1, signal.SIGUSR2]) == signal.SIGUSR1
+        assert signals.block([]) == before | {signal.SIGUSR1}
+    finally:
+        signals.restore_mask(before)
+    assert signals.block([]) == before

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planaria.contract.control import Drain, Progress, decode, encode
+
+NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name not in ("type", "step"))
+NUMBERS = st.floats(allow_nan=False) | st.integers()
+
+
+@settings(derandomize=True)
+@given(
+    st.builds(Progress, st.integers(), st.dictionaries(NAMES, NUMBERS, max_size=5).map(lambda it: tuple(it.items())))
+    | st.builds(Drain, st.text(), st.floats(allow_nan=False))
+)
+def test_a_message_survives_the_wire(message: Progress | Drain) -> None:
+    line = encode(message)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert decode(line) == message
+
+
+def test_a_number_called_type_or_step_does_not_change_the_message() -> None:
+    assert decode(encode(Progress(3, (("type", 1.0), ("step", 2.0), ("x", 3.0))))) == Progress(3, (("x", 3.0),))
+
+
+def test_what_is_not_finite_is_still_a_number() -> None:
+    found = decode(encode(Progress(1, (("loss", math.nan), ("best", math.inf)))))
+    assert isinstance(found, Progress)
+    assert math.isnan(found.values[0][1])
+
+
+@pytest.mark.parametrize("line", [b"{}", b'{"type": "news"}', b'{"type": ["progress"]}', b'{"type": null, "step": 1}'])
+def test_messages_of_other_versions_are_passed_over(line: bytes) -> None:
+    assert decode(line) is None
+
+
+@settings(derandomize=True)
+@given(
+    st.binary()
+    | st.sampled_from(["progress", "drain", "x"]).flatmap(
+        lambda kind: st.sampled_from(["[]", "null", "true", "9" * 400, "9" * 5000, '"x"', "1e999", "{}", "-1"]).map(
+            lambda value: f'{{"type": "{kind}", "step": {value}, "grace_s": {value}, "reason": {value}}}'.encode()
+        )
+    )
+)
+def test_nonsense_is_a_value_error_or_nothing(line: bytes) -> None:
+    try:
+        assert isinstance(decode(line), Progress | Drain | None)
+    except ValueError:
+        pass
+
+
+def test_nesting_without_end_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="too deeply"):
+        decode(b"[" * 16_000)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from planaria.contract.control import Drain, Progress, decode, encode
+from planaria.worker.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "c"))
+        listener.listen()
+        yield listener
+
+
+def linked(agent: socket.socket) -> tuple[Link, socket.socket]:
+    link = Link(agent.getsockname())
+    assert link.drain() is None
+    peer, _ = agent.accept()
+    return link, peer
+
+
+def test_progress_arrives_as_a_line(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    with peer:
+        link.report(3, {"loss": 0.5, "type": 7})
+        assert decode(peer.recv(1000)) == Progress(3, (("loss", 0.5),))
+        link._give_up()
+
+
+def test_what_is_not_a_number_is_not_sent_and_not_raised(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    with peer:
+        link.report(3, {"loss": "high"})  # type: ignore[dict-item]
+        link.report(None, {})  # type: ignore[arg-type]
+        link.report(4, {})
+        assert decode(peer.recv(1000)) == Progress(4)
+        link._give_up()
+
+
+def test_asking_for_a_notice_does_not_wait_and_does_not_end_the_link(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    with peer:
+        assert [link.drain() for _ in range(100)] == [None] * 100
+        line = encode(Drain("SIGTERM", 30.0))
+        peer.sendall(line[:7])
+        assert link.drain() is None
+        peer.sendall(line[7:] + b'{"type": "news"}\n')
+        assert link.drain() == Drain("SIGTERM", 30.0)
+        assert link.drain() == Drain("SIGTERM", 30.0)
+        link._give_up()
+
+
+@pytest.mark.parametrize("said", [b"garbage\n", b"[]\n", b'{"type": "drain", "grace_s": []}\n'])
+def test_an_agent_that_talks_nonsense_is_given_up(agent: socket.socket, said: bytes) -> None:
+    link, peer = linked(agent)
+    with peer:
+        peer.sendall(said)
+        assert link.drain() is None
+        link.report(1, {})
+        assert peer.recv(10) == b""
+
+
+def test_an_agent_that_is_gone_is_given_up(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    peer.close()
+    link.report(1, {})
+    assert (link.drain(), link._socket) == (None, None)
+
+
+def test_a_forked_child_has_a_connection_of_its_own(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    with peer:
+        child = os.fork()
+        if child == 0:
+            link.report(9, {})
+            os._exit(0)
+        other, _ = agent.accept()
+        with other:
+            assert decode(other.recv(1000)) == Progress(9)
+            assert os.waitpid(child, 0)[1] == 0
+        link._give_up()
