@@ -156,6 +156,7 @@ def _why_not(writers: _Writers, _settings: Settings) -> str | None:
 
 def _bench(writers: _Writers) -> Bench:
     pace = "a write every ms" if writers.burst == 1 else f"{writers.burst} writes every {writers.burst} ms"
+    goal = 100.0 if writers.burst == 1 else None  # bursts are easier than what the goal is about: they only explain
     what = f"tee, {WORKERS} {writers.language} workers, {pace}"
     return Bench(
         name=writers.name,
@@ -163,12 +164,12 @@ def _bench(writers: _Writers) -> Bench:
         method=f"`-t 3`, {WORKERS} workers in {writers.language}, one write a line, {pace}, each line with the "
         "moment it was written; lag to its arrival at the reader of the launcher's stdout, who parses only "
         "afterwards. One number a round; the launcher's CPU time and its time ready to run but without a CPU are "
-        "taken while all write. Floor: the same writers straight into the reader's pipe. "
+        "taken while all write. Floor: the same writers straight into one pipe, which may slow them: see the rate. "
         f"torchrun: one round of {_TORCHRUN_S:.0f} s.",
         metrics=(
-            Metric("lag", f"{what}: median lag", "ms", goal=100.0),
-            Metric("lag_p99", f"{what}: p99 lag", "ms", goal=100.0),
-            Metric("lag_max", f"{what}: largest lag", "ms", goal=100.0),
+            Metric("lag", f"{what}: median lag", "ms", goal=goal),
+            Metric("lag_p99", f"{what}: p99 lag", "ms", goal=goal),
+            Metric("lag_max", f"{what}: largest lag", "ms", goal=goal),
             Metric("cpu", f"{what}: CPU of the launcher", "% of a core"),
             Metric("queue", f"{what}: launcher waiting for a CPU", "% of the time, all threads", compared=False),
             Metric("rate", f"{what}: rate the writers reached (1,000 wanted)", "lines/s each", compared=False),

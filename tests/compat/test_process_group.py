@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +33,8 @@ from datetime import timedelta
 rank, life = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
 def note(**what):
-    line = json.dumps({"rank": rank, "life": life, "port": os.environ["MASTER_PORT"], "round": os.environ["PLANARIA_ROUND"], **what})
+    place = {"port": os.environ["MASTER_PORT"], "round": os.environ["PLANARIA_ROUND"]}
+    line = json.dumps({"rank": rank, "life": life, **place, **what})
     fd = os.open("notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(fd, line.encode() + b"\\n")
     os.close(fd)
@@ -104,7 +106,7 @@ def test_a_process_group_forms_at_the_first_try_after_every_crash(tmp_path: Path
     ports = {(note["life"], note["port"]) for note in notes(tmp_path)}
     assert len(ports) == CRASHES + 1  # all ranks of a life agree
     in_order = [port for _, port in sorted(ports)]
-    assert all(before != after for before, after in zip(in_order, in_order[1:], strict=False))
+    assert all(before != after for before, after in pairwise(in_order))
 
 
 @pytest.mark.parametrize("flags", [(), ("--no-bootstrap", "--tee=2")], ids=["bootstrap", "no bootstrap"])

@@ -70,7 +70,8 @@ def main():
     seen = {
         "names": own,
         "doc": __doc__, "file": __file__, "cached": __cached__, "package": __package__, "name": __name__,
-        "spec": __spec__ and [__spec__.name, __spec__.origin, __spec__.cached, __spec__.parent], "loader": type(__loader__).__name__,
+        "spec": __spec__ and [__spec__.name, __spec__.origin, __spec__.cached, __spec__.parent],
+        "loader": type(__loader__).__name__,
         "loader_path": getattr(__loader__, "path", None), "loader_name": getattr(__loader__, "name", None),
         "builtins": type(__builtins__).__name__, "is_main": me.__dict__ is globals(),
         "argv": sys.argv, "orig_argv": sys.orig_argv[1:], "executable": sys.executable,
@@ -246,7 +247,7 @@ def test_a_script_keeps_the_name_it_was_given(tmp_path: Path, typed: str) -> Non
         {"PYTHONPATH": "/nowhere:relative", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         {"PYTHONINTMAXSTRDIGITS": "700", "PYTHONPLATLIBDIR": "lib"},
     ],
-    ids=lambda variables: "+".join(variables),
+    ids="+".join,
 )
 def test_variables_of_the_interpreter_are_honoured(tmp_path: Path, variables: dict[str, str]) -> None:
     (tmp_path / "probe.py").write_text(PROBE)
@@ -518,14 +519,9 @@ def test_run_path_runs_as_runpy_does(tmp_path: Path, flags: tuple[str, ...]) -> 
         "import sys\nprint(__name__, __file__, sys.argv, __spec__, __loader__, __cached__, repr(__package__))\n"
         "print(sys.modules['__main__'].__dict__ is globals())\n"
     )
+    words = "import runpy, sys; del sys.argv[0]; runpy.run_path('main.py', run_name='__main__')"
     plain = start(
-        [
-            sys.executable,
-            "-u",
-            "-c",
-            "import runpy, sys; del sys.argv[0]; runpy.run_path('main.py', run_name='__main__')",
-        ]
-        + ["main.py", "a"],
+        [sys.executable, "-u", "-c", words, "main.py", "a"],
         tmp_path,
         environment(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -170,6 +171,13 @@ def test_a_program_that_can_no_longer_be_started_is_a_failure_that_says_so(room:
     assert end.status == 1
     assert cause["kind"] == "spawn"
     assert end.report["lives"][0]["failures"][0]["status"] == 5
+
+
+def test_a_program_finds_no_signal_ignored_that_a_shell_would_not_ignore(room: Room) -> None:
+    program = room.write("program", "#!/bin/sh\nkill -PIPE $$\nkill -XFSZ $$\n", 0o755)
+    end = room.start_command(["--no-python", "--exit-code=worker", program]).wait()
+    end.assert_cause(0, "SIGPIPE (Broken pipe)")
+    assert end.status == 128 + signal.SIGPIPE
 
 
 def test_a_worker_that_hangs_in_the_stop_is_killed_and_the_report_says_where_it_hung(room: Room) -> None:
@@ -484,7 +492,11 @@ def test_the_notice_about_omp_num_threads_comes_once(
 
 
 def test_a_master_port_taken_by_another_program_costs_no_restart(room: Room) -> None:
-    script = "if os.environ['PLANARIA_ROUND'] == '0': raise OSError(98, 'Address already in use')\ntell(f'life {LIFE}')"
+    script = """
+if os.environ['PLANARIA_ROUND'] == '0':
+    raise RuntimeError(f"port: {os.environ['MASTER_PORT']}, code: -98, name: EADDRINUSE, message: address already in use")
+tell(f'life {LIFE}')
+"""
     end = room.run((), script)
     assert end.status == 0
     assert room.heard() == ["life 0"]
@@ -494,11 +506,7 @@ def test_a_master_port_taken_by_another_program_costs_no_restart(room: Room) -> 
 def test_no_worker_waits_for_a_launcher_whose_stderr_is_stuck(room: Room) -> None:
     read_end, write_end = os.pipe()
     try:
-        os.set_blocking(write_end, False)
-        with pytest.raises(BlockingIOError):
-            while True:
-                os.write(write_end, b"x" * 4096)
-        os.set_blocking(write_end, True)
+        os.write(write_end, bytes(fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ)))
         script = "tell(f'life {LIFE}')\nos._exit(1)"
         launcher = room.start(["--max-restarts=1", "-r", "3"], script, stderr=write_end)
         room.hear_many(["life 0", "life 1"])

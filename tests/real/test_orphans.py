@@ -89,7 +89,11 @@ def test_the_death_of_the_agent_is_reported_and_everything_is_gone_before_the_la
 
 
 def test_workers_die_even_if_launcher_and_agent_are_killed_in_the_same_instant(room: Room) -> None:
-    script = "escaped = sleeper(detached=True, deaf=True)\ntell(f'escaped {escaped}')\ntell(f'pid {os.getpid()}')\nwait_forever()"
+    script = """
+tell(f'escaped {sleeper(detached=True, deaf=True)}')
+tell(f'pid {os.getpid()}')
+wait_forever()
+"""
     launcher = room.start(TWO, script)
     workers = [room.hear_value("pid") for _ in range(2)]
     escaped = [room.hear_value("escaped") for _ in range(2)]

@@ -87,8 +87,9 @@ def test_workers_that_ignore_the_signal_are_killed_after_the_shutdown_timeout(ro
     _got(room, "SIGTERM")
     end = launcher.wait()
     assert end.status == 128 + signal.SIGTERM
-    assert [failure["killer"] for failure in end.report["lives"][0]["failures"]] == ["us", "us"]
-    assert all("wait_forever" in failure["traceback"] for failure in end.report["lives"][0]["failures"])
+    assert end.report["outcome"] == "signal"
+    assert end.report["first_cause"] is None
+    assert room.heard() == []
 
 
 def test_workers_that_ignore_the_stop_after_a_failure_are_killed_after_the_shutdown_timeout(room: Room) -> None:
@@ -159,6 +160,21 @@ def test_sigterm_to_launcher_and_agent_at_once_does_not_cut_the_grace(room: Room
     _let_go(room)
     assert launcher.wait().status == 128 + signal.SIGTERM
     assert room.heard() == []
+
+
+def test_a_ctrl_c_that_reaches_the_agent_too_is_not_taken_for_a_second_one(room: Room) -> None:
+    room.make_gate("leave")
+    launcher = room.start(TWO, LEAVING)
+    _ready(room)
+    launcher.signal(signal.SIGINT)
+    _got(room, "SIGINT")
+    agent = launcher.agent()
+    os.kill(agent, signal.SIGINT)
+    wait_until(
+        lambda: not _is_pending(agent, signal.SIGINT) and state_of(agent) == "S", "an agent that took the signal"
+    )
+    _let_go(room)
+    assert launcher.wait().status == 128 + signal.SIGINT
 
 
 def test_sigterm_to_every_process_of_the_job_does_not_cut_the_grace(room: Room) -> None:

@@ -134,7 +134,7 @@ def _was_asked_for(group: Group, failure: Failure) -> bool:
     """Tell whether a worker ended as the owner's signal wanted it to; that is no failure."""
     if group.phase != DRAINING or failure.at < group.stop_at:
         return False
-    return failure.killer == "us" or exit_status.of_worker(failure.status) == exit_status.by_signal(group.stop_signal)
+    return exit_status.of_worker(failure.status) == exit_status.by_signal(group.stop_signal)
 
 
 def _blame(group: Group, failure: Failure) -> Failure:

@@ -44,14 +44,17 @@ class _Screen:
         self.stderr.flush(deadline)
 
 
-def run_agent(job: Job, hear: int, scratch_dir: str) -> int:
-    """Run the job's workers on this node until they are done; return the launcher's exit status."""
+def run_agent(job: Job, hear: int, mask: set[int], scratch_dir: str) -> int:
+    """Run the job's workers on this node until they are done; return the launcher's exit status.
+
+    Signals come blocked and are let in, down to `mask`, once there is somebody to hear them.
+    """
     linux.set_title(f"planaria agent of run {job.run_id}")
     loop = Loop()
     screen = _Screen(loop)
     try:
         os.mkdir(scratch_dir, 0o700)
-        return _run(job, loop, screen, hear, scratch_dir)
+        return _run(job, loop, screen, hear, mask, scratch_dir)
     except UsageError as problem:
         screen.say(str(problem))
         return exit_status.USAGE
@@ -69,7 +72,7 @@ def run_agent(job: Job, hear: int, scratch_dir: str) -> int:
         screen.flush()
 
 
-def _run(job: Job, loop: Loop, screen: _Screen, hear: int, scratch_dir: str) -> int:
+def _run(job: Job, loop: Loop, screen: _Screen, hear: int, mask: set[int], scratch_dir: str) -> int:
     group = Group(
         size=job.local_world_size,
         max_restarts=job.max_restarts,
@@ -91,11 +94,12 @@ def _run(job: Job, loop: Loop, screen: _Screen, hear: int, scratch_dir: str) -> 
         host=os.uname().nodename,
         cpu_sets=job.cpu_sets,
         virtual_rank=job.virtual_local_rank,
-        signal_mask=frozenset(signals.block(())),
+        signal_mask=frozenset(mask),
         prefix_template=job.logs.prefix_template,
     )
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
     _listen(driver, loop, hear, job.signals)
+    signals.restore_mask(mask)
     outcome = driver.run()
     _conclude(job, driver.group, outcome, screen)
     return outcome.status

@@ -49,9 +49,10 @@ def restart_line(group: Group) -> str:
 
 def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
     """Return what is printed at the end; empty when all went well."""
-    if outcome.kind == "signal":
-        return f"stopped by {signals.name_of(outcome.signal)}\n"
     failures = group.lives[-1].failures if group.lives else ()
+    if outcome.kind == "signal":
+        told = [f"stopped by {signals.name_of(outcome.signal)}", *(f"  {_badly_stopped(one)}" for one in failures)]
+        return "\n".join(told[: OTHERS_SHOWN + 1]) + "\n"
     if outcome.kind != "failed" or not failures:
         return ""
     cause = failures[0]
@@ -104,6 +105,13 @@ def _other_line(other: Failure) -> str:
         return f"then {name_of(other)}: {safe_line(other.message)}"
     how = "killed by us, it did not stop in time" if other.killer == "us" else "stopped by us"
     return f"rank {other.rank}: {how} after rank {other.stopped_for} failed" + _where_it_hung(other)
+
+
+def _badly_stopped(one: Failure) -> str:
+    """Tell of a worker that did not end as it was asked to."""
+    if one.killer == "us":
+        return f"rank {one.rank}: killed by us, it did not stop in time{_where_it_hung(one)}"
+    return f"{name_of(one)} failed meanwhile: {safe_line(one.message)}"
 
 
 def _where_it_hung(other: Failure) -> str:

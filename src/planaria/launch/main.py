@@ -101,7 +101,7 @@ def _supervise(job: Job, environ: Mapping[str, str]) -> int:
 
     scratch = _scratch_path(environ)
     try:
-        agent, tell = start_agent(lambda hear: run_agent(job, hear, scratch), job.signals)
+        agent, tell = start_agent(lambda hear, mask: run_agent(job, hear, mask, scratch), job.signals)
         end = guard(agent, tell, job.signals, time.monotonic)
     finally:
         remove_tree(scratch)

@@ -36,8 +36,11 @@ class AgentEnd(Value):
     clean: bool
 
 
-def start_agent(run: Callable[[int], int], forwarded: tuple[int, ...]) -> tuple[int, int]:
-    """Fork the agent; return its pid and the pipe on which it hears of us. Signals stay blocked in this process."""
+def start_agent(run: Callable[[int, set[int]], int], forwarded: tuple[int, ...]) -> tuple[int, int]:
+    """Fork the agent, which calls `run` with its end of the pipe and the signal mask to restore once it can listen.
+
+    Returns its pid and our end of the pipe. In this process the signals stay blocked: `guard` waits for them.
+    """
     before = signals.block((*forwarded, signals.SIGCHLD))
     linux.become_subreaper()
     hear, tell = os.pipe()
@@ -52,8 +55,7 @@ def start_agent(run: Callable[[int], int], forwarded: tuple[int, ...]) -> tuple[
             # SIGCONT wakes the agent even when it is stopped; the end of the pipe then tells it why.
             linux.set_parent_death_signal(signals.SIGCONT)
             if os.getppid() == guardian:
-                signals.restore_mask(before)
-                status = run(hear)
+                status = run(hear, before)
         except BaseException:  # noqa: BLE001  our bug: print it whole, then leave without unwinding the launcher's stack
             sys.excepthook(*sys.exc_info())
         finally:

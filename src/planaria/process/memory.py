@@ -9,24 +9,36 @@ from __future__ import annotations
 from planaria.base import linux
 
 
-def counter_paths(proc_cgroup: bytes, mounts: bytes) -> list[str]:
-    """Return the files that may hold the counter, from the contents of /proc/self/cgroup and /proc/self/mounts."""
+def counter_paths(proc_cgroup: bytes, mounts: bytes) -> list[tuple[str, str]]:
+    """Return the files that may hold the counter, from the contents of /proc/self/cgroup and /proc/self/mounts.
+
+    Each comes with a second place to look: a container that shares the host's cgroup names is told the host's path, but
+    its own cgroup is what is mounted.
+    """
     roots: dict[str, str] = {}
     for line in mounts.decode("utf-8", "replace").splitlines():
         fields = line.split()
         if len(fields) > 3 and fields[2] == "cgroup2":
-            roots["unified"] = fields[1]
+            roots["unified"] = _unescaped(fields[1])
         elif len(fields) > 3 and fields[2] == "cgroup" and "memory" in fields[3].split(","):
-            roots["memory"] = fields[1]
+            roots["memory"] = _unescaped(fields[1])
     found = []
     for line in proc_cgroup.decode("utf-8", "replace").splitlines():
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if hierarchy == "0" and "unified" in roots:
-            found.append(f"{roots['unified']}{path}/memory.events")
+            found.append(_places(roots["unified"], path, "memory.events"))
         elif "memory" in controllers.split(",") and "memory" in roots:
-            found.append(f"{roots['memory']}{path}/memory.oom_control")
+            found.append(_places(roots["memory"], path, "memory.oom_control"))
     return found
+
+
+def _unescaped(mount_point: str) -> str:
+    return mount_point.replace("\\040", " ").replace("\\134", "\\")
+
+
+def _places(root: str, path: str, name: str) -> tuple[str, str]:
+    return f"{root}{path.rstrip('/')}/{name}", f"{root}/{name}"
 
 
 class OomKills:
@@ -42,7 +54,7 @@ class OomKills:
         return self._seen - seen
 
     def _count(self) -> int:
-        return sum(read_counter(linux.read_file(path)) for path in self._paths)
+        return sum(read_counter(linux.read_file(path) or linux.read_file(other)) for path, other in self._paths)
 
 
 def read_counter(content: bytes) -> int:

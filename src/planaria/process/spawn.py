@@ -55,12 +55,14 @@ def _become(start: Start, parent: int) -> None:
             os.sched_setaffinity(0, start.cpus)
         if start.inherit_black_box_as is not None:
             os.dup2(start.black_box_fd, start.inherit_black_box_as)
+            os.set_inheritable(start.inherit_black_box_as, True)  # dup2 onto itself changes nothing
         # Python ignores these two, and an ignored signal stays ignored after exec.
         signals.set_handler(signals.SIGPIPE, signals.SIG_DFL)
         signals.set_handler(signals.SIGXFSZ, signals.SIG_DFL)
         signals.restore_mask(start.signal_mask)
         os.execvpe(start.argv[0], start.argv, start.environment)
-    except OSError as problem:
-        os.write(start.black_box_fd, f"cannot start {start.argv[0]}: {problem.strerror}\n".encode())
+    except (OSError, ValueError) as problem:  # ValueError: a word or variable that the system cannot take
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        os.write(start.black_box_fd, f"cannot start {start.argv[0]}: {why}\n".encode("utf-8", "backslashreplace"))
     finally:
         os._exit(SPAWN_FAILED)

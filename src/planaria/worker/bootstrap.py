@@ -65,6 +65,11 @@ def _without_our_frames(trace: "TracebackType | None") -> "TracebackType | None"
     return trace
 
 
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)
+
+
 def _hide_our_frames(hook: "Callable[..., Any]") -> "Callable[..., Any]":
     """Wrap the exception hook in force, so that our frames are not in what it prints, nor in what it fails with."""
 
@@ -76,10 +81,10 @@ def _hide_our_frames(hook: "Callable[..., Any]") -> "Callable[..., Any]":
         except SystemExit:
             raise
         except BaseException as problem:  # noqa: BLE001  the interpreter does the same, in the same words
-            print("Error in sys.excepthook:", file=sys.stderr)
+            _say("Error in sys.excepthook:\n")
             problem.__traceback__ = _without_our_frames(problem.__traceback__)
             sys.__excepthook__(type(problem), problem, problem.__traceback__)
-            print("\nOriginal exception was:", file=sys.stderr)
+            _say("\nOriginal exception was:\n")
             sys.__excepthook__(kind, error, trace)
 
     return shown
@@ -88,7 +93,7 @@ def _hide_our_frames(hook: "Callable[..., Any]") -> "Callable[..., Any]":
 def _hook_without_words(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
     """Stand in for a hook that the program has deleted, as the interpreter does."""
     del sys.excepthook
-    print("sys.excepthook is missing", file=sys.stderr)
+    _say("sys.excepthook is missing\n")
     sys.__excepthook__(kind, error, trace)
 
 

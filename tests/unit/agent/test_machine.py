@@ -153,7 +153,7 @@ def test_a_worker_that_even_sigkill_does_not_end_is_not_waited_for():
     assert effects == (StartWorkers(1, 1, "rank 1 failed"),)
 
 
-def test_an_end_the_owner_asked_for_is_not_a_failure_but_a_crash_on_the_way_is():
+def test_an_end_the_owner_asked_for_is_not_a_failure_but_a_crash_or_a_kill_on_the_way_is():
     group, _ = step(running(size=4), StopRequested(15, 50.0))
     group, _ = feed(
         group,
@@ -162,7 +162,7 @@ def test_an_end_the_owner_asked_for_is_not_a_failure_but_a_crash_on_the_way_is()
         WorkerExited(2, 50.3, failure(2, -11, 50.3, "signal", ())),
         WorkerExited(3, 80.3, failure(3, -9, 80.3, "signal", (), killer="us")),
     )
-    assert [one.rank for one in group.lives[0].failures] == [2]
+    assert [one.rank for one in group.lives[0].failures] == [2, 3]
 
 
 def test_a_failure_that_came_before_our_stop_was_heard_is_the_workers_own():

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -31,13 +32,22 @@ def test_meanings_are_the_kernel_s() -> None:
 
 
 def test_a_blocked_signal_is_waited_for_and_the_mask_comes_back() -> None:
-    before = signals.block([])
-    assert signals.block([signal.SIGUSR1]) == before
-    try:
-        assert signals.wait_for_any([signal.SIGUSR1], 0.0) is None
-        os.kill(os.getpid(), signal.SIGUSR1)
-        assert signals.wait_for_any([signal.SIGUSR1, signal.SIGUSR2]) == signal.SIGUSR1
-        assert signals.block([]) == before | {signal.SIGUSR1}
-    finally:
-        signals.restore_mask(before)
-    assert signals.block([]) == before
+    source = """
+import os, signal
+from planaria.base import signals
+before = signals.block([])
+assert signals.block([signal.SIGUSR1]) == before
+assert signals.wait_for_any([signal.SIGUSR1], 0.0) is None
+os.kill(os.getpid(), signal.SIGUSR1)
+assert signals.wait_for_any([signal.SIGUSR1, signal.SIGUSR2]) == signal.SIGUSR1
+assert signals.block([]) == before | {signal.SIGUSR1}
+signals.restore_mask(before)
+assert signals.block([]) == before
+"""
+    subprocess.run([sys.executable, "-c", source], timeout=60, check=True)
+
+
+def test_an_ignored_signal_is_known_as_such() -> None:
+    source = "import signal; from planaria.base import signals; assert signals.is_ignored(signal.SIGHUP)"
+    subprocess.run(["nohup", sys.executable, "-c", source], timeout=60, check=True, capture_output=True)
+    assert not signals.is_ignored(signal.SIGTERM)

@@ -34,11 +34,15 @@ def content(descriptor: int) -> blackbox.BlackBox:
     return blackbox.read(os.pread(descriptor, blackbox.LIMIT_BYTES, 0))
 
 
-def caught(error: BaseException) -> BaseException:
-    try:
-        raise error
-    except BaseException as found:
-        return found
+def raised(error: BaseException) -> None:
+    raise error
+
+
+def caught(error: Exception) -> Exception:
+    """Return an exception with a traceback."""
+    with pytest.raises(type(error)) as found:
+        raised(error)
+    return found.value
 
 
 @settings(derandomize=True)
@@ -97,11 +101,11 @@ def test_the_longest_record_fits_what_the_agent_reads(box: int) -> None:
     assert "characters left out" in ending.traceback
 
 
-@pytest.mark.parametrize("raised", [RuntimeError, SystemExit, KeyboardInterrupt])
-def test_an_exception_that_cannot_be_shown_is_recorded(box: int, raised: type[BaseException]) -> None:
+@pytest.mark.parametrize("wrong", [RuntimeError, SystemExit, KeyboardInterrupt])
+def test_an_exception_that_cannot_be_shown_is_recorded(box: int, wrong: type[BaseException]) -> None:
     class Odd(Exception):
         def __str__(self) -> str:
-            raise raised
+            raise wrong
 
     error = caught(Odd())
     crash.record(box, error, error.__traceback__)
@@ -118,7 +122,7 @@ def test_a_users_traceback_module_does_not_hide_where_it_failed(box: int, monkey
     ending = content(box).ending
     assert ending is not None
     assert ending.traceback.startswith('Traceback (most recent call last):\n  File "')
-    assert ending.traceback.endswith(", in caught\nValueError: no\n")
+    assert ending.traceback.endswith(", in raised\nValueError: no\n")
 
 
 def test_types_of_the_main_program_and_of_modules_are_named_apart() -> None:

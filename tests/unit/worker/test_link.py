@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+# Python 3.12 warns of fork beside threads; these belong to pytest-xdist and hold no lock that a child here would want.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[socket.socket]:
