@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ from rows.launch import script
 from rows.tee_lines import parse, verdict, written
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from harness.model import Launcher, Settings
 
 WORKERS = 64
@@ -75,7 +78,8 @@ def _listen(
         argv = (*command, side, go, str(round(seconds * 1000)), str(writers.burst))
         with Child(argv, settings.scratch) as child:
             own = _wait_until_ready(child, side)
-            heard = _read_all(child, own, side, go, LIMIT_S + seconds)
+            with _ahead_of_the_others():
+                heard = _read_all(child, own, side, go, LIMIT_S + seconds)
             child.expect_success()
     finally:
         if os.path.exists(go):
@@ -109,6 +113,28 @@ def _wait_until_ready(child: Child, side: str) -> list[int]:
         own += front
         front = [pid for parent in front for pid in below.get(parent, ()) if len(below.get(pid, ())) >= WORKERS]
     return own
+
+
+@contextmanager
+def _ahead_of_the_others() -> Iterator[None]:
+    """Let this reader run before 64 busy writers, for every launcher alike: its own waiting is not the tee's lag."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -15)
+        _set_group_priority(-15)
+    except OSError:  # not root: then the lag has the reader's waiting in it
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        _set_group_priority(0)
+
+
+def _set_group_priority(nice: int) -> None:
+    if os.path.exists("/proc/self/autogroup"):
+        with open("/proc/self/autogroup", "w") as group:
+            group.write(str(nice))
 
 
 def _read_all(child: Child, own: list[int], side: str, go: str, limit_s: float) -> _Heard:

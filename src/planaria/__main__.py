@@ -26,6 +26,8 @@ def main() -> None:
 def leave(command: Callable[[list[str]], int], argv: list[str]) -> None:
     """Run a command and exit with its status; what nobody foresaw is printed whole, with status 70."""
     status = 70
+    if not sys.flags.safe_path:
+        del sys.path[0]  # `python -m` put the current directory there, where a user's json.py would stand in for ours
     try:
         status = command(argv)
     except KeyboardInterrupt:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import sys
 
 from planaria.__main__ import leave
-from planaria.launch.main import run
+
+
+def main(argv: list[str]) -> int:
+    """Run a job as the command line says; return the exit status."""
+    from planaria.launch.main import run  # after `leave` has put the import path right
+
+    return run(argv)
+
 
 if __name__ == "__main__":
-    leave(run, sys.argv[1:])
+    leave(main, sys.argv[1:])

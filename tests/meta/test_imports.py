@@ -15,10 +15,48 @@ import pytest
 
 TIMEOUT_S = 100
 PLANARIA = str(Path(__file__).parents[2] / "bin" / "planaria")
-HEAVY = frozenset(  # one to a word; most of them cost more than all of ours together
-    "asyncio ssl logging logging.config importlib.metadata concurrent.futures multiprocessing subprocess dataclasses "
-    "inspect argparse typing enum re json socket signal selectors torch numpy ctypes shutil tempfile pathlib threading "
-    "traceback random hashlib uuid datetime collections contextlib functools string textwrap gettext locale".split()  # noqa: SIM905  forty words read better than forty strings
+HEAVY = frozenset(
+    {
+        "asyncio",
+        "ssl",
+        "logging",
+        "logging.config",
+        "importlib.metadata",
+        "concurrent.futures",
+        "multiprocessing",
+        "subprocess",
+        "dataclasses",
+        "inspect",
+        "argparse",
+        "typing",
+        "enum",
+        "re",
+        "json",
+        "socket",
+        "signal",
+        "selectors",
+    }
+    | {
+        "torch",
+        "numpy",
+        "ctypes",
+        "shutil",
+        "tempfile",
+        "pathlib",
+        "threading",
+        "traceback",
+        "random",
+        "hashlib",
+        "uuid",
+        "datetime",
+        "collections",
+        "contextlib",
+        "functools",
+        "string",
+        "textwrap",
+        "gettext",
+        "locale",
+    }
 )
 
 

@@ -77,8 +77,9 @@ def test_an_error_after_progress_is_worth_a_restart(tmp_path: Path) -> None:
 
 
 def test_the_same_error_before_any_progress_is_not(tmp_path: Path) -> None:
+    """One worker is all ranks: with two, a busy machine may keep the second from failing before the agent has decided."""
     script = RESTARTED + REPORT_AND_WAIT + "worker.drain_notice()\nraise ValueError('the same everywhere')\n"
-    with launched(tmp_path, script, "--nproc-per-node=2", "--max-restarts=3") as job:
+    with launched(tmp_path, script, "--max-restarts=3") as job:
         status, _, err = finish(job)
     assert (status, len(report_of(tmp_path)["lives"])) == (1, 1), err
     assert "every rank failed alike at start-up" in err
@@ -128,16 +129,19 @@ DRAINED = """
 import json, os, signal, sys
 from planaria import worker
 
+def say(line):
+    os.write(1, line.encode() + b"\\n")  # in one piece: two workers share this pipe
+
 def on_signal(number, frame):
     notice = worker.drain_notice()
-    print(json.dumps([number, notice and notice.reason, notice and notice.grace_s]), flush=True)
+    say(json.dumps([number, notice and notice.reason, notice and notice.grace_s]))
     sys.exit(0)
 
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, on_signal)
 worker.report_progress(0)
 assert worker.drain_notice() is None
-print("ready", flush=True)
+say("ready")
 while True:
     signal.pause()
 """
@@ -265,7 +269,7 @@ def test_the_socket_s_folder_is_private_and_gone_afterwards(tmp_path: Path, umas
         assert stat.S_ISSOCK(path.stat().st_mode)
         folder = path.parent
         assert (stat.S_IMODE(folder.stat().st_mode), folder.stat().st_uid) == (0o700, os.getuid())
-        assert folder.parent == tmp_path
+        assert folder.name.startswith("planaria-")
         if stop:
             job.send_signal(signal.SIGTERM)
         else:

@@ -32,37 +32,47 @@ class ControlServer:
         self._line_limit = line_limit
         self._workers: Mapping[int, int] = {}
         self._peers: dict[int, _Peer] = {}
+        self._latest = b""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         self._socket.bind(path)
         self._socket.listen(_BACKLOG)
-        loop.on_readable(self._socket.fileno(), self._accept)
+        self._listen()
 
     def serve(self, workers: Mapping[int, int]) -> None:
         """Accept these workers from now on, given as pid -> local rank; peers of the last life are dropped."""
         self._workers = workers
+        self._latest = b""
         for peer in list(self._peers.values()):
             self._drop(peer)
 
     def broadcast(self, line: bytes) -> None:
-        """Send a line to every connected worker. One that does not read loses it: a stop never waits for a reader."""
-        for peer in list(self._peers.values()):
-            try:
-                sent = os.write(peer.descriptor, line)
-            except OSError:
-                sent = 0
-            if sent != len(line):
-                self._drop(peer)
+        """Send a line to every worker, also to those that connect later in this life.
 
-    def close(self) -> None:
-        """Stop listening and drop everybody."""
-        self.serve({})
-        self._loop.forget(self._socket.fileno())
-        self._socket.close()
+        One that does not read loses its connection: a stop never waits for a reader.
+        """
+        self._latest = line
+        for peer in list(self._peers.values()):
+            self._send(peer, line)
+
+    def _send(self, peer: _Peer, line: bytes) -> None:
+        try:
+            sent = os.write(peer.descriptor, line)
+        except OSError:
+            sent = -1
+        if sent != len(line):
+            self._drop(peer)
+
+    def _listen(self) -> None:
+        self._loop.on_readable(self._socket.fileno(), self._accept)
 
     def _accept(self) -> None:
         try:
             descriptor, _ = self._socket._accept()  # type: ignore[attr-defined]  # noqa: SLF001  what socket.accept wraps
-        except OSError:
+        except BlockingIOError:
+            return
+        except OSError:  # out of descriptors: whoever waits is still waiting in a second
+            self._loop.forget(self._socket.fileno())
+            self._loop.call_later(1.0, self._listen)
             return
         peer = socket.socket(fileno=descriptor)
         local_rank = self._rank_of(peer)
@@ -74,6 +84,8 @@ class ControlServer:
             return
         self._peers[descriptor] = _Peer(descriptor, local_rank)
         self._loop.on_readable(descriptor, lambda: self._read(self._peers[descriptor]))
+        if self._latest:
+            self._send(self._peers[descriptor], self._latest)
 
     def _rank_of(self, peer: socket.socket) -> int | None:
         """Return the local rank of the worker that this peer is or descends from."""
@@ -99,7 +111,7 @@ class ControlServer:
                 self._on_message(peer.local_rank, line)
         except ValueError:
             chunk = b""
-        if not chunk or len(rest) > self._line_limit:
+        if not chunk or max(map(len, (*lines, rest))) > self._line_limit:
             self._drop(peer)
         else:
             peer.partial = rest

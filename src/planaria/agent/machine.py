@@ -117,7 +117,7 @@ def _exited_while_running(group: Group, failure: Failure | None, at: float) -> S
 
 def settle_s(age_s: float) -> float:
     """Return how long to wait for the other ranks to meet the same error: ranks drift apart with the age of a life."""
-    return min(1.0, 0.1 + age_s / 4)
+    return min(1.0, 0.3 + age_s / 2)
 
 
 def _may_be_a_mistake(group: Group, at: float) -> bool:

@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.agent.model import Job, Outcome
 
+AGENT_NICE = -10  # idle nearly always; when a worker dies or prints, it should not queue behind the others
 FLUSH_S = 10.0  # how long the end waits for a reader of our output that has fallen behind
 
 
@@ -95,11 +96,13 @@ def _run(job: Job, loop: Loop, screen: _Screen, hear: int, mask: set[int], scrat
         cpu_sets=job.cpu_sets,
         virtual_rank=job.virtual_local_rank,
         signal_mask=frozenset(mask),
+        priority=os.getpriority(os.PRIO_PROCESS, 0),
         prefix_template=job.logs.prefix_template,
     )
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
     _listen(driver, loop, hear, job.signals)
     signals.restore_mask(mask)
+    linux.raise_priority(AGENT_NICE)
     outcome = driver.run()
     _conclude(job, driver.group, outcome, screen)
     return outcome.status

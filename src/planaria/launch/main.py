@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from planaria.launch.parse import Options
     from planaria.launch.plan import Plan
 
-LONGEST_SOCKET_FOLDER = 80  # a UNIX socket's path has 107 bytes, and ours adds a folder and a name
+LONGEST_SOCKET_FOLDER = 70  # a UNIX socket's path has 107 bytes, and ours adds a folder and a name
 
 
 def run(argv: Sequence[str]) -> int:

@@ -20,7 +20,7 @@ PARENT_GONE = 126
 
 
 class Start(Value):
-    """One process to start. Descriptors of None are inherited; `black_box_fd` says where a failed start is written."""
+    """One process to start. What is None is inherited; `black_box_fd` says where a failed start is written."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -30,6 +30,7 @@ class Start(Value):
     cpus: frozenset[int] = frozenset()
     inherit_black_box_as: int | None = None
     signal_mask: frozenset[int] = frozenset()
+    priority: int | None = None
 
 
 def spawn(start: Start) -> int:
@@ -53,6 +54,8 @@ def _become(start: Start, parent: int) -> None:
                 os.dup2(descriptor, target)
         if start.cpus:
             os.sched_setaffinity(0, start.cpus)
+        if start.priority is not None:
+            os.setpriority(os.PRIO_PROCESS, 0, start.priority)
         if start.inherit_black_box_as is not None:
             os.dup2(start.black_box_fd, start.inherit_black_box_as)
             os.set_inheritable(start.inherit_black_box_as, True)  # dup2 onto itself changes nothing

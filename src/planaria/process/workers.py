@@ -39,6 +39,7 @@ class WorkerSettings(Value):
     cpu_sets: tuple[frozenset[int], ...] = ()
     virtual_rank: bool = False
     signal_mask: frozenset[int] = frozenset()
+    priority: int | None = None
     prefix_template: str | None = None
 
 
@@ -126,6 +127,7 @@ class Workers:
             cpus=settings.cpu_sets[local_rank] if settings.cpu_sets else frozenset(),
             inherit_black_box_as=self._black_box_fd if settings.command.bootstrap else None,
             signal_mask=settings.signal_mask,
+            priority=settings.priority,
         )
         try:
             worker.pid = spawn(start)

@@ -168,7 +168,7 @@ machines = st.builds(
 @given(machine=machines, mode=st.sampled_from(MODES))
 def test_the_cpus_are_those_torch_would_choose(machine: Topology, mode: str) -> None:
     pytest.importorskip("torch", reason="the rules to compare with are torch's")
-    from torch.numa import binding  # noqa: PLC0415
+    from torch.numa import binding
 
     def sharing(leader: dict[int, int]) -> object:
         return lambda *, logical_cpu_index: {cpu for cpu in leader if leader[cpu] == leader[logical_cpu_index]}

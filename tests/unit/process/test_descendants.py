@@ -24,6 +24,8 @@ def sleeper(detached=False, stubborn=False):
     '''Start a process that sleeps for ever; return its pid.'''
     pid = os.fork()
     if pid == 0:
+        if not detached:
+            linux.set_parent_death_signal(signal.SIGKILL)
         if detached:
             os.setsid()
             if os.fork():
