@@ -509,7 +509,7 @@ def test_a_users_own_fault_handler_wins(tmp_path: Path) -> None:
 def test_what_the_report_shows_of_a_traceback_is_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(ENDINGS["an exception"] + "\n")
     plain = plainly("script", "main.py", [], tmp_path, environment())
-    for flags in ((), ("--no-bootstrap", "--tee=2")):
+    for flags in ((), ("--no-bootstrap", "--tee=2", "--log-dir=logs")):
         cause = report_of(ENDINGS["an exception"], tmp_path, *flags)
         assert (cause["traceback"] or cause["stderr_tail"]).strip() == plain.stderr.strip()
 

@@ -83,7 +83,7 @@ def _run(job: Job, loop: Loop, screen: _Screen, hear: int, mask: set[int], scrat
         fixed_port=job.master_port is not None,
     )
     driver = Driver(job, group, loop, lambda now: _say_restart(now, screen))
-    temp_dir = os.path.dirname(scratch_dir)
+    temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
     logs = RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
     if logs.announce:
         screen.say(f"the workers' logs are in {logs.announce}")

@@ -1,3 +1,5 @@
+import os
+
 import groupsim
 import pytest
 from groupsim import failure, random_run
@@ -314,7 +316,10 @@ def test_an_invalid_transition_leaves_the_group_as_it_was():
     assert group == running()
 
 
-@pytest.mark.parametrize("block", range(5))
+BLOCKS = int(os.environ.get("PLANARIA_TEST_GROUPS", "500")) // 100
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
 def test_whatever_happens_the_group_ends_once_within_its_budget(block):
     for seed in range(block * 100, block * 100 + 100):
         sim = random_run(seed)
