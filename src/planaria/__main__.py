@@ -59,7 +59,10 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _print(descriptor: int, text: str, status: int) -> int:
-    os.write(descriptor, text.encode())
+    try:
+        os.write(descriptor, text.encode())
+    except OSError:
+        return status or 1
     return status
 
 

@@ -1,6 +1,6 @@
 """Every deliberate error, on one screen. `docs/operations.md` has an entry for each.
 
-A `message` says what happened; a `hint` says what the reader can do; `retryable` says whether trying again may help.
+A `message` says what happened; a `hint` says what the reader can do.
 Expected outcomes (a worker that exits, a stop that was asked for) are values, not errors.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 class PlanariaError(Exception):
     """Something went wrong that we foresaw."""
-
-    retryable = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

@@ -70,7 +70,7 @@ def report_of(folder: Path) -> dict[str, Any]:
 
 
 def test_an_error_after_progress_is_worth_a_restart(tmp_path: Path) -> None:
-    script = RESTARTED + REPORT_AND_WAIT + "report(1, loss=0.5)\nraise ValueError('the same everywhere')\n"
+    script = RESTARTED + REPORT_AND_WAIT + "report(1, loss=0.5)\nraise ImportError('the same everywhere')\n"
     with launched(tmp_path, script, "--nproc-per-node=2", "--max-restarts=3") as job:
         status, _, err = finish(job)
     assert (status, report_of(tmp_path)["restarts"]) == (0, 1), err
@@ -78,7 +78,7 @@ def test_an_error_after_progress_is_worth_a_restart(tmp_path: Path) -> None:
 
 def test_the_same_error_before_any_progress_is_not(tmp_path: Path) -> None:
     """One worker is all ranks: with two, a busy machine may keep the second from failing before the agent has decided."""
-    script = RESTARTED + REPORT_AND_WAIT + "worker.drain_notice()\nraise ValueError('the same everywhere')\n"
+    script = RESTARTED + REPORT_AND_WAIT + "worker.drain_notice()\nraise ImportError('the same everywhere')\n"
     with launched(tmp_path, script, "--max-restarts=3") as job:
         status, _, err = finish(job)
     assert (status, len(report_of(tmp_path)["lives"])) == (1, 1), err
@@ -88,7 +88,7 @@ def test_the_same_error_before_any_progress_is_not(tmp_path: Path) -> None:
 def test_progress_of_a_worker_s_child_counts_as_the_worker_s(tmp_path: Path) -> None:
     child = REPORT_AND_WAIT + "report(7)\n"
     script = RESTARTED + (
-        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}], check=True)\nraise ValueError('x')\n"
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}], check=True)\nraise ImportError('x')\n"
     )
     with launched(tmp_path, script, "--max-restarts=3") as job:
         status, _, err = finish(job)
@@ -100,7 +100,7 @@ def test_a_forked_child_makes_a_connection_of_its_own(tmp_path: Path) -> None:
         RESTARTED
         + REPORT_AND_WAIT
         + (
-            "worker.drain_notice()\nif os.fork() == 0:\n    report(1)\n    os._exit(0)\nos.wait()\nraise ValueError('x')\n"
+            "worker.drain_notice()\nif os.fork() == 0:\n    report(1)\n    os._exit(0)\nos.wait()\nraise ImportError('x')\n"
         )
     )
     with launched(tmp_path, script, "--max-restarts=3") as job:
@@ -117,7 +117,7 @@ def test_numbers_of_torch_and_numpy_are_numbers(tmp_path: Path) -> None:
         + (
             "import numpy, torch\n"
             "report(torch.tensor(3), loss=torch.tensor([0.5]), norm=numpy.float32(1), n=numpy.int64(2), big=float('inf'))\n"
-            "raise ValueError('x')\n"
+            "raise ImportError('x')\n"
         )
     )
     with launched(tmp_path, script, "--max-restarts=3") as job:
@@ -179,7 +179,7 @@ def is_dropped(peer: socket.socket) -> bool:
 
 
 def test_a_stranger_of_the_same_user_is_not_heard(tmp_path: Path) -> None:
-    script = RESTARTED + waiting_worker(tmp_path, "raise ValueError('x')\n")
+    script = RESTARTED + waiting_worker(tmp_path, "raise ImportError('x')\n")
     with launched(tmp_path, script, "--max-restarts=3") as job, socket.socket(socket.AF_UNIX) as stranger:
         assert job.stdout is not None
         stranger.connect(job.stdout.readline().strip())
@@ -252,12 +252,12 @@ report(5)
 
 
 def test_garbage_from_a_worker_costs_it_a_connection_and_nothing_else(tmp_path: Path) -> None:
-    script = RESTARTED + HOSTILE + "raise ValueError('heard')\n"
+    script = RESTARTED + HOSTILE + "raise ImportError('heard')\n"
     with launched(tmp_path, script, "--max-restarts=1") as job:
         status, _, err = finish(job)
     report = report_of(tmp_path)
     assert (status, report["restarts"]) == (0, 1), err
-    assert [life["failures"][0]["message"] for life in report["lives"][:1]] == ["ValueError: heard"]
+    assert [life["failures"][0]["message"] for life in report["lives"][:1]] == ["ImportError: heard"]
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])

@@ -27,7 +27,7 @@ from planaria.contract.failure import Failure
 
 SIGKILL, SIGTERM, SIGINT = 9, 15, 2
 KINDS = {
-    "ValueError": ("exception", 1, ("ValueError", "Exception")),
+    "ImportError": ("exception", 1, ("ImportError", "Exception")),
     "RuntimeError": ("exception", 1, ("RuntimeError", "Exception")),
     "usage": ("exit", 2, ()),
     "exit3": ("exit", 3, ()),
@@ -84,6 +84,8 @@ class GroupSim:
         self.group, effects = step(self.group, event)
         self.story.append(f"{self.now:8.3f}  {before:<10} {event!r}")
         self.story += [f"{'':20}-> {effect!r}" for effect in effects]
+        if {SignalWorkers, SetDeadline} <= {type(effect) for effect in effects}:
+            self.signalled_at = self.now  # the grace begins
         self.check(event, effects)
         for effect in effects:
             self.perform(effect)
@@ -109,7 +111,6 @@ class GroupSim:
             case StartWorkers():
                 self.start(effect)
             case SignalWorkers(number):
-                self.signalled_at = self.now
                 self.end([rank for rank, stubborn in self.alive.items() if not stubborn], number, self.rng.random())
             case KillWorkers():
                 self.end(list(self.alive), SIGKILL, 1.0)
@@ -177,7 +178,7 @@ def random_run(seed: int) -> GroupSim:
         worker_exit_code=rng.random() < 0.3,
     )
     kinds = [None, None, None, *KINDS]
-    alike = rng.choice([None, "ValueError", "usage"]) if rng.random() < 0.3 else None
+    alike = rng.choice([None, "ImportError", "usage"]) if rng.random() < 0.3 else None
 
     def behave(round_number, _rank, dice):
         kind = alike if alike and round_number == 0 else dice.choice(kinds)

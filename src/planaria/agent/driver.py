@@ -20,6 +20,7 @@ from planaria.agent.model import (
     StartWorkers,
     StopRequested,
     TellDrain,
+    TellRestart,
     TreeEnded,
     WorkerExited,
     WorkersStarted,
@@ -41,17 +42,16 @@ if TYPE_CHECKING:
     from planaria.process.workers import Workers
 
 STORY_LENGTH = 200  # events kept for the day the machine meets one it has no rule for
-TREE_TIMEOUT_S = 5.0  # a process in the kernel's hands (state D) may hold out; the job does not wait for it for ever
 LOOK_AGAIN_S = 0.01  # a process that forks while it is being killed is met at the second look
 
 
 class Driver:
-    """Runs one worker group to its end. `on_life(group)` is called before each restart, for those who watch."""
+    """Runs one worker group to its end. `on_restart(group, clean)` tells those who watch."""
 
-    def __init__(self, job: Job, group: Group, loop: Loop, on_life: Callable[[Group], None]) -> None:
+    def __init__(self, job: Job, group: Group, loop: Loop, on_restart: Callable[[Group, bool], None]) -> None:
         self._job = job
         self._loop = loop
-        self._on_life = on_life
+        self._on_restart = on_restart
         self.group = group
         self.outcome: Outcome | None = None
         self.story: list[tuple[Event, tuple[Effect, ...]]] = []
@@ -92,7 +92,8 @@ class Driver:
         except InternalError as problem:
             problem.add_note("\n".join(f"{past!r} -> {ordered!r}" for past, ordered in self.story))
             raise
-        self.story = [*self.story[1 - STORY_LENGTH :], (event, effects)]
+        if not isinstance(event, ProgressReported):
+            self.story = [*self.story[1 - STORY_LENGTH :], (event, effects)]
         for effect in effects:
             self._perform(effect)
 
@@ -111,17 +112,17 @@ class Driver:
             case SetDeadline(after_s):
                 self._cancel_deadline()
                 self._deadline = self._loop.call_later(after_s, lambda: self.post(DeadlinePassed(self._loop.now())))
-            case EndTree():
+            case TellRestart(clean):
+                self._on_restart(self.group, clean)
+            case EndTree(within_s):
                 self._cancel_deadline()
-                self._tree_deadline = self._loop.call_later(TREE_TIMEOUT_S, lambda: self._tree_ended(clean=False))
-                self._end_tree()
+                self._tree_deadline = self._loop.call_later(within_s, lambda: self._tree_ended(clean=False))
+                self._end_tree(first=True)
             case Finish(outcome):
                 self.outcome = outcome
                 self._loop.stop()
 
     def _start(self, order: StartWorkers) -> None:
-        if order.round > 0:
-            self._on_life(self.group)
         if self._port is not None:
             self._port.release()
         self._port = Reservation() if self._job.master_port is None else None
@@ -140,11 +141,13 @@ class Driver:
             self._deadline.cancel()
             self._deadline = None
 
-    def _end_tree(self) -> None:
-        """Kill what is below us, again and again until the kernel says that we have no children."""
+    def _end_tree(self, *, first: bool = False) -> None:
+        """Kill what is below us, again and again until the kernel says that we have no children, or none is ours to kill."""
         if self._tree_deadline is None:
             return
-        kill_descendants(os.getpid())
+        if not kill_descendants(os.getpid()) and not first:
+            self._tree_ended(clean=False)
+            return
         self._children.on_sigchld()
         self._loop.call_later(LOOK_AGAIN_S, self._end_tree)
 

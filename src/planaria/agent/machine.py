@@ -37,6 +37,7 @@ from planaria.agent.model import (
     StartWorkers,
     StopRequested,
     TellDrain,
+    TellRestart,
     TreeEnded,
     WorkerExited,
     WorkersStarted,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 EARLY_LIFE_S = 60.0  # a life this old has done something, whether or not it reported progress
 STACK_DUMP_S = 0.25  # what a worker gets to write its stacks before it is killed
 KILL_S = 10.0  # a worker that SIGKILL has not ended by then is in the kernel's hands (state D); the job does not wait
+TREE_S = 5.0  # the same for descendants of workers
 PORT_TRIES = 3  # how often a master port taken by somebody else is replaced free of charge
 
 
@@ -98,7 +100,7 @@ def _worker_exited(group: Group, event: WorkerExited) -> Step:
             if failure is not None and not _was_asked_for(group, failure):
                 group = _with_failure(group, _blame(group, failure))
             return (group, ()) if group.running else _conclude(group, event.at)
-        case "finishing":  # killed with everything else after the launcher died
+        case "restarting" | "finishing":  # killed with everything else, or let go by the kernel at last
             return group, ()
         case _:
             raise InvalidTransition(group.phase, event)
@@ -134,12 +136,15 @@ def _was_asked_for(group: Group, failure: Failure) -> bool:
     """Tell whether a worker ended as the owner's signal wanted it to; that is no failure."""
     if group.phase != DRAINING or failure.at < group.stop_at:
         return False
-    return exit_status.of_worker(failure.status) == exit_status.by_signal(group.stop_signal)
+    asked = (exit_status.by_signal(group.stop_signal), exit_status.by_signal(signals.SIGTERM))
+    return exit_status.of_worker(failure.status) in asked
 
 
 def _blame(group: Group, failure: Failure) -> Failure:
-    """Mark an end we caused. What a worker did before it heard of our stop, or a kill by others, is its own failure."""
-    if group.phase == DRAINING or failure.at < group.stop_at or failure.killer in ("oom", "other"):
+    """Mark an end we caused. What a worker did before it heard of our stop, or a signal we did not send, is its own."""
+    sent = (-signals.SIGTERM, -signals.SIGKILL)
+    not_ours = failure.killer in ("oom", "other") or (failure.status < 0 and failure.status not in sent)
+    if group.phase == DRAINING or failure.at < group.stop_at or not_ours:
         return failure
     return stopped(failure, first_cause_first(group.failures)[0].rank)
 
@@ -188,17 +193,17 @@ def _master_port_was_taken(group: Group, cause: Failure) -> bool:
 
 def _restart(group: Group, reason: str) -> Step:
     group = replace(group, phase=RESTARTING, round=group.round + 1, reason=reason)
-    return group, (EndTree(),)
+    return group, (EndTree(TREE_S),)
 
 
 def _finish(group: Group, outcome: Outcome) -> Step:
-    return replace(group, phase=FINISHING, outcome=outcome), (EndTree(),)
+    return replace(group, phase=FINISHING, outcome=outcome), (EndTree(TREE_S),)
 
 
 def _tree_ended(group: Group, event: TreeEnded) -> Step:
     if group.phase == RESTARTING:
         fresh = replace(group, phase=STARTING, failures=(), ladder=0)
-        return fresh, (StartWorkers(group.round, group.restarts, group.reason),)
+        return fresh, (TellRestart(event.clean), StartWorkers(group.round, group.restarts, group.reason))
     if group.phase == FINISHING and group.outcome is not None:
         return replace(group, phase=DONE), (Finish(group.outcome),)
     raise InvalidTransition(group.phase, event)
@@ -213,11 +218,13 @@ def _stop_requested(group: Group, event: StopRequested) -> Step:
         case "draining":  # a second Ctrl-C means now; a repeated SIGTERM is only a manager that is thorough
             if event.signal != signals.SIGINT or not event.by_owner:
                 return group, ()
+            if group.stop_signal != signals.SIGINT:  # the first Ctrl-C of a drain that something else began
+                return replace(group, stop_signal=signals.SIGINT), (SignalWorkers(signals.SIGINT),)
             return replace(group, ladder=2), (KillWorkers(), SetDeadline(KILL_S))
         case "starting" | "restarting":
             outcome = Outcome("signal", exit_status.by_signal(event.signal), event.signal)
             ending = replace(group, phase=FINISHING, outcome=outcome)
-            return ending, (EndTree(),) if group.phase == STARTING else ()
+            return ending, (EndTree(TREE_S),) if group.phase == STARTING else ()
         case "finishing" | "done":
             return group, ()
 
@@ -245,5 +252,5 @@ def _abandon(group: Group) -> Step:
     if group.phase == DONE:
         return group, ()
     outcome = Outcome("abandoned", exit_status.by_signal(signals.SIGKILL), signals.SIGKILL)
-    effects = () if group.phase in (RESTARTING, FINISHING) else (EndTree(),)
+    effects = () if group.phase in (RESTARTING, FINISHING) else (EndTree(TREE_S),)
     return replace(group, phase=FINISHING, outcome=outcome), effects

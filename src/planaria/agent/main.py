@@ -32,12 +32,15 @@ class _Screen:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self.stdout = ConsoleSink(loop, 1)
+        self.stdout = ConsoleSink(loop, 1, self._say_dead)
         self.stderr = ConsoleSink(loop, 2)
         self.is_terminal = os.isatty(2)
 
     def say(self, text: str) -> None:
         self.stderr.write(f"planaria: {text.rstrip()}\n".encode("utf-8", "backslashreplace"))
+
+    def _say_dead(self, problem: OSError) -> None:
+        self.say(f"cannot write to standard output any more ({problem.strerror}); the workers go on")
 
     def flush(self) -> None:
         deadline = self._loop.now() + FLUSH_S
@@ -82,7 +85,7 @@ def _run(job: Job, loop: Loop, screen: _Screen, hear: int, mask: set[int], scrat
         worker_exit_code=job.worker_exit_code,
         fixed_port=job.master_port is not None,
     )
-    driver = Driver(job, group, loop, lambda now: _say_restart(now, screen))
+    driver = Driver(job, group, loop, lambda now, clean: _say_restart(now, clean, screen))
     temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
     logs = RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
     if logs.announce:
@@ -97,6 +100,7 @@ def _run(job: Job, loop: Loop, screen: _Screen, hear: int, mask: set[int], scrat
         virtual_rank=job.virtual_local_rank,
         signal_mask=frozenset(mask),
         priority=os.getpriority(os.PRIO_PROCESS, 0),
+        handled_signals=(*job.signals, signals.SIGCHLD, signals.SIGCONT),
         prefix_template=job.logs.prefix_template,
     )
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
@@ -120,10 +124,12 @@ def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> 
     loop.on_readable(hear, lambda: driver.on_owner(hear))
 
 
-def _say_restart(group: Group, screen: _Screen) -> None:
+def _say_restart(group: Group, clean: bool, screen: _Screen) -> None:
     from planaria.agent.report import restart_line
 
     screen.say(restart_line(group))
+    if not clean:
+        screen.say("some processes of the last life could not be ended; the new one starts beside them")
 
 
 def _conclude(job: Job, group: Group, outcome: Outcome, screen: _Screen) -> None:

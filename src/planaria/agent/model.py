@@ -184,7 +184,15 @@ class SetDeadline(Value):
 
 
 class EndTree(Value):
-    """Cancel the deadline, kill every descendant that is left, and report `TreeEnded`."""
+    """Cancel the deadline, kill every descendant that is left, and report `TreeEnded`, after `within_s` at the latest."""
+
+    within_s: float
+
+
+class TellRestart(Value):
+    """Say why all workers are started again; not `clean`: and that something of the last life is still there."""
+
+    clean: bool
 
 
 class Finish(Value):
@@ -204,4 +212,14 @@ if TYPE_CHECKING:
         | DeadlinePassed
         | TreeEnded
     )
-    Effect = StartWorkers | SignalWorkers | TellDrain | DumpStacks | KillWorkers | SetDeadline | EndTree | Finish
+    Effect = (
+        StartWorkers
+        | SignalWorkers
+        | TellDrain
+        | TellRestart
+        | DumpStacks
+        | KillWorkers
+        | SetDeadline
+        | EndTree
+        | Finish
+    )

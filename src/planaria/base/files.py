@@ -15,14 +15,24 @@ def random_name() -> str:
 
 
 def write_atomically(path: str, content: bytes) -> None:
-    """Replace `path` by a file with `content`; readers see the old one or the whole new one, also after a crash."""
+    """Replace `path` by a file with `content`; readers see the old one or the whole new one, also after a crash.
+
+    A link is followed; a device or pipe (`/dev/stdout`, a FIFO) is written to, never replaced.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            os.set_blocking(descriptor, True)
+            write_all(descriptor, content)
+        finally:
+            os.close(descriptor)
+        return
+    path = os.path.realpath(path)
     draft = f"{path}.{random_name()}.tmp"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:
-            left = memoryview(content)
-            while left:
-                left = left[os.write(descriptor, left) :]
+            write_all(descriptor, content)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -30,6 +40,13 @@ def write_atomically(path: str, content: bytes) -> None:
     except OSError:
         os.unlink(draft)
         raise
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write until everything is written."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def remove_tree(path: str) -> None:

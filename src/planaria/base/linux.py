@@ -79,8 +79,12 @@ def set_title(title: str) -> None:
 def raise_priority(nice: int) -> None:
     """Let this process run before its busy neighbours, where we are allowed to (root, CAP_SYS_NICE); else do nothing.
 
+    A process that was made to give way (`nice`) keeps doing so.
+
     With autogroups, every session competes as one: 64 busy workers would leave a session of its own 1/65 of the CPUs.
     """
+    if os.getpriority(os.PRIO_PROCESS, 0) > 0:
+        return
     try:
         os.setpriority(os.PRIO_PROCESS, 0, nice)
         with open("/proc/self/autogroup", "w") as group:

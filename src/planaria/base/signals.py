@@ -11,14 +11,12 @@ else:
 
 SIG_DFL = _signal.SIG_DFL
 SIG_IGN = _signal.SIG_IGN
-SIGABRT = int(_signal.SIGABRT)
 SIGCHLD = int(_signal.SIGCHLD)
 SIGCONT = int(_signal.SIGCONT)
 SIGHUP = int(_signal.SIGHUP)
 SIGINT = int(_signal.SIGINT)
 SIGKILL = int(_signal.SIGKILL)
 SIGPIPE = int(_signal.SIGPIPE)
-SIGSTOP = int(_signal.SIGSTOP)
 SIGTERM = int(_signal.SIGTERM)
 SIGXFSZ = int(_signal.SIGXFSZ)
 

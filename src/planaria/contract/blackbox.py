@@ -61,5 +61,5 @@ def _ending(line: bytes) -> Ending | None:
             where=str(found["where"]),
             at=float(found["at"]),
         )
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None

@@ -64,7 +64,7 @@ _LOST_PEER = (
 
 def names_a_lost_peer(failure: Failure) -> bool:
     """Tell whether a worker failed because another had gone, as far as its exception says."""
-    if failure.kind != "exception":
+    if failure.kind not in ("exception", "exit"):
         return False
     said = failure.message.lower()
     return not {"ConnectionError", "EOFError"}.isdisjoint(failure.bases) or any(text in said for text in _LOST_PEER)
@@ -75,11 +75,8 @@ def stopped(failure: Failure, culprit_rank: int) -> Failure:
     return replace(failure, stopped_for=culprit_rank)
 
 
-MISTAKES = frozenset(
-    {"ImportError", "SyntaxError", "NameError", "AttributeError", "TypeError", "ValueError", "LookupError"}
-    | {"NotImplementedError", "AssertionError", "FileNotFoundError", "PermissionError", "NotADirectoryError"}
-)
-"""Exception types that say the program or its arguments are wrong. RuntimeError and network errors may pass by themselves."""
+MISTAKES = frozenset({"ImportError", "SyntaxError", "NameError"})
+"""Exception types that say the program itself is wrong. Anything else may have to do with data, network or neighbours."""
 
 USAGE_STATUS = 2
 """What argparse and most programs exit with after a wrong argument."""

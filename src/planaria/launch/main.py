@@ -7,7 +7,7 @@ import sys
 import time
 
 from planaria.base import signals
-from planaria.base.files import random_name, remove_tree
+from planaria.base.files import random_name, remove_tree, write_all
 from planaria.base.value import replace
 from planaria.contract import exit_status
 from planaria.errors import UsageError
@@ -28,7 +28,7 @@ LONGEST_SOCKET_FOLDER = 70  # a UNIX socket's path has 107 bytes, and ours adds 
 
 def run(argv: Sequence[str]) -> int:
     """Run a job as the command line says; return the exit status."""
-    _open_standard_streams()
+    _tidy_descriptors()
     environ = dict(os.environ)
     try:
         options = parse(argv, environ)
@@ -54,12 +54,22 @@ def _under_nohup(job: Job) -> Job:
     return replace(job, signals=tuple(number for number in job.signals if number != signals.SIGHUP))
 
 
-def _open_standard_streams() -> None:
-    """Put /dev/null where a standard stream is closed, so that no pipe of ours lands on its number."""
+def _tidy_descriptors() -> None:
+    """Keep what our caller left open from the workers, and our own pipes off the numbers of closed standard streams."""
     descriptor = os.open(os.devnull, os.O_RDWR)
     while descriptor < 3:
         descriptor = os.dup(descriptor)
     os.close(descriptor)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            _keep_from_workers(int(name))
+
+
+def _keep_from_workers(descriptor: int) -> None:
+    try:
+        os.set_inheritable(descriptor, False)
+    except OSError:  # the one that the listing itself had open
+        return
 
 
 def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
@@ -101,14 +111,17 @@ def _supervise(job: Job, environ: Mapping[str, str]) -> int:
 
     scratch = _scratch_path(environ)
     try:
-        agent, tell = start_agent(lambda hear, mask: run_agent(job, hear, mask, scratch), job.signals)
-        end = guard(agent, tell, job.signals, time.monotonic)
+        agent = start_agent(lambda hear, mask: run_agent(job, hear, mask, scratch), job.signals)
+        end = guard(agent, job.signals, time.monotonic)
+    except OSError as problem:
+        _complain(f"cannot start the agent: {problem.strerror} (is the limit of processes or the memory used up?)")
+        return exit_status.WORKER_FAILED
     finally:
         remove_tree(scratch)
     if not end.clean:
         _complain("some processes of the job could not be ended: they are stuck in the kernel")
     if end.status < 0:
-        _complain(f"the agent (pid {agent}) was ended by {signals.name_of(-end.status)}, and the job with it")
+        _complain(f"the agent (pid {agent.pid}) was ended by {signals.name_of(-end.status)}, and the job with it")
         return exit_status.by_signal(-end.status)
     return end.status
 
@@ -118,7 +131,7 @@ def _scratch_path(environ: Mapping[str, str]) -> str:
 
     The agent makes it, so that there is never a folder and only one process to remove it.
     """
-    parent = environ.get("TMPDIR", "")
+    parent = os.path.abspath(environ["TMPDIR"]) if environ.get("TMPDIR") else ""
     if not parent or len(parent.encode()) > LONGEST_SOCKET_FOLDER or not os.access(parent, os.W_OK | os.X_OK):
         parent = "/tmp"  # noqa: S108  the folder below has a random name and belongs to us alone
     return os.path.join(parent, f"planaria-{random_name()}{random_name()}")
@@ -126,12 +139,13 @@ def _scratch_path(environ: Mapping[str, str]) -> str:
 
 def _print(text: str) -> int:
     """Print to whoever still listens: `planaria run --help | head` is no error."""
-    left = memoryview(text.encode())
     try:
-        while left:
-            left = left[os.write(1, left) :]
+        write_all(1, text.encode())
     except BrokenPipeError:
         return exit_status.DONE
+    except OSError as problem:
+        _complain(f"cannot write to standard output: {problem.strerror}")
+        return exit_status.WORKER_FAILED
     return exit_status.DONE
 
 

@@ -44,33 +44,44 @@ def descendants_of(pid: int) -> list[int]:
     return found
 
 
-def kill_descendants(pid: int) -> int:
-    """Send SIGKILL to everything below `pid`; return how many there were. Those that fork meanwhile need another call."""
-    victims = descendants_of(pid)
-    for victim in victims:
-        try:
-            os.kill(victim, signals.SIGKILL)
-        except ProcessLookupError:
-            continue
-    return len(victims)
+def kill_descendants(pid: int, spared: frozenset[int] = frozenset()) -> int:
+    """Send SIGKILL to everything below `pid`; return how many were ours to kill.
+
+    Children of `pid` in `spared`, and what is below them, are left alone, and so is what has become another user's. Those
+    that fork meanwhile need another call.
+    """
+    ours = 0
+    waiting = [child for child in children_of(pid) if child not in spared]
+    while waiting:
+        below = [child for parent in waiting for child in children_of(parent)]
+        for victim in waiting:
+            try:
+                os.kill(victim, signals.SIGKILL)
+                ours += 1
+            except (ProcessLookupError, PermissionError):
+                continue
+        waiting = below
+    return ours
 
 
-def end_descendants(timeout_s: float, clock: Callable[[], float]) -> bool:
-    """Kill and reap everything below this process, blocking; tell whether nothing is left.
+def end_descendants(timeout_s: float, clock: Callable[[], float], spared: frozenset[int] = frozenset()) -> bool:
+    """Kill and reap everything below this process but the children in `spared`, blocking; tell whether nothing is left.
 
     Kernel threads of a driver can hold a dead process for long (state D); `timeout_s` bounds that.
     """
     signals.block([signals.SIGCHLD])
     deadline = clock() + timeout_s
     while True:
-        kill_descendants(os.getpid())
+        killed = kill_descendants(os.getpid(), spared)
         try:
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 continue
         except ChildProcessError:
             return True
+        if spared.issuperset(children_of(os.getpid())):
+            return True
         left_s = deadline - clock()
-        if left_s <= 0:
+        if left_s <= 0 or not killed:
             return False
         # A child's death wakes us; a new grandchild does not, hence the short limit before looking again.
         signals.wait_for_any([signals.SIGCHLD], min(left_s, 0.01))

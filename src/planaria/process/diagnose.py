@@ -40,9 +40,10 @@ def diagnose(seen: Evidence) -> Failure:
     told = error_file.read(seen.error_file) if seen.error_file is not None else error_file.ErrorFile()
     ending = box.ending
     kind, message, trace = _from_status(seen, box.text)
-    if ending is not None and seen.status >= 0:
+    if ending is not None and not _is_interrupt(ending, seen.status):
+        afterwards = f", then {message}" if seen.status < 0 else ""
         kind = "exception" if ending.kind == "exception" else "exit"
-        message, trace = _ending_message(ending, seen.status), ending.traceback
+        message, trace = _ending_message(ending, seen.status) + afterwards, ending.traceback
     elif told.message:
         message, trace = told.message, told.traceback or trace
     elif told.problem:
@@ -77,9 +78,16 @@ def _from_status(seen: Evidence, text: str) -> tuple[FailureKind, str, str]:
     return "exit", f"exit status {seen.status}", ""
 
 
+def _is_interrupt(ending: blackbox.Ending, status: int) -> bool:
+    """Tell whether this is how Python ends after Ctrl-C: the exception first, then the signal itself."""
+    return ending.type == "KeyboardInterrupt" and status == -signals.SIGINT
+
+
 def _ending_message(ending: blackbox.Ending, status: int) -> str:
-    if ending.kind == "exit":  # sys.exit(-1) makes 255
-        return f"exit status {status}" if ending.message.lstrip("-").isdecimal() else f"exit: {ending.message}"
+    if ending.kind == "exit":
+        if not ending.message.lstrip("-").isdecimal():
+            return f"exit: {ending.message}"
+        return f"exit status {ending.message if status < 0 else status}"  # sys.exit(-1) makes 255
     return f"{ending.type}: {ending.message}" if ending.message else ending.type
 
 

@@ -17,7 +17,7 @@ from planaria.base import linux, signals
 from planaria.base.value import Value
 from planaria.contract import exit_status
 from planaria.process.children import decode
-from planaria.process.descendants import end_descendants
+from planaria.process.descendants import children_of, end_descendants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,14 @@ IMPATIENT_AFTER = (
 )
 
 
+class Agent(Value):
+    """The agent as its guardian knows it; `spared` are children this process had before, which are not the job's."""
+
+    pid: int
+    tell: int
+    spared: frozenset[int]
+
+
 class AgentEnd(Value):
     """How the agent ended: its exit status, or minus the signal that killed it; `clean` when nothing was left alive."""
 
@@ -36,11 +44,15 @@ class AgentEnd(Value):
     clean: bool
 
 
-def start_agent(run: Callable[[int, set[int]], int], forwarded: tuple[int, ...]) -> tuple[int, int]:
+def start_agent(run: Callable[[int, set[int]], int], forwarded: tuple[int, ...]) -> Agent:
     """Fork the agent, which calls `run` with its end of the pipe and the signal mask to restore once it can listen.
 
-    Returns its pid and our end of the pipe. In this process the signals stay blocked: `guard` waits for them.
+    In this process the signals stay blocked: `guard` waits for them.
     """
+    spared = frozenset(children_of(os.getpid()))
+    signals.set_handler(
+        signals.SIGCHLD, signals.SIG_DFL
+    )  # whoever started us may ignore it, and we would wait for ever
     before = signals.block((*forwarded, signals.SIGCHLD))
     linux.become_subreaper()
     hear, tell = os.pipe()
@@ -61,24 +73,24 @@ def start_agent(run: Callable[[int, set[int]], int], forwarded: tuple[int, ...])
         finally:
             os._exit(status)
     os.close(hear)
-    return pid, tell
+    return Agent(pid, tell, spared)
 
 
-def guard(agent: int, tell: int, forwarded: tuple[int, ...], clock: Callable[[], float]) -> AgentEnd:
+def guard(agent: Agent, forwarded: tuple[int, ...], clock: Callable[[], float]) -> AgentEnd:
     """Pass signals to the agent until it ends, then end whatever is left below us."""
     interrupts = 0
     while True:
         number = signals.wait_for_any((*forwarded, signals.SIGCHLD))
         if number == signals.SIGCHLD:
-            status = _reap(agent)
+            status = _reap(agent.pid)
             if status is not None:
-                return AgentEnd(status, end_descendants(END_TIMEOUT_S, clock))
+                return AgentEnd(status, end_descendants(END_TIMEOUT_S, clock, agent.spared))
             continue
         interrupts += number == signals.SIGINT
         if interrupts >= IMPATIENT_AFTER:
-            os.kill(agent, signals.SIGKILL)
+            os.kill(agent.pid, signals.SIGKILL)
         elif number is not None:
-            _tell(tell, number)
+            _tell(agent.tell, number)
 
 
 def _reap(agent: int) -> int | None:

@@ -42,16 +42,15 @@ def _places(root: str, path: str, name: str) -> tuple[str, str]:
 
 
 class OomKills:
-    """The counter since this object was made, or since it was last asked."""
+    """The counter since this object was made."""
 
     def __init__(self) -> None:
         self._paths = counter_paths(linux.read_file("/proc/self/cgroup"), linux.read_file("/proc/self/mounts"))
-        self._seen = self._count()
+        self._before = self._count()
 
-    def since_last_asked(self) -> int:
-        """Return how many processes of our cgroup the OOM killer ended since the last call."""
-        seen, self._seen = self._seen, self._count()
-        return self._seen - seen
+    def so_far(self) -> int:
+        """Return how many processes of our cgroup the OOM killer has ended since."""
+        return self._count() - self._before
 
     def _count(self) -> int:
         return sum(read_counter(linux.read_file(path) or linux.read_file(other)) for path, other in self._paths)

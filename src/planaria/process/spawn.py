@@ -30,21 +30,30 @@ class Start(Value):
     cpus: frozenset[int] = frozenset()
     inherit_black_box_as: int | None = None
     signal_mask: frozenset[int] = frozenset()
+    handled_signals: tuple[int, ...] = ()
     priority: int | None = None
 
 
 def spawn(start: Start) -> int:
     """Start the process and return its pid. A failure between fork and exec shows as exit status 127."""
     parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _become(start, parent)
+    # A signal that reaches the child before exec must neither run the agent's handlers nor wake the agent's loop.
+    before = signals.block(start.handled_signals)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become(start, parent)
+    finally:
+        signals.restore_mask(before)
     return pid
 
 
 def _become(start: Start, parent: int) -> None:
     """Turn this forked child into the worker. Never returns."""
     try:
+        signals.set_wakeup_fd(-1)
+        for number in start.handled_signals:
+            signals.set_handler(number, signals.SIG_DFL)
         os.setsid()
         linux.set_parent_death_signal(signals.SIGKILL)
         if os.getppid() != parent:  # it died before the line above took effect

@@ -40,6 +40,7 @@ class WorkerSettings(Value):
     virtual_rank: bool = False
     signal_mask: frozenset[int] = frozenset()
     priority: int | None = None
+    handled_signals: tuple[int, ...] = ()
     prefix_template: str | None = None
 
 
@@ -128,10 +129,12 @@ class Workers:
             inherit_black_box_as=self._black_box_fd if settings.command.bootstrap else None,
             signal_mask=settings.signal_mask,
             priority=settings.priority,
+            handled_signals=settings.handled_signals,
         )
         try:
             worker.pid = spawn(start)
         except OSError as problem:
+            streams.close()
             raise SpawnFailed(
                 f"cannot fork the worker of local rank {local_rank}: {problem.strerror}",
                 hint="is the limit of processes (ulimit -u, pids cgroup) or the memory used up?",
@@ -146,10 +149,10 @@ class Workers:
         return worker
 
     def _watch_memory(self) -> None:
-        """Remember the OOM killer's count, after the workers were started: nothing waits for it."""
+        """Remember the OOM killer's count of this life's beginning; the workers run already, so nothing waits for it."""
         from planaria.process.memory import OomKills
 
-        self._oom = self._oom or OomKills()
+        self._oom = OomKills()
 
     def signal(self, number: int) -> None:
         """Send a signal to every running worker and the rest of its process group."""
@@ -189,7 +192,7 @@ class Workers:
                 started_at=worker.started_at,
                 at=self._loop.now(),
                 killed_by_us=worker.killed_by_us,
-                oom_kills=self._oom.since_last_asked() if self._oom and status == -signals.SIGKILL else 0,
+                oom_kills=self._oom.so_far() if self._oom and status == -signals.SIGKILL else 0,
                 black_box=os.pread(worker.black_box, blackbox.LIMIT_BYTES, 0),
                 error_file=linux.read_file(path) if path and os.path.exists(path) else None,
                 error_file_path=path if self._logs.is_kept else "",
@@ -213,8 +216,10 @@ def _signal_group(pid: int, number: int) -> None:
     except ProcessLookupError:  # it was forked a moment ago and has no group of its own yet, or is gone
         try:
             os.kill(pid, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
             return
+    except PermissionError:  # it has become another user (a setuid program): not ours to end
+        return
 
 
 def _stderr_tail(worker: _Worker) -> bytes:

@@ -45,9 +45,10 @@ def _prepare(kind: str, target: str, args: "list[str]") -> "dict[str, Any]":
     import os
 
     shown = ["-m", target] if kind == "module" else [target]
-    sys.orig_argv[:] = [*sys.orig_argv[: -len(sys.argv)], *shown, *args]
+    typed = getattr(sys, "orig_argv", list(sys.argv))  # PYTHON_EXEC may be older than we are
+    typed[:] = [*typed[: -len(sys.argv)], *shown, *args]
     sys.argv[:] = ["-m" if kind == "module" else target, *args]
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.getcwd() if kind == "module" else os.path.dirname(os.path.realpath(target))
     old, main = sys.modules["__main__"], type(sys)("__main__")
     main.__dict__.update(__annotations__={}, __builtins__=__builtins__)

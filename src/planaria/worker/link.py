@@ -34,7 +34,7 @@ class Link:
             peer.sendall(encode(_plain(step, values)))
         except OSError:
             self._give_up()
-        except (TypeError, ValueError):  # not a number: the report is lost, the training is not
+        except (TypeError, ValueError, OverflowError):  # not a number: the report is lost, the training is not
             return
 
     def drain(self) -> Drain | None:

@@ -4,7 +4,7 @@ import groupsim
 import pytest
 from groupsim import failure, random_run
 
-from planaria.agent.machine import EARLY_LIFE_S, KILL_S, PORT_TRIES, settle_s, step
+from planaria.agent.machine import EARLY_LIFE_S, KILL_S, PORT_TRIES, TREE_S, settle_s, step
 from planaria.agent.model import (
     DONE,
     DRAINING,
@@ -24,6 +24,7 @@ from planaria.agent.model import (
     StartWorkers,
     StopRequested,
     TellDrain,
+    TellRestart,
     TreeEnded,
     WorkerExited,
     WorkersStarted,
@@ -50,7 +51,7 @@ def feed(group, *events):
 
 def test_a_group_whose_workers_all_exit_0_is_done():
     group, effects = feed(running(), WorkerExited(0, 1.0), WorkerExited(1, 2.0))
-    assert effects == (EndTree(),)
+    assert effects == (EndTree(TREE_S),)
     group, (finish,) = step(group, TreeEnded(2.0))
     assert (group.phase, finish.outcome.kind, finish.outcome.status) == (DONE, "done", 0)
 
@@ -59,9 +60,9 @@ def test_a_worker_that_fails_stops_the_others_and_starts_all_again():
     group, effects = step(running(), WorkerExited(1, 100.0, failure(1, at=100.0)))
     assert effects == (SignalWorkers(15), SetDeadline(30.0))
     group, effects = step(group, WorkerExited(0, 100.1, failure(0, -15, 100.1, "signal", ())))
-    assert effects == (EndTree(),)
+    assert effects == (EndTree(TREE_S),)
     group, effects = step(group, TreeEnded(100.1))
-    assert effects == (StartWorkers(1, 1, "rank 1 failed"),)
+    assert effects == (TellRestart(clean=True), StartWorkers(1, 1, "rank 1 failed"))
     assert [one.stopped_for for one in group.lives[0].failures] == [None, 1]
 
 
@@ -69,7 +70,7 @@ def test_the_budget_is_spent_before_the_job_fails():
     group = running(size=1, max_restarts=2)
     for round_number in range(2):
         group, effects = feed(group, WorkerExited(0, 99.0, failure(0, at=99.0)), TreeEnded(99.0))
-        assert effects[0].restart_count == round_number + 1
+        assert effects[1].restart_count == round_number + 1
         group, _ = step(group, WorkersStarted(100.0))
     group, (finish,) = feed(group, WorkerExited(0, 199.0, failure(0, at=199.0)), TreeEnded(199.0))
     assert (finish.outcome.status, group.restarts, len(group.lives)) == (1, 2, 3)
@@ -150,9 +151,11 @@ def test_the_stop_ladder_asks_then_looks_then_kills():
 def test_a_worker_that_even_sigkill_does_not_end_is_not_waited_for():
     group, _ = step(running(), WorkerExited(1, 100.0, failure(1, at=100.0)))
     group, effects = feed(group, DeadlinePassed(130.0), DeadlinePassed(130.3), DeadlinePassed(140.3))
-    assert effects == (EndTree(),)
-    group, effects = step(group, TreeEnded(145.3, clean=False))
-    assert effects == (StartWorkers(1, 1, "rank 1 failed"),)
+    assert effects == (EndTree(TREE_S),)
+    late, effects = step(group, WorkerExited(0, 141.0, failure(0, -9, 141.0, "signal", (), killer="us")))
+    assert effects == ()
+    group, effects = step(late, TreeEnded(145.3, clean=False))
+    assert effects == (TellRestart(clean=False), StartWorkers(1, 1, "rank 1 failed"))
 
 
 def test_an_end_the_owner_asked_for_is_not_a_failure_but_a_crash_or_a_kill_on_the_way_is():
@@ -195,6 +198,32 @@ def test_only_a_second_ctrl_c_of_the_owner_cuts_the_grace(second, effects):
     assert step(group, second)[1] == effects
 
 
+def test_the_first_ctrl_c_after_a_sigterm_is_passed_on_and_the_second_kills():
+    group, _ = step(running(), StopRequested(15, 50.0))
+    group, effects = step(group, StopRequested(2, 51.0))
+    assert effects == (SignalWorkers(2),)
+    group, effects = step(group, StopRequested(2, 52.0))
+    assert effects == (KillWorkers(), SetDeadline(KILL_S))
+    _, (finish,) = feed(group, WorkerExited(0, 52.0), WorkerExited(1, 52.0), TreeEnded(52.0))
+    assert finish.outcome.status == 130
+
+
+def test_a_crash_of_another_kind_while_we_stop_is_the_workers_own():
+    group, _ = step(running(), WorkerExited(1, 100.0, failure(1, -11, 100.0, "signal", ())))
+    group, _ = step(group, WorkerExited(0, 100.0, failure(0, -11, 100.0, "signal", ())))
+    assert [one.stopped_for for one in group.lives[0].failures] == [None, None]
+
+
+def test_our_own_sigterm_is_no_failure_when_ctrl_c_comes_after_it():
+    group, _ = feed(
+        running(),
+        WorkerExited(1, 9.0, failure(1, at=9.0)),
+        StopRequested(2, 9.1),
+        WorkerExited(0, 9.2, failure(0, -15, 9.2, "signal", ())),
+    )
+    assert [one.rank for one in group.lives[0].failures] == [1]
+
+
 def test_a_signal_while_a_failed_group_stops_wins_over_the_restart():
     group, _ = feed(running(), WorkerExited(1, 9.0, failure(1, at=9.0)), StopRequested(15, 9.1))
     assert group.phase == DRAINING
@@ -212,7 +241,7 @@ def test_a_signal_between_two_lives_means_no_second_life():
 
 def test_without_a_launcher_everything_is_killed_at_once():
     group, effects = step(running(), LauncherDied(5.0))
-    assert effects == (EndTree(),)
+    assert effects == (EndTree(TREE_S),)
     _, (finish,) = feed(group, WorkerExited(0, 5.0, failure(0, -9, 5.0)), TreeEnded(5.0))
     assert finish.outcome.kind == "abandoned"
 
@@ -233,7 +262,7 @@ def test_nothing_happens_after_the_end():
 
 def test_a_signal_before_the_first_life_means_no_life_at_all():
     group, effects = step(Group(size=2, max_restarts=3, grace_s=30.0), StopRequested(15, 0.0))
-    assert effects == (EndTree(),)
+    assert effects == (EndTree(TREE_S),)
     _, (finish,) = step(group, TreeEnded(0.1))
     assert finish.outcome.status == 143
 
@@ -246,7 +275,7 @@ def port_taken(at, port=4711):
 def test_a_master_port_taken_by_somebody_else_costs_no_restart_a_few_times():
     group = running(size=1, max_restarts=0, master_port=4711)
     for tries in range(PORT_TRIES):
-        group, (start,) = feed(group, port_taken(9.0), TreeEnded(9.0))
+        group, (_, start) = feed(group, port_taken(9.0), TreeEnded(9.0))
         assert (start.restart_count, start.round) == (0, tries + 1)
         group, _ = step(group, WorkersStarted(9.0, 4711))
     _, (finish,) = feed(group, port_taken(9.0), TreeEnded(9.0))
@@ -279,7 +308,7 @@ EVENTS = (
 IMPOSSIBLE = {
     "Begun": {"running", "settling", "stopping", "restarting", "draining", "finishing", "done"},
     "WorkersStarted": {"running", "settling", "stopping", "restarting", "draining", "finishing", "done"},
-    "WorkerExited": {"starting", "restarting", "done"},
+    "WorkerExited": {"starting", "done"},
     "DeadlinePassed": {"starting", "running", "restarting", "finishing", "done"},
     "TreeEnded": {"starting", "running", "settling", "stopping", "draining", "done"},
 }

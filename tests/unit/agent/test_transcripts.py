@@ -53,8 +53,8 @@ def lives(*rows):
 FOREVER, WELL = (10_000_000.0, None, False), (60.0, None, False)
 STORIES = {
     "a crash and a recovery": ({}, lives([FOREVER, (7.0, "segfault", False)], [WELL, WELL]), ()),
-    "a mistake of every rank": ({}, lives([(0.4, "ValueError", False), (0.5, "ValueError", False)]), ()),
-    "a mistake of one rank": ({}, lives([(0.4, "ValueError", False), FOREVER], [WELL, WELL]), ()),
+    "a mistake of every rank": ({}, lives([(0.4, "ImportError", False), (0.5, "ImportError", False)]), ()),
+    "a mistake of one rank": ({}, lives([(0.4, "ImportError", False), FOREVER], [WELL, WELL]), ()),
     "a worker that does not stop": ({}, lives([(7.0, "exit3", False), (10_000_000.0, None, True)], [WELL, WELL]), ()),
     "a budget that is spent": ({"max_restarts": 1}, lives([(70.0, "RuntimeError", False), FOREVER]), ()),
     "a drain": ({}, lives([FOREVER, FOREVER]), ((9.0, StopRequested(15, 9.0)),)),

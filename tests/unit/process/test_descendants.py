@@ -135,7 +135,7 @@ def test_ending_nobody_is_quick_and_complete() -> None:
 def test_ending_gives_up_when_its_time_is_over() -> None:
     source = """
 sleeper()
-descendants.kill_descendants = lambda pid: 0
+descendants.kill_descendants = lambda pid, spared: 1
 times = iter([0.0, 1.0, 2.0])
 print(descendants.end_descendants(1.5, lambda: next(times)))
 os.kill(descendants.children_of(os.getpid())[0], 9)

@@ -77,10 +77,16 @@ def test_a_deliberate_exit_is_told_as_such(status: int, said: str, message: str)
     assert (found.kind, found.message, found.type, found.bases) == ("exit", message, "", ())
 
 
-def test_a_signal_beats_an_exception_that_came_before_it() -> None:
+def test_an_exception_is_not_forgotten_when_a_signal_ends_the_process_after_it() -> None:
+    plain = diagnose(replace(SEEN, black_box=record()))
     found = diagnose(replace(SEEN, status=-11, black_box=record() + b"Fatal Python error\n"))
-    assert (found.kind, found.message, found.type) == ("signal", "SIGSEGV (Segmentation fault)", "")
-    assert found.traceback == "Fatal Python error\n"
+    assert (found.kind, found.type, found.traceback) == ("exception", plain.type, plain.traceback)
+    assert found.message == f"{plain.message}, then SIGSEGV (Segmentation fault)"
+
+
+def test_a_keyboard_interrupt_that_dies_of_sigint_as_python_has_it_is_a_sigint() -> None:
+    found = diagnose(replace(SEEN, status=-2, black_box=record(type="KeyboardInterrupt", message="")))
+    assert (found.kind, found.message) == ("signal", "SIGINT (Interrupt)")
 
 
 def test_torch_s_error_file_is_believed_without_a_record() -> None:

@@ -58,14 +58,14 @@ def simulated(monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]) -> None:
     monkeypatch.setattr(linux, "read_file", lambda path: files.get(path, b""))
 
 
-def test_only_kills_since_the_last_question_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_kills_since_the_beginning_are_told_and_as_often_as_one_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = "/sys/fs/cgroup/user.slice/a.scope/memory.events"
     files = {"/proc/self/cgroup": UNIFIED[0], "/proc/self/mounts": UNIFIED[1], counter: b"oom_kill 7\n"}
     simulated(monkeypatch, files)
     kills = OomKills()
-    assert kills.since_last_asked() == 0
+    assert kills.so_far() == 0
     files[counter] = b"oom_kill 9\n"
-    assert (kills.since_last_asked(), kills.since_last_asked()) == (2, 0)
+    assert (kills.so_far(), kills.so_far()) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_a_container_that_sees_its_own_cgroup_as_the_root_has_a_counter(
     simulated(monkeypatch, found)
     kills = OomKills()
     found[seen] = b"oom_kill 2\n"
-    assert kills.since_last_asked() == 1
+    assert kills.so_far() == 1
 
 
 def test_a_machine_without_cgroups_counts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     simulated(monkeypatch, {})
-    assert OomKills().since_last_asked() == 0
+    assert OomKills().so_far() == 0

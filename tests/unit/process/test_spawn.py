@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -131,3 +132,41 @@ def test_a_worker_dies_with_its_parent(box: int) -> None:
     os.waitpid(parent, 0)
     assert os.read(alive, 1) == b""  # the end of file comes when the last holder, the worker, is dead
     os.close(alive)
+
+
+STALLED = """
+import os, signal, sys
+from planaria.base import linux, signals
+from planaria.process.spawn import Start, spawn
+
+reached, reached_end = os.pipe()
+release, release_end = os.pipe()
+wake, wake_end = os.pipe()
+os.set_blocking(wake, False)
+os.set_blocking(wake_end, False)
+signals.set_wakeup_fd(wake_end)
+signals.set_handler(15, lambda *_: None)
+honest = linux.set_parent_death_signal
+
+def stalled(number):
+    os.write(reached_end, b"x")
+    os.read(release, 1)
+    honest(number)
+
+linux.set_parent_death_signal = stalled
+box = os.memfd_create("box")
+pid = spawn(Start(("/bin/sleep", "60"), dict(os.environ), box, handled_signals=(15,)))
+os.read(reached, 1)
+os.kill(pid, 15)
+os.write(release_end, b"x")
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+try:
+    print("woken by", list(os.read(wake, 9)))
+except BlockingIOError:
+    print("not woken")
+"""
+
+
+def test_a_signal_between_fork_and_exec_ends_the_worker_and_does_not_reach_the_agent() -> None:
+    done = subprocess.run([sys.executable, "-c", STALLED], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "-15\nnot woken\n"
