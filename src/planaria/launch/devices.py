@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from planaria.base.linux import read_file
 from planaria.base.value import Value
 
 TYPE_CHECKING = False
@@ -161,11 +162,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    return read_file(path).decode("utf-8", "replace").strip()
 
 
 def _facts(path: str, separator: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from planaria.base.linux import read_file
 from planaria.base.value import Value
 from planaria.errors import UsageError
 from planaria.launch.devices import Roots, visible_gpus
@@ -137,11 +138,7 @@ def cpu_list(text: str) -> frozenset[int]:
 
 
 def _read(roots: Roots, *parts: str) -> str:
-    try:
-        with open(os.path.join(roots.sys, *parts), encoding="ascii", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    return read_file(os.path.join(roots.sys, *parts)).decode("ascii", "replace").strip()
 
 
 def _node_of(address: str, roots: Roots) -> int | None:
