@@ -109,7 +109,9 @@ def test_a_process_group_forms_at_the_first_try_after_every_crash(tmp_path: Path
     assert all(before != after for before, after in pairwise(in_order))
 
 
-@pytest.mark.parametrize("flags", [(), ("--no-bootstrap", "--tee=2")], ids=["bootstrap", "no bootstrap"])
+@pytest.mark.parametrize(
+    "flags", [(), ("--no-bootstrap", "--tee=2", "--log-dir=logs")], ids=["bootstrap", "no bootstrap"]
+)
 def test_a_stolen_master_port_is_replaced_at_no_cost(tmp_path: Path, flags: tuple[str, ...]) -> None:
     os.mkfifo(tmp_path / "stolen")
     done = run(tmp_path, STEALING, ("--max-restarts=0", *flags))

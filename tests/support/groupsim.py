@@ -46,14 +46,14 @@ class GroupSim:
     """Drives `step` until the group is done, checking the invariants after every event."""
 
     def __init__(self, group: Group, behave, *, seed: int = 0) -> None:
-        """`behave(round, local_rank, rng)` returns (seconds, kind or None for success, ignores_signals)."""
+        """`behave(round, local_rank, rng)` returns (seconds, kind or None for success, deaf to signals or "stuck")."""
         self.group = group
         self.rng = random.Random(seed)
         self.behave = behave
         self.now = 0.0
         self.heap: list = []
         self.order = itertools.count()
-        self.alive: dict[int, bool] = {}
+        self.alive: dict[int, bool | str] = {}
         self.life = 0
         self.deadline_number = 0
         self.signalled_at: float | None = None
@@ -113,7 +113,7 @@ class GroupSim:
             case SignalWorkers(number):
                 self.end([rank for rank, stubborn in self.alive.items() if not stubborn], number, self.rng.random())
             case KillWorkers():
-                self.end(list(self.alive), SIGKILL, 1.0)
+                self.end(self.mortals(), SIGKILL, 1.0)
             case SetDeadline(after_s):
                 self.deadline_number += 1
                 mine = self.deadline_number
@@ -121,12 +121,13 @@ class GroupSim:
                     self.now + after_s,
                     lambda sim: DeadlinePassed(sim.now) if sim.deadline_number == mine else None,
                 )
-            case EndTree():
+            case EndTree(within_s):
                 assert not self.tree_ending
                 self.tree_ending = True
                 self.deadline_number += 1
-                self.end(list(self.alive), SIGKILL, 0.0)
-                self.at(self.now + 0.002, GroupSim.tree_ended)
+                everybody = len(self.mortals()) == len(self.alive)
+                self.end(self.mortals(), SIGKILL, 0.0)
+                self.at(self.now + (0.002 if everybody else within_s), GroupSim.tree_ended)
             case Finish(outcome):
                 assert not self.alive
                 self.finished = outcome
@@ -135,9 +136,15 @@ class GroupSim:
         for rank in ranks:
             self.exit_at(self.now + delay_ms / 1000, rank, status=-number)
 
+    def mortals(self) -> list[int]:
+        """Return the ranks whose processes the kernel lets go of."""
+        return [rank for rank, stubborn in self.alive.items() if stubborn != "stuck"]
+
     def tree_ended(self):
         self.tree_ending = False
-        return TreeEnded(self.now)
+        clean = not self.alive
+        self.alive.clear()
+        return TreeEnded(self.now, clean)
 
     def start(self, order: StartWorkers) -> None:
         self.starts.append(order)
@@ -184,6 +191,8 @@ def random_run(seed: int) -> GroupSim:
         kind = alike if alike and round_number == 0 else dice.choice(kinds)
         stubborn = dice.random() < 0.1  # deaf to signals, and in no hurry
         seconds = dice.choice([0.0, 0.01, 0.5, 20.0, 4000.0]) * dice.random()
+        if dice.random() < 0.03:  # in the kernel's hands: not even SIGKILL ends it
+            return 10_000_000.0, None, "stuck"
         return (10_000_000.0 if stubborn and dice.random() < 0.5 else seconds), kind, stubborn
 
     sim = GroupSim(group, behave, seed=seed)

@@ -51,8 +51,10 @@ def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
     """Return what is printed at the end; empty when all went well."""
     failures = group.lives[-1].failures if group.lives else ()
     if outcome.kind == "signal":
-        told = [f"stopped by {signals.name_of(outcome.signal)}", *(f"  {_badly_stopped(one)}" for one in failures)]
-        return "\n".join(told[: OTHERS_SHOWN + 1]) + "\n"
+        told = [f"stopped by {signals.name_of(outcome.signal)}"]
+        told += [f"  {_badly_stopped(one)}" for one in failures[:OTHERS_SHOWN]]
+        told += [f"  and {len(failures) - OTHERS_SHOWN} more workers"] * (len(failures) > OTHERS_SHOWN)
+        return "\n".join(told) + "\n"
     if outcome.kind != "failed" or not failures:
         return ""
     cause = failures[0]

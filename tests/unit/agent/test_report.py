@@ -1,0 +1,81 @@
+import json
+
+from groupsim import failure
+
+from planaria.agent.model import Group, Life, Outcome
+from planaria.agent.report import COLOURS, OTHERS_SHOWN, Style, as_json, final_screen, restart_line
+from planaria.contract.failure import stopped
+
+
+def ended(*failures, restarts=0, max_restarts=0, restart_count=None):
+    life = Life(0, restarts if restart_count is None else restart_count, "", 2.5, failures)
+    group = Group(size=2, max_restarts=max_restarts, grace_s=30.0, restarts=restarts, reason="rank 1 failed")
+    return type(group)(**{name: getattr(group, name) for name in type(group)._fields} | {"lives": (life,)})
+
+
+BOOM = failure(1, 1, 2.5, message="ValueError: boom", traceback="Traceback ...\nValueError: boom\n")
+FAILED = Outcome("failed", 1)
+
+
+def test_the_first_line_names_rank_host_and_cause():
+    text = final_screen(ended(BOOM), FAILED, Style())
+    assert text.splitlines()[0] == "job failed: rank 1 (local rank 1, pid 101 on n0): ValueError: boom"
+    assert "  | Traceback ..." in text
+    assert "no restarts allowed (--max-restarts=0)" in text
+
+
+def test_escape_sequences_of_a_worker_do_not_reach_the_screen():
+    evil = failure(1, 1, 2.5, message="\x1b[2J\nplanaria: fine", traceback="\x1b]0;title\x07\n", host="h\x1b[1m")
+    text = final_screen(ended(evil), FAILED, Style())
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "\\nplanaria: fine" in text.splitlines()[0]
+
+
+def test_colours_are_only_ours():
+    assert "\x1b[31m" in final_screen(ended(BOOM), FAILED, COLOURS)
+
+
+def test_those_we_stopped_are_told_apart_from_those_that_failed_too():
+    others = (
+        failure(0, 1, 2.6, message="OSError: also"),
+        stopped(failure(2, -15, 2.7, "signal", ()), 1),
+        stopped(failure(3, -9, 9.0, "signal", (), killer="us", traceback='Thread 1:\n  File "x.py", line 7 in f\n'), 1),
+    )
+    text = final_screen(ended(BOOM, *others), FAILED, Style())
+    assert "then rank 0 (local rank 0, pid 100 on n0): OSError: also" in text
+    assert "rank 2: stopped by us after rank 1 failed" in text
+    assert (
+        'rank 3: killed by us, it did not stop in time after rank 1 failed; it was at File "x.py", line 7 in f' in text
+    )
+
+
+def test_a_stop_that_was_asked_for_names_those_that_did_not_obey_and_counts_the_rest():
+    deaf = [failure(rank, -9, 9.0, "signal", (), killer="us") for rank in range(OTHERS_SHOWN + 3)]
+    text = final_screen(ended(*deaf), Outcome("signal", 143, 15), Style())
+    assert text.splitlines()[0] == "stopped by SIGTERM"
+    assert text.splitlines()[-1] == "  and 3 more workers"
+
+
+def test_a_good_end_needs_no_words():
+    assert final_screen(ended(), Outcome("done", 0), Style()) == ""
+
+
+def test_a_long_traceback_keeps_its_beginning_and_its_end():
+    long = failure(1, 1, 2.5, message="E", traceback="\n".join(f"line {number}" for number in range(500)))
+    text = final_screen(ended(long), FAILED, Style())
+    assert "| line 0\n" in text
+    assert "| line 499\n" in text
+    assert "470 lines left out" in text
+
+
+def test_a_restart_says_what_it_costs():
+    charged = restart_line(ended(BOOM, restarts=1, max_restarts=3, restart_count=0))
+    assert charged.endswith("ValueError: boom; starting all workers again (restart 1 of 3)")
+    assert "costs no restart" in restart_line(ended(BOOM, restarts=1, max_restarts=3, restart_count=1))
+
+
+def test_the_report_is_json_and_has_the_first_cause_only_after_a_failure():
+    whole = json.loads(json.dumps(as_json(ended(BOOM), FAILED, "run")))
+    assert (whole["first_cause"]["rank"], whole["exit_status"], whole["lives"][0]["failures"][0]["status"]) == (1, 1, 1)
+    assert as_json(ended(BOOM), Outcome("signal", 143, 15), "run")["first_cause"] is None
