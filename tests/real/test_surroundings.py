@@ -37,6 +37,13 @@ def test_children_from_before_the_launcher_are_left_alone(tmp_path: Path) -> Non
     assert done.returncode == 0
 
 
+SLEEPER = """
+#include <fcntl.h>
+#include <unistd.h>
+int main(void) { setuid(0); open("ready", O_CREAT | O_WRONLY, 0644); sleep(100); return 0; }
+"""
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to be two users at once")
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_a_process_that_has_become_another_user_is_left_alone(tmp_path: Path) -> None:
@@ -45,10 +52,10 @@ def test_a_process_that_has_become_another_user_is_left_alone(tmp_path: Path) ->
     try:
         folder.chmod(0o777)
         sleeper = folder / "sleeper"
-        (folder / "sleeper.c").write_text("#include <unistd.h>\nint main(void) { setuid(0); sleep(100); return 0; }\n")
+        (folder / "sleeper.c").write_text(SLEEPER)
         subprocess.run(["cc", "-o", sleeper, folder / "sleeper.c"], check=True, timeout=PATIENCE_S)
         sleeper.chmod(0o4755)
-        command = f'"{sleeper}" >/dev/null 2>&1 & echo $! >"{folder}/pid"'
+        command = f'"{sleeper}" >/dev/null 2>&1 & echo $! >"{folder}/pid"; until [ -e ready ]; do sleep 0.02; done'
         site = str(Path(planaria.__file__).parents[1])
         package = folder / "planaria"
         shutil.copytree(f"{site}/planaria", package, ignore=shutil.ignore_patterns("__pycache__"))
