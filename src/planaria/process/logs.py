@@ -10,7 +10,7 @@ import errno
 import os
 
 from planaria.base.value import Value
-from planaria.errors import ProcessError, UsageError
+from planaria.errors import InternalError, ProcessError, UsageError
 from planaria.process.model import DEV_NULL, NO_STREAM, STDERR, STDOUT, LogSettings, StreamMask
 from planaria.process.tee import PIPE_BYTES, open_pipe
 
@@ -81,7 +81,7 @@ class RunLogs:
         self._settings = settings
         self._scratch_dir = scratch_dir
         self._pipe_bytes = min(PIPE_BYTES, _ALL_PIPES_BYTES // (2 * max(local_world_size, 1)))
-        self._lives: dict[int, str] = {}
+        self._life = ""
         self._mode = _PUBLIC
         self.announce: str | None = None
         self.directory: str | None = None
@@ -108,15 +108,15 @@ class RunLogs:
             while not self._make(path):
                 count += 1
                 path = f"{first}.{count}"
-            self._lives[attempt] = path
+            self._life = path
 
-    def open_streams(self, attempt: int, local_rank: int) -> Streams:
-        """Open what one worker writes to. A worker that was opened before in this attempt begins a new life.
+    def open_streams(self, local_rank: int) -> Streams:
+        """Open what one worker of the life that was begun last writes to. Once a life and worker.
 
         Raises:
             ProcessError: A file or folder could not be made; nothing is left open.
         """
-        folder = self._worker_folder(attempt, local_rank)
+        folder = self._worker_folder(local_rank)
         opened: list[int] = []
         try:
             stdout = self._open_stream(STDOUT, local_rank, folder, opened)
@@ -126,16 +126,12 @@ class RunLogs:
             raise _refused(f"cannot open the logs of local rank {local_rank}", exc) from exc
         return Streams(stdout, stderr, os.path.join(folder, "error.json") if folder else "")
 
-    def _worker_folder(self, attempt: int, local_rank: int) -> str:
+    def _worker_folder(self, local_rank: int) -> str:
         if self.directory is None:
             return ""
-        if attempt not in self._lives:
-            self.begin_life(attempt)
-        folder = os.path.join(self._lives[attempt], str(local_rank))
+        folder = os.path.join(self._life, str(local_rank))
         if not self._make(folder):
-            self.begin_life(attempt)
-            folder = os.path.join(self._lives[attempt], str(local_rank))
-            self._make(folder)
+            raise InternalError(f"local rank {local_rank} was opened twice in {self._life}")
         return folder
 
     def _open_stream(self, which: int, local_rank: int, folder: str, opened: list[int]) -> Stream:

@@ -108,7 +108,7 @@ class Workers:
         self._watch_memory()
 
     def _start(self, life: Round, local_rank: int) -> _Worker:
-        streams = self._logs.open_streams(life.restart_count, local_rank)
+        streams = self._logs.open_streams(local_rank)
         worker = _Worker(local_rank, life.first_rank + local_rank, streams, self._loop.now())
         settings = self._settings
         environment = worker_environment(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planaria.errors import ProcessError, UsageError
+from planaria.errors import InternalError, ProcessError, UsageError
 from planaria.process.lines import fill, line_prefix
 from planaria.process.logs import RunLogs, folder_name, stream_kind
 from planaria.process.model import DEV_NULL, STDERR, STDOUT, LogSettings, StreamMask
@@ -47,8 +47,9 @@ def names(root: Path) -> set[str]:
 def test_the_folders_are_those_of_torchrun(tmp_path: Path, scratch: str) -> None:
     settings = LogSettings(str(tmp_path / "logs"), tee=BOTH, stdout_filters=("loss",), stderr_filters=("E", "W"))
     logs = RunLogs(settings, "job7", scratch)
+    logs.begin_life(0)
     for local_rank in (0, 1):
-        streams = logs.open_streams(0, local_rank)
+        streams = logs.open_streams(local_rank)
         assert streams.stdout.kind == streams.stderr.kind == "pipe"
         assert streams.stderr.filters == (b"E", b"W")
         Path(streams.error_file).write_text("{}")
@@ -70,8 +71,9 @@ def test_an_attempt_that_has_a_folder_already_gets_another_beside_it(tmp_path: P
     logs = RunLogs(LogSettings(str(tmp_path), redirects=BOTH), "job", scratch)
     files = []
     for _life in range(3):
+        logs.begin_life(1)
         for local_rank in (0, 1):
-            streams = logs.open_streams(1, local_rank)
+            streams = logs.open_streams(local_rank)
             assert streams.stdout.worker_fd is not None
             os.write(streams.stdout.worker_fd, b"kept")
             files.append(streams.stdout.log_path)
@@ -82,19 +84,19 @@ def test_an_attempt_that_has_a_folder_already_gets_another_beside_it(tmp_path: P
     assert all(Path(str(path)).read_bytes() == b"kept" for path in files)
 
 
-def test_a_life_may_be_begun_whichever_rank_comes_first(tmp_path: Path, scratch: str) -> None:
+def test_a_rank_is_opened_once_a_life(tmp_path: Path, scratch: str) -> None:
     logs = RunLogs(LogSettings(str(tmp_path)), "job", scratch)
-    first = logs.open_streams(0, 0)
     logs.begin_life(0)
-    assert "/attempt_0/0/" in first.error_file
-    assert "/attempt_0.2/1/" in logs.open_streams(0, 1).error_file
-    assert "/attempt_0.2/0/" in logs.open_streams(0, 0).error_file
+    logs.open_streams(0)
+    with pytest.raises(InternalError, match="twice"):
+        logs.open_streams(0)
 
 
 def test_without_a_log_dir_only_error_files_exist_and_they_are_private(tmp_path: Path, scratch: str) -> None:
     before = open_fds()
     logs = RunLogs(LogSettings(), "job", scratch, temp_dir=str(tmp_path / "tmp"))
-    streams = logs.open_streams(2, 3)
+    logs.begin_life(2)
+    streams = logs.open_streams(3)
     assert streams.error_file == f"{scratch}/attempt_2/3/error.json"
     assert streams.stdout.kind == streams.stderr.kind == "inherit"
     assert stat.S_IMODE(os.stat(os.path.dirname(streams.error_file)).st_mode) == 0o700
@@ -110,7 +112,8 @@ def test_files_without_a_log_dir_go_to_a_folder_that_is_announced(
     logs = RunLogs(LogSettings(redirects=mask), "job", scratch, temp_dir=str(tmp_path))
     assert logs.announce == logs.directory
     assert str(logs.announce).startswith(f"{tmp_path}/planaria_job_")
-    streams = logs.open_streams(0, 1)
+    logs.begin_life(0)
+    streams = logs.open_streams(1)
     streams.close()
     assert streams.error_file.startswith(str(logs.announce))
 
@@ -122,7 +125,8 @@ def test_a_mask_that_names_no_stream_wants_no_files(tmp_path: Path, scratch: str
 
 def test_dev_null_makes_no_files_and_still_shows_what_is_teed(tmp_path: Path, scratch: str) -> None:
     logs = RunLogs(LogSettings(DEV_NULL, tee=StreamMask(STDOUT), stdout_filters=("x",)), "job", scratch)
-    streams = logs.open_streams(0, 0)
+    logs.begin_life(0)
+    streams = logs.open_streams(0)
     assert streams.error_file == ""
     assert streams.stdout.kind == "pipe"
     assert streams.stdout.log_fd is None
@@ -134,7 +138,8 @@ def test_dev_null_makes_no_files_and_still_shows_what_is_teed(tmp_path: Path, sc
 
 def test_a_redirected_worker_appends_to_its_file_itself(tmp_path: Path, scratch: str) -> None:
     logs = RunLogs(LogSettings(str(tmp_path), redirects=StreamMask(STDERR)), "job", scratch)
-    streams = logs.open_streams(0, 0)
+    logs.begin_life(0)
+    streams = logs.open_streams(0)
     fd = streams.stderr.worker_fd
     assert fd is not None
     assert streams.stderr.kind == "file"
@@ -173,7 +178,9 @@ def test_what_becomes_of_a_stream(settings: LogSettings, kinds: tuple[str, str])
 
 
 def test_a_stream_that_is_not_shown_goes_to_dev_null(scratch: str) -> None:
-    streams = RunLogs(LogSettings(shown_ranks=SHOWN), "job", scratch).open_streams(0, 1)
+    logs = RunLogs(LogSettings(shown_ranks=SHOWN), "job", scratch)
+    logs.begin_life(0)
+    streams = logs.open_streams(1)
     assert os.readlink(f"/proc/self/fd/{streams.stdout.worker_fd}") == DEV_NULL
     streams.close()
 
@@ -188,13 +195,14 @@ def test_a_log_dir_that_is_a_file_is_the_callers_mistake(tmp_path: Path, scratch
 def test_when_descriptors_run_out_none_is_left_open(tmp_path: Path, scratch: str) -> None:
     settings = LogSettings(str(tmp_path), tee=BOTH, stdout_filters=("x",), stderr_filters=("x",))
     logs = RunLogs(settings, "job", scratch)
+    logs.begin_life(0)
     before = open_fds()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for spare in range(8):  # the two streams need eight descriptors
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit_that_leaves(spare), hard))
             with pytest.raises(ProcessError, match="ulimit"):
-                logs.open_streams(spare, 0)
+                logs.open_streams(spare)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert open_fds() == before
@@ -202,8 +210,9 @@ def test_when_descriptors_run_out_none_is_left_open(tmp_path: Path, scratch: str
 
 def test_closing_leaves_nothing_open(tmp_path: Path, scratch: str) -> None:
     logs = RunLogs(LogSettings(str(tmp_path), tee=BOTH, stdout_filters=("x",)), "job", scratch)
+    logs.begin_life(0)
     before = open_fds()
-    logs.open_streams(0, 0).close()
+    logs.open_streams(0).close()
     assert open_fds() == before
 
 
@@ -211,7 +220,7 @@ def test_a_log_folder_that_vanished_is_a_process_error(tmp_path: Path, scratch: 
     logs = RunLogs(LogSettings(str(tmp_path / "logs")), "job", scratch)
     os.rmdir(str(logs.directory))
     with pytest.raises(ProcessError, match="No such file"):
-        logs.open_streams(0, 0)
+        logs.begin_life(0)
 
 
 @pytest.mark.parametrize(
