@@ -105,6 +105,20 @@ def test_a_report_file_that_is_not_a_plain_file_is_written_not_replaced(tmp_path
             assert json.loads((tmp_path / "real").read_text())["outcome"] == "done"
 
 
+def test_a_report_to_dev_stdout_joins_what_the_workers_wrote_there(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    for target in ("/dev/stdout", str(tmp_path / "link")):
+        with (tmp_path / "out").open("w") as out:
+            subprocess.run(
+                [*LAUNCHER, f"--report-file={target}", "--no-python", "echo", "hello"],
+                stdout=out,
+                timeout=PATIENCE_S,
+                check=True,
+            )
+        first, _, rest = (tmp_path / "out").read_text().partition("\n")
+        assert (first, json.loads(rest)["outcome"]) == ("hello", "done")
+
+
 def test_descriptors_of_the_caller_do_not_reach_the_workers(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("w") as lock:
         done = run(

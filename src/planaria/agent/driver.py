@@ -29,7 +29,7 @@ from planaria.agent.rounds import lone_round
 from planaria.base import signals
 from planaria.errors import InternalError
 from planaria.process.children import Children
-from planaria.process.descendants import kill_descendants
+from planaria.process.descendants import children_of, kill_descendants
 from planaria.process.ports import Reservation
 
 TYPE_CHECKING = False
@@ -146,7 +146,7 @@ class Driver:
         if self._tree_deadline is None:
             return
         if not kill_descendants(os.getpid()) and not first:
-            self._tree_ended(clean=False)
+            self._tree_ended(clean=not children_of(os.getpid()))
             return
         self._children.on_sigchld()
         self._loop.call_later(LOOK_AGAIN_S, self._end_tree)

@@ -58,6 +58,9 @@ EARLY_LIFE_S = 60.0  # a life this old has done something, whether or not it rep
 STACK_DUMP_S = 0.25  # what a worker gets to write its stacks before it is killed
 KILL_S = 10.0  # a worker that SIGKILL has not ended by then is in the kernel's hands (state D); the job does not wait
 TREE_S = 5.0  # the same for descendants of workers
+LATE_S = (
+    0.3  # how much later than the first failure a crash of the same moment may be reported, with a GPU to tear down
+)
 PORT_TRIES = 3  # how often a master port taken by somebody else is replaced free of charge
 
 
@@ -136,15 +139,15 @@ def _was_asked_for(group: Group, failure: Failure) -> bool:
     """Tell whether a worker ended as the owner's signal wanted it to; that is no failure."""
     if group.phase != DRAINING or failure.at < group.stop_at:
         return False
-    asked = (exit_status.by_signal(group.stop_signal), exit_status.by_signal(signals.SIGTERM))
-    return exit_status.of_worker(failure.status) in asked
+    asked = (group.stop_signal, signals.SIGTERM, signals.SIGINT if group.interrupted else group.stop_signal)
+    return exit_status.of_worker(failure.status) in map(exit_status.by_signal, asked)
 
 
 def _blame(group: Group, failure: Failure) -> Failure:
     """Mark an end we caused. What a worker did before it heard of our stop, or a signal we did not send, is its own."""
-    sent = (-signals.SIGTERM, -signals.SIGKILL)
-    not_ours = failure.killer in ("oom", "other") or (failure.status < 0 and failure.status not in sent)
-    if group.phase == DRAINING or failure.at < group.stop_at or not_ours:
+    crashed = failure.status < 0 and failure.status not in (-signals.SIGTERM, -signals.SIGKILL)
+    at_once = crashed and failure.at < group.stop_at + LATE_S
+    if group.phase == DRAINING or failure.at < group.stop_at or at_once or failure.killer in ("oom", "other"):
         return failure
     return stopped(failure, first_cause_first(group.failures)[0].rank)
 
@@ -213,13 +216,14 @@ def _stop_requested(group: Group, event: StopRequested) -> Step:
     match group.phase:
         case "running" | "settling" | "stopping":
             draining = replace(group, phase=DRAINING, stop_signal=event.signal, stop_at=event.at, ladder=0)
+            draining = replace(draining, interrupted=event.signal == signals.SIGINT)
             effects = (TellDrain(event.signal, group.grace_s), SignalWorkers(event.signal), SetDeadline(group.grace_s))
             return draining, effects
         case "draining":  # a second Ctrl-C means now; a repeated SIGTERM is only a manager that is thorough
             if event.signal != signals.SIGINT or not event.by_owner:
                 return group, ()
-            if group.stop_signal != signals.SIGINT:  # the first Ctrl-C of a drain that something else began
-                return replace(group, stop_signal=signals.SIGINT), (SignalWorkers(signals.SIGINT),)
+            if not group.interrupted:  # the first Ctrl-C of a drain that something else began
+                return replace(group, interrupted=True), (SignalWorkers(signals.SIGINT),)
             return replace(group, ladder=2), (KillWorkers(), SetDeadline(KILL_S))
         case "starting" | "restarting":
             outcome = Outcome("signal", exit_status.by_signal(event.signal), event.signal)

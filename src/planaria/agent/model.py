@@ -87,6 +87,7 @@ class Group(Value):
     progressed: bool = False
     stop_at: float = 0.0
     stop_signal: int = 0
+    interrupted: bool = False
     ladder: int = 0
     port_tries: int = 0
     lives: tuple[Life, ...] = ()

@@ -17,10 +17,10 @@ def random_name() -> str:
 def write_atomically(path: str, content: bytes) -> None:
     """Replace `path` by a file with `content`; readers see the old one or the whole new one, also after a crash.
 
-    A link is followed; a device or pipe (`/dev/stdout`, a FIFO) is written to, never replaced.
+    A link is followed; a device, a pipe and whatever `/dev/stdout` stands for are written to, never replaced.
     """
-    if os.path.exists(path) and not os.path.isfile(path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if os.path.exists(path) and (not os.path.isfile(path) or _stands_for_a_stream(path)):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         try:
             os.set_blocking(descriptor, True)
             write_all(descriptor, content)
@@ -40,6 +40,18 @@ def write_atomically(path: str, content: bytes) -> None:
     except OSError:
         os.unlink(draft)
         raise
+
+
+def _stands_for_a_stream(path: str) -> bool:
+    """Tell whether a path leads through /dev or /proc, as `/dev/stdout` and links to it do."""
+    for _ in range(40):  # as many links as the kernel follows
+        path = os.path.abspath(path)
+        if path.startswith(("/dev/", "/proc/")):
+            return True
+        if not os.path.islink(path):
+            return False
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+    return False
 
 
 def write_all(descriptor: int, content: bytes) -> None:

@@ -119,7 +119,9 @@ def _supervise(job: Job, environ: Mapping[str, str]) -> int:
     finally:
         remove_tree(scratch)
     if not end.clean:
-        _complain("some processes of the job could not be ended: they are stuck in the kernel")
+        _complain(
+            "some processes of the job could not be ended: they are stuck in the kernel or belong to another user"
+        )
     if end.status < 0:
         _complain(f"the agent (pid {agent.pid}) was ended by {signals.name_of(-end.status)}, and the job with it")
         return exit_status.by_signal(-end.status)

@@ -43,7 +43,7 @@ def diagnose(seen: Evidence) -> Failure:
     if ending is not None and not _is_interrupt(ending, seen.status):
         afterwards = f", then {message}" if seen.status < 0 else ""
         kind = "exception" if ending.kind == "exception" else "exit"
-        message, trace = _ending_message(ending, seen.status) + afterwards, ending.traceback
+        message, trace = _ending_message(ending, seen.status) + afterwards, _stacks(ending, seen, trace)
     elif told.message:
         message, trace = told.message, told.traceback or trace
     elif told.problem:
@@ -76,6 +76,13 @@ def _from_status(seen: Evidence, text: str) -> tuple[FailureKind, str, str]:
     if seen.status == SPAWN_FAILED and text.startswith("cannot start "):
         return "spawn", text.strip(), ""
     return "exit", f"exit status {seen.status}", ""
+
+
+def _stacks(ending: blackbox.Ending, seen: Evidence, dumped: str) -> str:
+    """Choose between the traceback and what the fault handler wrote: where it hung, or both when it crashed after it."""
+    if not dumped:
+        return ending.traceback
+    return dumped if seen.killed_by_us or ending.kind == "exit" else f"{ending.traceback}\n{dumped}"
 
 
 def _is_interrupt(ending: blackbox.Ending, status: int) -> bool:

@@ -165,7 +165,7 @@ class Workers:
         """Ask every running worker for its stacks, where it can answer: the signal would end another program."""
         for worker in self._life:
             if worker.alive and linux.catches(worker.pid, blackbox.DUMP_STACKS):
-                os.kill(worker.pid, blackbox.DUMP_STACKS)
+                _signal(worker.pid, blackbox.DUMP_STACKS)
 
     def exited(self, pid: int, status: int) -> WorkerEnd | None:
         """Note that a worker ended; None for one of an earlier life, which the kernel held back until now."""
@@ -214,11 +214,15 @@ def _signal_group(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
     except ProcessLookupError:  # it was forked a moment ago and has no group of its own yet, or is gone
-        try:
-            os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            return
+        _signal(pid, number)
     except PermissionError:  # it has become another user (a setuid program): not ours to end
+        return
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
         return
 
 

@@ -204,8 +204,16 @@ def test_the_first_ctrl_c_after_a_sigterm_is_passed_on_and_the_second_kills():
     assert effects == (SignalWorkers(2),)
     group, effects = step(group, StopRequested(2, 52.0))
     assert effects == (KillWorkers(), SetDeadline(KILL_S))
-    _, (finish,) = feed(group, WorkerExited(0, 52.0), WorkerExited(1, 52.0), TreeEnded(52.0))
-    assert finish.outcome.status == 130
+    group, _ = feed(group, WorkerExited(0, 52.0, failure(0, -2, 52.0, "signal", ())), WorkerExited(1, 52.0))
+    assert group.lives[0].failures == ()
+    _, (finish,) = step(group, TreeEnded(52.0))
+    assert finish.outcome.status == 143
+
+
+def test_a_crash_long_after_our_stop_is_a_consequence_of_it():
+    group, _ = step(running(), WorkerExited(1, 100.0, failure(1, 1, 100.0, bases=("ConnectionError",))))
+    group, _ = step(group, WorkerExited(0, 101.0, failure(0, -6, 101.0, "signal", ())))
+    assert [(one.rank, one.stopped_for) for one in group.lives[0].failures] == [(1, None), (0, 1)]
 
 
 def test_a_crash_of_another_kind_while_we_stop_is_the_workers_own():

@@ -80,8 +80,14 @@ def test_a_deliberate_exit_is_told_as_such(status: int, said: str, message: str)
 def test_an_exception_is_not_forgotten_when_a_signal_ends_the_process_after_it() -> None:
     plain = diagnose(replace(SEEN, black_box=record()))
     found = diagnose(replace(SEEN, status=-11, black_box=record() + b"Fatal Python error\n"))
-    assert (found.kind, found.type, found.traceback) == ("exception", plain.type, plain.traceback)
+    assert (found.kind, found.type) == ("exception", plain.type)
+    assert found.traceback == f"{plain.traceback}\nFatal Python error\n"
     assert found.message == f"{plain.message}, then SIGSEGV (Segmentation fault)"
+
+
+def test_the_stack_of_a_worker_that_hung_after_an_exception_is_where_it_hung() -> None:
+    found = diagnose(replace(SEEN, status=-9, killed_by_us=True, black_box=record() + b"  File x.py\n"))
+    assert (found.kind, found.killer, found.traceback) == ("exception", "us", "  File x.py\n")
 
 
 def test_a_keyboard_interrupt_that_dies_of_sigint_as_python_has_it_is_a_sigint() -> None:
