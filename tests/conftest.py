@@ -1,7 +1,8 @@
-"""One short temporary folder for everything a test session starts, gone with it."""
+"""The same surroundings for every test session, however it was started."""
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,3 +24,15 @@ def _temporary_folder() -> Iterator[None]:
     left = [path.name for path in folder.glob("planaria-*")]
     shutil.rmtree(folder)
     assert not left, f"runs left their private folders behind: {left}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_as_in_a_terminal() -> None:
+    """Undo what `nohup` and background jobs of a shell leave ignored: children inherit it, and tests send those signals."""
+    for number, usual in (
+        (signal.SIGHUP, signal.SIG_DFL),
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, usual)
