@@ -21,6 +21,7 @@ EXPLAINED = {
     ("if TYPE_CHECKING:", "test"): "only type checkers go there",
     ("replace(group, progressed=True)", "test"): "spares a copy, nothing else",
     ("< EARLY_LIFE_S", "comparison"): "a life of exactly that age may be called either",
+    ("crashed = failure.status < 0", "comparison"): "status 0 is no failure, so it never comes here",
     ("failure.at < group.stop_at", "comparison"): "two things at one instant have no order",
 }
 

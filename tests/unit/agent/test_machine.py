@@ -210,6 +210,12 @@ def test_the_first_ctrl_c_after_a_sigterm_is_passed_on_and_the_second_kills():
     assert finish.outcome.status == 143
 
 
+def test_a_sigint_that_nobody_asked_us_for_is_a_failure_also_during_a_drain():
+    group, _ = step(running(size=1), StopRequested(15, 50.0))
+    group, _ = step(group, WorkerExited(0, 51.0, failure(0, -2, 51.0, "signal", ())))
+    assert [one.status for one in group.lives[0].failures] == [-2]
+
+
 def test_a_crash_long_after_our_stop_is_a_consequence_of_it():
     group, _ = step(running(), WorkerExited(1, 100.0, failure(1, 1, 100.0, bases=("ConnectionError",))))
     group, _ = step(group, WorkerExited(0, 101.0, failure(0, -6, 101.0, "signal", ())))
@@ -294,6 +300,20 @@ def test_a_master_port_the_user_named_is_not_replaced():
     group = running(size=1, max_restarts=0, fixed_port=True, master_port=4711)
     _, (finish,) = feed(group, port_taken(9.0), TreeEnded(9.0))
     assert finish.outcome.kind == "failed"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_free"),
+    [
+        ("OSError: [Errno 98] Address already in use: ('0.0.0.0', 4711)", True),
+        ("TimeoutError: 127.0.0.1:4711 did not answer", False),
+    ],
+)
+def test_only_an_address_in_use_makes_another_life_free(said, is_free):
+    group = running(size=1, max_restarts=0, master_port=4711)
+    bad = failure(0, 1, 9.0, message=said, bases=("OSError",))
+    group, _ = feed(group, WorkerExited(0, 9.0, bad), TreeEnded(9.0))
+    assert (group.phase == STARTING) == is_free
 
 
 def test_a_port_of_the_users_own_that_is_taken_is_the_users_failure():
