@@ -45,6 +45,7 @@ def all_reduce():
     total = torch.full((1,), float(rank + 1))
     torch.distributed.all_reduce(total)
     note(total=total.item())
+    torch.distributed.barrier()  # nobody ends this life before all have noted it
 """
 CRASHING = """
 all_reduce()

@@ -59,10 +59,10 @@ def pooled(method):
 def stream(file):
     return [file.name, file.encoding, file.errors, file.line_buffering, file.write_through, file.isatty(), file.mode]
 
-def status(field):
-    for line in open("/proc/self/status"):
+def status(field, file="status"):
+    for line in open("/proc/self/" + file):
         if line.startswith(field):
-            return line.split()[1]
+            return line.split()[-1]
 
 def main():
     below = sys._getframe(1).f_back
@@ -81,7 +81,7 @@ def main():
         "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
         "ignored_by_c": status("SigIgn:"), "caught_by_c": status("SigCgt:"),
         "wakeup": signal.set_wakeup_fd(-1), "cwd": os.getcwd(), "umask": os.umask(0o22),
-        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "nice": os.getpriority(os.PRIO_PROCESS, 0), "scheduler": os.sched_getscheduler(0), "slice": status("se.slice", "sched"),
         "stdio": [stream(file) for file in (sys.stdin, sys.stdout, sys.stderr)], "fds": descriptors,
         "same_stdio": [sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__],
         "threads": threads, "gc": [gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.get_freeze_count()],

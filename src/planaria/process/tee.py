@@ -21,9 +21,9 @@ PIPE_BYTES = 1 << 20
 TAIL_BYTES = 8192
 _READ_BYTES = 1 << 16  # below malloc's mmap threshold: a bigger buffer would cost a mapping for every short line
 _READS_PER_WAKE_UP = 4
-# 64 workers that flush each of 1,000 lines a second would wake the launcher 64,000 times: 70 % of a core, now 20 %.
-_TICKS_PER_S = 100
+_TICK_S = 0.025
 _WAKE_UPS_PER_TICK = 2
+_IDLE_TICKS = 8
 
 
 class Route(Value):
@@ -39,11 +39,44 @@ class Route(Value):
     filtered_fd: int | None = None
 
 
+class Pace:
+    """Read the streams that write little and often together, once a tick.
+
+    64 workers that flush each of 1,000 lines a second would wake the launcher 64,000 times: 70 % of a core. A launcher
+    that takes more than its share of busy CPUs is made to wait for them, with everybody's output.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self._gathering: list[Tee] = []
+        self._is_due = False
+
+    @property
+    def tick(self) -> int:
+        """Return the number of the running tick."""
+        return int(self.loop.now() / _TICK_S)
+
+    def gather(self, tee: Tee) -> None:
+        """Call `tee.on_tick` at every tick until it returns False."""
+        self._gathering.append(tee)
+        if not self._is_due:
+            self._is_due = True
+            self.loop.call_at((self.tick + 1) * _TICK_S, self._on_tick)
+
+    def _on_tick(self) -> None:
+        self._is_due = False
+        gathering, self._gathering = self._gathering, []
+        for tee in gathering:
+            if tee.on_tick():
+                self.gather(tee)
+
+
 class Tee:
     """Read a worker's pipe until `finish`. A console that is too slow slows the worker, not the launcher's memory."""
 
-    def __init__(self, loop: Loop, read_fd: int, route: Route, warn: Warn | None = None) -> None:
-        self._loop = loop
+    def __init__(self, pace: Pace, read_fd: int, route: Route, warn: Warn | None = None) -> None:
+        self._pace = pace
+        self._loop = pace.loop
         self._read_fd = read_fd
         self._route = route
         self._log = _File(route.log_fd, warn)
@@ -53,6 +86,9 @@ class Tee:
         self._tail = bytearray()
         self._tick = 0
         self._wake_ups = 0
+        self._recent_bytes = 0
+        self._idle_ticks = 0
+        self._gathers_below = fcntl.fcntl(read_fd, fcntl.F_GETPIPE_SZ) // 4
         self._at_end = False
         self._finished = False
         os.set_blocking(read_fd, False)
@@ -92,28 +128,54 @@ class Tee:
             self._loop.on_readable(self._read_fd, self._on_readable)
 
     def _on_readable(self) -> None:
-        sink = self._route.sink
-        # Asked before reading, not after: so those who had their turn queue up behind those who had not.
-        if sink is not None and sink.is_full:
+        if self._waits_for_sink():
             self._loop.forget_readable(self._read_fd)
-            sink.on_drained(self._resume)
             return
-        for _ in range(_READS_PER_WAKE_UP):
-            if self._read() < _READ_BYTES:
-                self._rest_if_chatty()
-                break
+        taken = self._take()
+        tick = self._pace.tick
+        if tick != self._tick:
+            self._recent_bytes = self._recent_bytes if tick == self._tick + 1 else 0
+            self._tick, self._wake_ups = tick, 0
+        self._wake_ups += 1
+        self._recent_bytes += taken
         if self._at_end:
             self._loop.forget_readable(self._read_fd)
-            self._show(self._cutter.end())
-
-    def _rest_if_chatty(self) -> None:
-        """Let small writes gather until the next tick; what comes rarely is shown at once."""
-        tick = int(self._loop.now() * _TICKS_PER_S)
-        self._wake_ups = self._wake_ups + 1 if tick == self._tick else 1
-        self._tick = tick
-        if self._wake_ups >= _WAKE_UPS_PER_TICK:
+        elif self._wake_ups >= _WAKE_UPS_PER_TICK and self._recent_bytes < self._gathers_below:
             self._loop.forget_readable(self._read_fd)
-            self._loop.call_at((tick + 1) / _TICKS_PER_S, self._resume)
+            self._idle_ticks = 0
+            self._pace.gather(self)
+
+    def on_tick(self) -> bool:
+        """Take what gathered since the last tick; tell whether the stream still writes little and often."""
+        if self._finished or self._at_end or self._waits_for_sink():
+            return False
+        self._recent_bytes = self._take()
+        self._idle_ticks = 0 if self._recent_bytes else self._idle_ticks + 1
+        if self._recent_bytes < self._gathers_below and self._idle_ticks < _IDLE_TICKS and not self._at_end:
+            return True
+        self._tick = self._pace.tick
+        self._resume()
+        return False
+
+    def _waits_for_sink(self) -> bool:
+        # Asked before reading, not after: so those who had their turn queue up behind those who had not.
+        sink = self._route.sink
+        if sink is None or not sink.is_full:
+            return False
+        sink.on_drained(self._resume)
+        return True
+
+    def _take(self) -> int:
+        """Read a few chunks, as far as there are any; return how many bytes that was."""
+        taken = 0
+        for _ in range(_READS_PER_WAKE_UP):
+            size = self._read()
+            taken += size
+            if size < _READ_BYTES:
+                break
+        if self._at_end:
+            self._show(self._cutter.end())
+        return taken
 
     def _read(self) -> int:
         """Carry one chunk; return its size, 0 when there is nothing (more)."""

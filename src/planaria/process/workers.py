@@ -12,7 +12,7 @@ from planaria.errors import SpawnFailed
 from planaria.process.command import worker_argv
 from planaria.process.lines import line_prefix
 from planaria.process.spawn import Start, spawn
-from planaria.process.tee import Route, Tee, tail_of_file
+from planaria.process.tee import Pace, Route, Tee, tail_of_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Workers:
 
     def __init__(self, loop: Loop, settings: WorkerSettings, logs: RunLogs, console: Console) -> None:
         self._loop = loop
+        self._pace = Pace(loop)
         self._settings = settings
         self._logs = logs
         self._console = console
@@ -145,7 +146,7 @@ class Workers:
         for stream, sink in ((streams.stdout, self._console.stdout), (streams.stderr, self._console.stderr)):
             if stream.read_fd is not None:
                 route = Route(stream.log_fd, sink, prefix, stream.filters, stream.filtered_fd)
-                worker.tees.append(Tee(self._loop, stream.read_fd, route, self._console.warn))
+                worker.tees.append(Tee(self._pace, stream.read_fd, route, self._console.warn))
         return worker
 
     def _watch_memory(self) -> None:

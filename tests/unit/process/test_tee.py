@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from planaria.base.loop import Loop
 from planaria.process.lines import LineCutter, matching, prefixed
 from planaria.process.sink import HIGH_WATER, ConsoleSink
-from planaria.process.tee import TAIL_BYTES, Route, Tee, open_pipe, tail_of_file
+from planaria.process.tee import TAIL_BYTES, Pace, Route, Tee, open_pipe, tail_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +99,7 @@ def test_any_chunks_give_the_exact_log_and_the_exact_console(tmp_path: Path, cut
     loop = Loop()
     console = Console(loop, tmp_path / "console")
     read, write = open_pipe()
-    tee = Tee(loop, read, Route(open_log(tmp_path / "log"), console.sink, b"[x0]:"))
+    tee = Tee(Pace(loop), read, Route(open_log(tmp_path / "log"), console.sink, b"[x0]:"))
     for chunk in chunks:
         os.write(write, chunk)
         settle(loop)
@@ -121,7 +121,9 @@ def test_two_workers_never_share_a_line(tmp_path: Path, writes: list[tuple[bool,
     loop = Loop()
     console = Console(loop, tmp_path / "console")
     pipes = [open_pipe(), open_pipe()]
-    tees = [Tee(loop, read, Route(None, console.sink, b"<%d>" % number)) for number, (read, _) in enumerate(pipes)]
+    tees = [
+        Tee(Pace(loop), read, Route(None, console.sink, b"<%d>" % number)) for number, (read, _) in enumerate(pipes)
+    ]
     sent = [b"", b""]
     for which, data in writes:
         clean = data.replace(b"<", b"-")
@@ -143,7 +145,7 @@ def test_two_workers_never_share_a_line(tmp_path: Path, writes: list[tuple[bool,
 
 def test_a_part_of_a_line_is_held_until_its_end_comes(loop: Loop, console: Console) -> None:
     read, write = open_pipe()
-    tee = Tee(loop, read, Route(None, console.sink, b"[w0]:"))
+    tee = Tee(Pace(loop), read, Route(None, console.sink, b"[w0]:"))
     os.write(write, b"one\ntw")
     settle(loop)
     assert console.text() == b"[w0]:one\n"
@@ -156,7 +158,7 @@ def test_a_part_of_a_line_is_held_until_its_end_comes(loop: Loop, console: Conso
 
 def test_a_progress_bar_is_shown_while_it_moves(loop: Loop, console: Console) -> None:
     read, write = open_pipe()
-    tee = Tee(loop, read, Route(None, console.sink, b"[w0]:"))
+    tee = Tee(Pace(loop), read, Route(None, console.sink, b"[w0]:"))
     os.write(write, b"10%\r")
     settle(loop)
     assert console.text() == b"[w0]:10%\n"
@@ -169,35 +171,71 @@ def test_a_progress_bar_is_shown_while_it_moves(loop: Loop, console: Console) ->
     assert console.text() == b"[w0]:10%\n[w0]:20%\n[w0]:30%\n"
 
 
-def test_many_small_writes_are_gathered_and_rare_ones_shown_at_once(tmp_path: Path) -> None:
-    now = [500.0]
-    loop = Loop(lambda: now[0])
-    console = Console(loop, tmp_path / "console")
-    read, write = open_pipe()
-    tee = Tee(loop, read, Route(None, console.sink, b""))
-    for number in range(6):
-        os.write(write, b"%d\n" % number)
-        settle(loop)
-    assert console.text() == b"0\n1\n"
-    now[0] += 0.011
-    settle(loop)
-    settle(loop)
-    assert console.text() == b"0\n1\n2\n3\n4\n5\n"
+class Ticking:
+    """One tee on a clock of its own."""
+
+    def __init__(self, folder: Path, pipe_bytes: int = 1 << 20) -> None:
+        self.now = 500.0
+        self.loop = Loop(lambda: self.now)
+        self.console = Console(self.loop, folder / "console")
+        read, self.write = open_pipe(pipe_bytes)
+        self.tee = Tee(Pace(self.loop), read, Route(None, self.console.sink, b""))
+
+    def say(self, text: bytes) -> bool:
+        """Write, turn once, and tell whether it was shown at once."""
+        os.write(self.write, text)
+        settle(self.loop)
+        return self.console.text().endswith(text)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        settle(self.loop)
+        settle(self.loop)
+
+    def close(self) -> None:
+        os.close(self.write)
+        self.tee.finish()
+        self.loop.close()
+        os.close(self.console.fd)
+
+
+@pytest.fixture
+def ticking(tmp_path: Path) -> Iterator[Ticking]:
+    ticking = Ticking(tmp_path)
+    yield ticking
+    ticking.close()
+
+
+def test_many_small_writes_are_gathered_until_the_tick(ticking: Ticking) -> None:
+    assert [ticking.say(b"%d\n" % number) for number in range(6)] == [True, True, False, False, False, False]
+    ticking.pass_time(0.026)
+    assert ticking.console.text() == b"0\n1\n2\n3\n4\n5\n"
+    assert not ticking.say(b"again\n")
+    ticking.pass_time(0.026)
+    assert ticking.console.text().endswith(b"again\n")
+
+
+def test_what_comes_rarely_is_shown_at_once_also_after_a_burst(ticking: Ticking) -> None:
     for number in range(3):
-        now[0] += 0.011
-        os.write(write, b"rare %d\n" % number)
-        settle(loop)
-        settle(loop)
-        assert console.text().endswith(b"rare %d\n" % number)
-    os.close(write)
-    tee.finish()
-    loop.close()
-    os.close(console.fd)
+        ticking.say(b"%d\n" % number)
+    for _ in range(10):
+        ticking.pass_time(0.026)
+    for number in range(3):
+        assert ticking.say(b"rare %d\n" % number)
+        ticking.pass_time(0.026)
+
+
+def test_a_stream_that_would_fill_its_pipe_within_a_tick_is_not_held_back(tmp_path: Path) -> None:
+    ticking = Ticking(tmp_path, 1 << 12)
+    assert all(ticking.say(b"%08d" % number * 200 + b"\n") for number in range(20))
+    ticking.pass_time(0.026)
+    assert all(ticking.say(b"%08d" % number * 200 + b"\n") for number in range(20))
+    ticking.close()
 
 
 def test_the_end_of_the_stream_ends_the_line_before_finish(loop: Loop, console: Console) -> None:
     read, write = open_pipe()
-    tee = Tee(loop, read, Route(None, console.sink, b"[w0]:"))
+    tee = Tee(Pace(loop), read, Route(None, console.sink, b"[w0]:"))
     os.write(write, b"last words")
     os.close(write)
     settle(loop)
@@ -243,7 +281,7 @@ def test_a_line_of_exactly_the_longest_length_is_not_folded() -> None:
 def test_lines_that_match_a_filter_are_copied_with_their_prefix(loop: Loop, console: Console, tmp_path: Path) -> None:
     read, write = open_pipe()
     filtered = open_log(tmp_path / "filtered")
-    tee = Tee(loop, read, Route(None, console.sink, b"[w0]:", (b"loss", b"\xff"), filtered))
+    tee = Tee(Pace(loop), read, Route(None, console.sink, b"[w0]:", (b"loss", b"\xff"), filtered))
     os.write(write, b"step 1\nloss 3\nodd \xff byte\nnothing\nlo")
     settle(loop)
     os.write(write, b"ss 2")
@@ -256,7 +294,7 @@ def test_lines_that_match_a_filter_are_copied_with_their_prefix(loop: Loop, cons
 def test_a_full_disk_is_said_once_and_the_console_goes_on(loop: Loop, console: Console) -> None:
     read, write = open_pipe()
     warnings: list[str] = []
-    tee = Tee(loop, read, Route(os.open("/dev/full", os.O_WRONLY), console.sink, b""), warnings.append)
+    tee = Tee(Pace(loop), read, Route(os.open("/dev/full", os.O_WRONLY), console.sink, b""), warnings.append)
     for _ in range(3):
         os.write(write, b"line\n")
         settle(loop)
@@ -275,7 +313,7 @@ def test_a_slow_console_slows_the_worker_and_loses_nothing(loop: Loop, tmp_path:
     read, write = open_pipe()
     with subprocess.Popen([sys.executable, "-ISc", script], stdout=write) as worker:
         os.close(write)
-        tee = Tee(loop, read, Route(open_log(tmp_path / "log"), sink, b"[w0]:"))
+        tee = Tee(Pace(loop), read, Route(open_log(tmp_path / "log"), sink, b"[w0]:"))
         while not sink.is_full or loop._watches.keys() & {read}:
             loop.run_once(1)
         assert sink.pending_bytes < HIGH_WATER + (2 << 20)
@@ -301,7 +339,7 @@ def test_finish_hands_everything_over_although_the_console_is_full(loop: Loop) -
     os.set_blocking(shown, False)
     sink = ConsoleSink(loop, console_fd)
     read, write = open_pipe()
-    tee = Tee(loop, read, Route(None, sink, b"[w0]:"))
+    tee = Tee(Pace(loop), read, Route(None, sink, b"[w0]:"))
     other = b"x" * 63 + b"\n"
     sink.write(other * (3 * HIGH_WATER // 64))
     os.write(write, b"last\nwords")
@@ -327,7 +365,7 @@ def test_everyone_gets_a_turn_at_a_slow_console(loop: Loop) -> None:
     sink = ConsoleSink(loop, console_fd)
     flood = b"y" * 99 + b"\n"
     pipes = [open_pipe(1 << 18) for _ in range(12)]
-    tees = [Tee(loop, read, Route(None, sink, b"<%02d>" % number)) for number, (read, _) in enumerate(pipes)]
+    tees = [Tee(Pace(loop), read, Route(None, sink, b"<%02d>" % number)) for number, (read, _) in enumerate(pipes)]
     seen: dict[bytes, int] = {}
     for _ in range(3000):
         for _, write in pipes:
@@ -352,7 +390,7 @@ def test_everyone_gets_a_turn_at_a_slow_console(loop: Loop) -> None:
 
 def test_finish_does_not_wait_for_a_grandchild_that_keeps_the_pipe(loop: Loop, console: Console) -> None:
     read, write = open_pipe()
-    tee = Tee(loop, read, Route(None, console.sink, b"[w0]:"))
+    tee = Tee(Pace(loop), read, Route(None, console.sink, b"[w0]:"))
     os.write(write, b"held by another process")
     tee.finish()
     tee.finish()
@@ -365,7 +403,7 @@ def test_finish_does_not_wait_for_a_grandchild_that_keeps_the_pipe(loop: Loop, c
 
 def test_finish_ends_although_a_grandchild_writes_without_pause(loop: Loop, console: Console) -> None:
     read, write = open_pipe(1 << 18)
-    tee = Tee(loop, read, Route(None, console.sink, b""))
+    tee = Tee(Pace(loop), read, Route(None, console.sink, b""))
     read_once, reads = tee._read, []
 
     def read_while_it_writes() -> int:
@@ -384,7 +422,7 @@ def test_no_descriptor_is_left_open(loop: Loop, console: Console, tmp_path: Path
     before = set(os.listdir("/proc/self/fd"))
     read, write = open_pipe()
     route = Route(open_log(tmp_path / "log"), console.sink, b"", (b"x",), open_log(tmp_path / "filtered"))
-    tee = Tee(loop, read, route)
+    tee = Tee(Pace(loop), read, route)
     os.write(write, b"xyz\n")
     os.close(write)
     settle(loop)
@@ -394,13 +432,12 @@ def test_no_descriptor_is_left_open(loop: Loop, console: Console, tmp_path: Path
 
 def test_the_tail_is_the_last_8_kib(loop: Loop) -> None:
     read, write = open_pipe()
-    tee = Tee(loop, read, Route())
-    tee._rest_if_chatty = lambda: None  # type: ignore[method-assign]  # every write is to be a read of its own
+    tee = Tee(Pace(loop), read, Route())
     sent = b""
     for number in range(3000):
         os.write(write, b"%d," % number)
         sent += b"%d," % number
-        loop.run_once(0)
+        tee.catch_up()  # every write is a read of its own
         if number % 500 == 0:
             assert tee.tail() == sent[-TAIL_BYTES:]
     os.close(write)
