@@ -1,4 +1,4 @@
-"""The state diagram in docs/architecture.md is drawn from the machine; `PLANARIA_REWRITE=1 pytest` rewrites it."""
+"""The state diagrams in docs/architecture.md are drawn from the machine; `PLANARIA_REWRITE=1 pytest` rewrites them."""
 
 import os
 from pathlib import Path
@@ -8,11 +8,27 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "architecture.md"
-BEGIN = "<!-- state diagram: generated from agent/machine.py by tests/meta/test_diagram.py -->"
 END = "<!-- end of state diagram -->"
+DRAWN = {
+    "agent/machine.py": (groupsim.random_run, "starting"),
+    "agent/member.py": (groupsim.random_member, "waiting"),
+}
+ORDER = (
+    "waiting",
+    "starting",
+    "running",
+    "settling",
+    "resizing",
+    "stopping",
+    "restarting",
+    "draining",
+    "finishing",
+    "leaving",
+    "done",
+)
 
 
-def transitions():
+def transitions(random_run):
     """Return every change of phase that 600 simulated jobs go through, as (from, to) -> names of events."""
     found = {}
     honest = groupsim.step
@@ -26,24 +42,25 @@ def transitions():
     groupsim.step = watched
     try:
         for seed in range(600):
-            groupsim.random_run(seed).run()
+            random_run(seed).run()
     finally:
         groupsim.step = honest
     return found
 
 
-def diagram():
-    order = ("starting", "running", "settling", "stopping", "restarting", "draining", "finishing", "done")
-    rows = sorted(transitions().items(), key=lambda item: (order.index(item[0][0]), order.index(item[0][1])))
+def diagram(random_run, first):
+    rows = sorted(transitions(random_run).items(), key=lambda item: [ORDER.index(phase) for phase in item[0]])
     lines = [f"    {before} --> {after}: {', '.join(sorted(events))}" for (before, after), events in rows]
-    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> starting", *lines, "    done --> [*]", "```"])
+    return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {first}", *lines, "    done --> [*]", "```"])
 
 
-def test_the_state_diagram_in_the_docs_is_what_the_machine_does():
-    text = DOCUMENT.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    expected = f"{head}{BEGIN}\n\n{diagram()}\n\n{END}{tail}"
+def test_the_state_diagrams_in_the_docs_are_what_the_machine_does():
+    expected = text = DOCUMENT.read_text()
+    for file, drawn in DRAWN.items():
+        begin = f"<!-- state diagram: generated from {file} by tests/meta/test_diagram.py -->"
+        head, _, rest = expected.partition(begin)
+        _, _, tail = rest.partition(END)
+        expected = f"{head}{begin}\n\n{diagram(*drawn)}\n\n{END}{tail}"
     if os.environ.get("PLANARIA_REWRITE"):
         DOCUMENT.write_text(expected)
     elif text != expected:

@@ -1,4 +1,7 @@
-"""One worker group in virtual time: the shipped machine against workers that behave as a seed says."""
+"""One worker group in virtual time: the shipped machine against workers that behave as a seed says.
+
+`GroupSim` is a node alone; `MemberSim` one of many, with a leader that starts, stops, fences and ends as a seed says.
+"""
 
 import heapq
 import itertools
@@ -7,23 +10,39 @@ import random
 from planaria.agent.machine import step
 from planaria.agent.model import (
     DONE,
+    WAITING,
     Begun,
     DeadlinePassed,
     EndTree,
+    Fenced,
     Finish,
+    GoodbyeSaid,
     Group,
     KillWorkers,
     LauncherDied,
+    LeaseMoved,
+    LeaveRun,
+    MeetOthers,
     ProgressReported,
+    ReportDone,
+    ReportFailed,
+    ReportStopped,
+    RoundStarted,
+    RoundStopped,
+    RunEnded,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
     StopRequested,
+    TakePlace,
+    TellResize,
+    TellRestart,
     TreeEnded,
     WorkerExited,
     WorkersStarted,
 )
 from planaria.contract.failure import Failure
+from planaria.rendezvous.model import Place
 
 SIGKILL, SIGTERM, SIGINT = 9, 15, 2
 KINDS = {
@@ -102,9 +121,12 @@ class GroupSim:
             if isinstance(effect, StartWorkers):
                 assert not self.alive, "two lives at once"
                 assert effect.restart_count == group.restarts
-            if isinstance(effect, KillWorkers) and not isinstance(event, StopRequested):
+            if isinstance(effect, KillWorkers) and not self.may_kill_at_once(event):
                 waited = self.now - self.signalled_at
                 assert waited >= group.grace_s, f"killed after {waited} s of a grace of {group.grace_s} s"
+
+    def may_kill_at_once(self, event) -> bool:
+        return isinstance(event, StopRequested)
 
     def perform(self, effect) -> None:
         match effect:
@@ -208,4 +230,188 @@ def random_run(seed: int) -> GroupSim:
         phase = rng.choice(["running", "settling", "stopping", "restarting", "draining", "finishing"])
         signal = rng.choice([SIGTERM, SIGINT])
         sim.ambush = (phase, rng.choice([lambda s: StopRequested(signal, s.now), lambda s: LauncherDied(s.now)]))
+    return sim
+
+
+def place(number: int = 0, *, slot: int | None = 0, nodes: int = 2, size: int = 2, **more) -> Place:
+    """The place of a node in a round of equal nodes."""
+    fields = {
+        "epoch": "e",
+        "term": 1,
+        "round": number,
+        "size": nodes,
+        "slot": slot,
+        "first_rank": (slot or 0) * size,
+        "world_size": nodes * size,
+        "first_role_rank": (slot or 0) * size,
+        "role_world_size": nodes * size,
+        "master_addr": "10.0.0.1",
+        "master_port": 4711,
+        "restart_count": 0,
+        "reason": "",
+        "deputies": (),
+    }
+    return Place(**(fields | more))
+
+
+class MemberSim(GroupSim):
+    """Drives the group of one node of many. What the leader may know of this node is what the group reported."""
+
+    def __init__(self, group: Group, behave, *, seed: int = 0) -> None:
+        super().__init__(group, behave, seed=seed)
+        self.is_idle = False
+        """The group has said that no worker lives, and was not told to start any since."""
+        self.owes_a_report = False
+        self.is_leaving = False
+        self.run_ended = False
+        self.next_round = 0
+        self.restart_count = 0
+        self.reports: list = []
+        self.hears_goodbye = True
+
+    def check(self, event, effects) -> None:
+        super().check(event, effects)
+        kinds = [type(effect) for effect in effects]
+        assert not {StartWorkers, TellRestart} & set(kinds), "a restart that nobody ordered"
+        for kind in (ReportDone, ReportFailed, LeaveRun):
+            assert kind not in kinds or ReportStopped in kinds[: kinds.index(kind)], "a report before the workers' end"
+        for effect in effects:
+            match effect:
+                case TakePlace():
+                    assert not self.alive, "two lives at once"
+                    assert isinstance(event, RoundStarted)
+                case ReportFailed(failures):
+                    assert failures
+                    assert all(one.stopped_for is None for one in failures)
+                case Finish(outcome):
+                    assert outcome.kind != "done" or self.run_ended, "done before the others are"
+
+    def may_kill_at_once(self, event) -> bool:
+        late = isinstance(event, WorkerExited) and self.group.lease_until is not None
+        return late or isinstance(event, (StopRequested, Fenced))
+
+    def perform(self, effect) -> None:
+        match effect:
+            case MeetOthers():
+                assert not self.is_idle, "what others are told first is that no worker lives"
+            case TakePlace(taken):
+                self.start_place(taken)
+            case TellResize(_, grace_s):
+                for rank in [rank for rank, stubborn in self.alive.items() if not stubborn]:
+                    self.exit_at(
+                        self.now + self.rng.random() * 2 * grace_s, rank, kind=self.rng.choice([None, "exit3"])
+                    )
+            case ReportStopped():
+                assert not self.alive, "reported dead and alive"
+                self.is_idle, self.owes_a_report = True, False
+            case ReportDone() | ReportFailed():
+                self.reports.append(effect)
+            case LeaveRun():
+                assert not self.alive
+                self.is_leaving = True
+                if self.hears_goodbye:
+                    self.at(self.now + self.rng.random(), GoodbyeSaid())
+            case _:
+                super().perform(effect)
+
+    def start_place(self, taken: Place) -> None:
+        self.life += 1
+        self.signalled_at = None
+        heapq.heappush(self.heap, (self.now, -1, WorkersStarted(self.now, taken.master_port)))  # whatever else waits
+        for rank in range(self.group.size):
+            seconds, kind, stubborn = self.behave(taken.round, rank, self.rng)
+            self.alive[rank] = stubborn
+            self.exit_at(self.now + seconds, rank, kind=kind)
+
+    # What the leader does.
+
+    def order_start(self):
+        assert not self.owes_a_report, "a round begins before the last one was reported to be over"
+        if not self.is_idle or self.run_ended:
+            return None
+        self.is_idle = False
+        number, self.next_round = self.next_round, self.next_round + 1
+        return RoundStarted(place(number, size=self.group.size, restart_count=self.restart_count), self.now)
+
+    def order_stop(self, grace_s: float = 0.0, *, has_listeners: bool = False):
+        self.owes_a_report = self.group.phase not in ("draining", "finishing", "leaving", "done")
+        return RoundStopped(self.next_round, "somebody came", grace_s, self.now, has_listeners)
+
+    def order_fence(self):
+        self.owes_a_report = self.group.phase not in ("draining", "finishing", "leaving", "done")
+        return Fenced("no leader answered", self.now)
+
+    def order_end(self, kind: str):
+        self.run_ended, self.owes_a_report = True, False
+        causes = (failure(0, 1, self.now),) if kind == "failed" else ()
+        return RunEnded(kind, "", causes, self.restart_count, self.now)
+
+
+def member_worker(round_number, _rank, dice):
+    """Behave as workers of a job of many do: most live until something stops them or they fail."""
+    if round_number == 0 and dice.random() < 0.4:
+        return dice.random(), "ImportError", False
+    if dice.random() < 0.03:
+        return 10_000_000.0, None, "stuck"
+    stubborn = dice.random() < 0.15
+    seconds = dice.choice([0.01, 0.5, 20.0, 4000.0]) * dice.random()
+    return (10_000_000.0 if stubborn else seconds), dice.choice([None, None, *KINDS]), stubborn
+
+
+ORDERS = {
+    "start": lambda sim, _rng: sim.order_start() if sim.group.phase == WAITING and not sim.owes_a_report else None,
+    "stop": lambda sim, _rng: sim.order_stop(),
+    "resize": lambda sim, rng: sim.order_stop(rng.choice([1.0, 10.0]), has_listeners=rng.random() < 0.7),
+    "fence": lambda sim, _rng: sim.order_fence(),
+    "lease": lambda sim, _rng: LeaseMoved(sim.now + 4.0),
+    "lapse": lambda sim, _rng: LeaseMoved(sim.now),
+    "free": lambda _sim, _rng: LeaseMoved(None),
+    "spend": lambda sim, _rng: setattr(sim, "restart_count", min(sim.restart_count + 1, sim.group.max_restarts)),
+    "end": lambda sim, rng: (
+        None
+        if sim.run_ended or rng.random() < 0.9
+        else sim.order_end(rng.choice(["done", "failed", "timeout", "lost"]))
+    ),
+}
+AMBUSHES = (
+    lambda sim: StopRequested(SIGINT, sim.now),
+    lambda sim: LauncherDied(sim.now),
+    lambda sim: sim.order_end("failed"),
+    lambda sim: sim.order_fence(),
+    lambda sim: sim.order_stop(),
+)
+MEMBER_PHASES = ("running", "settling", "resizing", "stopping", "restarting", "draining", "finishing", "leaving")
+
+
+def random_member(seed: int) -> MemberSim:
+    """A node's part in a job of many, with everything that its leader, its owner and its workers may do."""
+    rng = random.Random(seed)
+    group = Group(
+        size=rng.choice([1, 2, 3]),
+        max_restarts=rng.choice([0, 1, 3]),
+        grace_s=rng.choice([0.0, 1.0, 30.0]),
+        worker_exit_code=rng.random() < 0.3,
+        alone=False,
+        phase=WAITING,
+    )
+    sim = MemberSim(group, member_worker, seed=seed)
+    sim.hears_goodbye = rng.random() < 0.7
+    choices = ["start"] * 5 + list(ORDERS)
+
+    def leader_acts(sim: MemberSim):
+        sim.at(sim.now + rng.choice([0.0, 0.01, 0.3, 5.0, 100.0]) * rng.random(), leader_acts)
+        return ORDERS[rng.choice(choices)](sim, rng)
+
+    sim.at(0.0, leader_acts)
+    sim.at(20_000.0, lambda s: None if s.run_ended else s.order_end("failed"))
+    if rng.random() < 0.5:
+        when = rng.random() * 50
+        sim.at(when, lambda s: StopRequested(rng.choice([SIGTERM, SIGINT]), s.now))
+        sim.at(when + rng.random() * 3, lambda s: StopRequested(SIGINT, s.now, rng.random() < 0.5))
+    if rng.random() < 0.2:
+        sim.at(rng.random() * 60, lambda s: LauncherDied(s.now))
+    if rng.random() < 0.3:
+        sim.at(rng.random() * 5, ProgressReported(0, 1))
+    if rng.random() < 0.5:
+        sim.ambush = (rng.choice(MEMBER_PHASES), rng.choice(AMBUSHES))
     return sim

@@ -1,4 +1,4 @@
-"""The agent's end of the control socket: hear progress from workers, tell them to drain.
+"""The agent's end of the control socket: hear progress from workers, tell them of a drain or a resize.
 
 Whoever connects must be our own user and a descendant of one of our workers; a broken or hostile peer loses its connection
 and nothing else.
@@ -44,6 +44,11 @@ class ControlServer:
         self._latest = b""
         for peer in list(self._peers.values()):
             self._drop(peer)
+
+    @property
+    def has_listeners(self) -> bool:
+        """Tell whether any worker of this life is connected."""
+        return bool(self._peers)
 
     def broadcast(self, line: bytes) -> None:
         """Send a line to every worker, also to those that connect later in this life.

@@ -14,6 +14,7 @@ from planaria.agent.model import (
     Finish,
     KillWorkers,
     LauncherDied,
+    LeaseMoved,
     ProgressReported,
     SetDeadline,
     SignalWorkers,
@@ -37,12 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.agent.control import ControlServer
+    from planaria.agent.meeting import Seat
     from planaria.agent.model import Effect, Event, Group, Job, Outcome
     from planaria.base.loop import Loop, Timer
+    from planaria.contract.env import Round
     from planaria.process.workers import Workers
 
 STORY_LENGTH = 200  # events kept for the day the machine meets one it has no rule for
 LOOK_AGAIN_S = 0.01  # a process that forks while it is being killed is met at the second look
+_FREQUENT = (ProgressReported, LeaseMoved)  # they would push everything else out of the story
 
 
 class Driver:
@@ -63,6 +67,7 @@ class Driver:
         self._children = Children(loop, self._on_exit, self._on_childless)
         self.workers: Workers
         self.control: ControlServer
+        self.seat: Seat  # of a group that is not alone
 
     def run(self) -> Outcome:
         """Drive the group from its first start to its last process."""
@@ -92,7 +97,7 @@ class Driver:
         except InternalError as problem:
             problem.add_note("\n".join(f"{past!r} -> {ordered!r}" for past, ordered in self.story))
             raise
-        if not isinstance(event, ProgressReported):
+        if not isinstance(event, _FREQUENT):
             self.story = [*self.story[1 - STORY_LENGTH :], (event, effects)]
         for effect in effects:
             self._perform(effect)
@@ -121,15 +126,20 @@ class Driver:
             case Finish(outcome):
                 self.outcome = outcome
                 self._loop.stop()
+            case _:
+                self.seat.perform(effect)
 
     def _start(self, order: StartWorkers) -> None:
         if self._port is not None:
             self._port.release()
         self._port = Reservation() if self._job.master_port is None else None
-        life = lone_round(self._job, order, self._port.port if self._port else self._job.master_port or 0)
+        self.begin(lone_round(self._job, order, self._port.port if self._port else self._job.master_port or 0))
+
+    def begin(self, life: Round) -> None:
+        """Start the workers of a round. That they run is the next thing the machine hears, whatever else is waiting."""
         self.workers.begin(life, self._children.add)
         self.control.serve(self.workers.by_pid)
-        self.post(WorkersStarted(self._loop.now(), life.master_port))
+        self._queue.insert(0, WorkersStarted(self._loop.now(), life.master_port))
 
     def _tell_drain(self, number: int, grace_s: float) -> None:
         from planaria.contract.control import Drain, encode

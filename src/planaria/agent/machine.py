@@ -6,8 +6,9 @@
     any -> DRAINING -> FINISHING                          the owner sent a signal
     any -> FINISHING                                      the launcher is gone: everything is killed at once
 
-`docs/architecture.md` shows the whole diagram, drawn from `step` by a test. A pair of phase and event that is not listed
-here is a bug, not a no-op.
+A group that is not alone starts and restarts when it is told to: what differs for it is in `member.py`, which only such a
+group imports. `docs/architecture.md` shows both diagrams, drawn from `step` by a test. A pair of phase and event that is
+not listed is a bug, not a no-op.
 """
 
 from __future__ import annotations
@@ -45,7 +46,16 @@ from planaria.agent.model import (
 from planaria.base import signals
 from planaria.base.value import replace
 from planaria.contract import exit_status
-from planaria.contract.failure import Failure, are_alike, first_cause_first, is_mistake, stopped
+from planaria.contract.failure import (
+    EARLY_LIFE_S,
+    ROUND_OVER,
+    Failure,
+    are_alike,
+    first_cause_first,
+    is_mistake,
+    names_a_lost_peer,
+    stopped,
+)
 from planaria.errors import InvalidTransition
 
 TYPE_CHECKING = False
@@ -54,7 +64,6 @@ if TYPE_CHECKING:
 
     Step = tuple[Group, tuple[Effect, ...]]
 
-EARLY_LIFE_S = 60.0  # a life this old has done something, whether or not it reported progress
 STACK_DUMP_S = 0.25  # what a worker gets to write its stacks before it is killed
 KILL_S = 10.0  # a worker that SIGKILL has not ended by then is in the kernel's hands (state D); the job does not wait
 TREE_S = 5.0  # the same for descendants of workers
@@ -66,11 +75,19 @@ PORT_TRIES = 3  # how often a master port taken by somebody else is replaced fre
 
 def step(group: Group, event: Event) -> Step:
     """Decide what the agent does next."""
+    if not group.alone:
+        from planaria.agent.member import step_among_others
+
+        return step_among_others(group, event) or _step(group, event)
+    return _step(group, event)
+
+
+def _step(group: Group, event: Event) -> Step:
     match event:
         case LauncherDied():
             return _abandon(group)
         case StopRequested():
-            return _stop_requested(group, event)
+            return drain(group, event)
         case WorkerExited():
             return _worker_exited(group, event)
         case ProgressReported():
@@ -79,7 +96,7 @@ def step(group: Group, event: Event) -> Step:
             return _deadline_passed(group, event)
         case TreeEnded():
             return _tree_ended(group, event)
-        case Begun() if group.phase == STARTING:
+        case Begun() if group.phase == STARTING and group.alone:
             return group, (StartWorkers(group.round, group.restarts, group.reason),)
         case WorkersStarted(at, master_port) if group.phase == STARTING:
             everyone = frozenset(range(group.size))
@@ -97,12 +114,12 @@ def _worker_exited(group: Group, event: WorkerExited) -> Step:
         case "settling":
             group = group if failure is None else _with_failure(group, failure)
             if not group.running:
-                return _conclude(group, event.at)
-            return (group, ()) if failure and are_alike(group.failures) else _stop(group, event.at)
-        case "stopping" | "draining":
+                return conclude(group, event.at)
+            return (group, ()) if failure and are_alike(group.failures) else stop(group, event.at)
+        case "resizing" | "stopping" | "draining":
             if failure is not None and not _was_asked_for(group, failure):
                 group = _with_failure(group, _blame(group, failure))
-            return (group, ()) if group.running else _conclude(group, event.at)
+            return (group, ()) if group.running else conclude(group, event.at)
         case "restarting" | "finishing":  # killed with everything else, or let go by the kernel at last
             return group, ()
         case _:
@@ -111,13 +128,13 @@ def _worker_exited(group: Group, event: WorkerExited) -> Step:
 
 def _exited_while_running(group: Group, failure: Failure | None, at: float) -> Step:
     if failure is None:
-        return (group, ()) if group.running else _conclude(group, at)
+        return (group, ()) if group.running else conclude(group, at)
     group = _with_failure(group, failure)
     if not group.running:
-        return _conclude(group, at)
+        return conclude(group, at)
     if _may_be_a_mistake(group, at) and is_mistake(failure):
         return replace(group, phase=SETTLING), (SetDeadline(settle_s(at - group.started_at)),)
-    return _stop(group, at)
+    return stop(group, at)
 
 
 def settle_s(age_s: float) -> float:
@@ -136,8 +153,8 @@ def _with_failure(group: Group, failure: Failure) -> Group:
 
 
 def _was_asked_for(group: Group, failure: Failure) -> bool:
-    """Tell whether a worker ended as the owner's signal wanted it to; that is no failure."""
-    if group.phase != DRAINING or failure.at < group.stop_at:
+    """Tell whether a worker ended as the owner's signal, or the end of its round, wanted it to; that is no failure."""
+    if (group.phase != DRAINING and not group.round_over) or failure.at < group.stop_at:
         return False
     asked = (group.stop_signal, signals.SIGTERM, signals.SIGINT if group.interrupted else group.stop_signal)
     return exit_status.of_worker(failure.status) in map(exit_status.by_signal, asked)
@@ -145,38 +162,57 @@ def _was_asked_for(group: Group, failure: Failure) -> bool:
 
 def _blame(group: Group, failure: Failure) -> Failure:
     """Mark an end we caused. What a worker did before it heard of our stop, or a signal we did not send, is its own."""
-    crashed = failure.status < 0 and failure.status not in (-signals.SIGTERM, -signals.SIGKILL)
-    at_once = crashed and failure.at < group.stop_at + LATE_S
-    if group.phase == DRAINING or failure.at < group.stop_at or at_once or failure.killer in ("oom", "other"):
+    if group.phase == DRAINING:
         return failure
-    return stopped(failure, first_cause_first(group.failures)[0].rank)
+    own = [one for one in group.failures if one.stopped_for is None]
+    culprit = first_cause_first(own)[0].rank if own else ROUND_OVER
+    if group.round_over and names_a_lost_peer(failure):  # of a node that was told earlier than we were
+        return stopped(failure, culprit)
+    if failure.at < group.stop_at or failure.killer in ("oom", "other") or _crashed_at_once(group, failure):
+        return failure
+    return stopped(failure, culprit)
 
 
-def _stop(group: Group, at: float) -> Step:
+def _crashed_at_once(group: Group, failure: Failure) -> bool:
+    """Tell whether a worker crashed in the moment of our stop, by itself.
+
+    When a round ends, libraries abort because workers of other nodes are gone: that is no crash of their own.
+    """
+    sent = (signals.SIGTERM, signals.SIGKILL, signals.NUMBERS["SIGABRT"] if group.round_over else signals.SIGKILL)
+    return failure.status < 0 and -failure.status not in sent and failure.at < group.stop_at + LATE_S
+
+
+def stop(group: Group, at: float) -> Step:
+    """Begin the stop ladder."""
     group = replace(group, phase=STOPPING, stop_at=at, ladder=0)
     return group, (SignalWorkers(signals.SIGTERM), SetDeadline(group.grace_s))
 
 
-def _conclude(group: Group, at: float) -> Step:
+def conclude(group: Group, at: float) -> Step:
     """Go on from a life that has ended: another one, or the end of the job."""
     causes = first_cause_first(group.failures)
     life = Life(group.round, group.restarts, group.reason, at - group.started_at, causes)
     group = replace(group, lives=(*group.lives, life))
     if group.phase == DRAINING:
-        return _finish(group, Outcome("signal", exit_status.by_signal(group.stop_signal), group.stop_signal))
+        return finish(group, Outcome("signal", exit_status.by_signal(group.stop_signal), group.stop_signal))
+    if not group.alone:
+        from planaria.agent.member import conclude_among_others
+
+        return conclude_among_others(group, causes)
     if not causes:
-        return _finish(group, Outcome("done", exit_status.DONE))
-    if _master_port_was_taken(group, causes[0]):
+        return finish(group, Outcome("done", exit_status.DONE))
+    if master_port_was_taken(group, causes[0]):
         return _restart(replace(group, port_tries=group.port_tries + 1), "the master port was taken by another program")
     if _is_a_mistake(group, at):
         why = "every rank failed alike at start-up, so restarting cannot help (--always-restart restarts all the same)"
-        return _finish(group, Outcome("failed", _failed_status(group, causes[0]), explanation=why))
+        return finish(group, Outcome("failed", failed_status(group, causes[0]), explanation=why))
     if group.restarts >= group.max_restarts:
-        return _finish(group, Outcome("failed", _failed_status(group, causes[0])))
+        return finish(group, Outcome("failed", failed_status(group, causes[0])))
     return _restart(replace(group, restarts=group.restarts + 1), f"rank {causes[0].rank} failed")
 
 
-def _failed_status(group: Group, cause: Failure) -> int:
+def failed_status(group: Group, cause: Failure) -> int:
+    """Return the exit status of a job that failed for this cause."""
     return exit_status.of_worker(cause.status) if group.worker_exit_code else exit_status.WORKER_FAILED
 
 
@@ -186,7 +222,7 @@ def _is_a_mistake(group: Group, at: float) -> bool:
     return everyone and _may_be_a_mistake(group, at) and are_alike(own) and is_mistake(own[0])
 
 
-def _master_port_was_taken(group: Group, cause: Failure) -> bool:
+def master_port_was_taken(group: Group, cause: Failure) -> bool:
     """Tell whether rank 0 could not bind the port that we chose; nobody's fault, so it costs no restart."""
     if group.fixed_port or group.port_tries >= PORT_TRIES or cause.rank != 0:
         return False
@@ -199,7 +235,8 @@ def _restart(group: Group, reason: str) -> Step:
     return group, (EndTree(TREE_S),)
 
 
-def _finish(group: Group, outcome: Outcome) -> Step:
+def finish(group: Group, outcome: Outcome) -> Step:
+    """End the job, once nothing of it is left."""
     return replace(group, phase=FINISHING, outcome=outcome), (EndTree(TREE_S),)
 
 
@@ -212,9 +249,10 @@ def _tree_ended(group: Group, event: TreeEnded) -> Step:
     raise InvalidTransition(group.phase, event)
 
 
-def _stop_requested(group: Group, event: StopRequested) -> Step:
+def drain(group: Group, event: StopRequested) -> Step:
+    """End the job, in good order where workers run, because of a signal."""
     match group.phase:
-        case "running" | "settling" | "stopping":
+        case "running" | "settling" | "resizing" | "stopping":
             draining = replace(group, phase=DRAINING, stop_signal=event.signal, stop_at=event.at, ladder=0)
             draining = replace(draining, interrupted=event.signal == signals.SIGINT)
             effects = (TellDrain(event.signal, group.grace_s), SignalWorkers(event.signal), SetDeadline(group.grace_s))
@@ -225,24 +263,24 @@ def _stop_requested(group: Group, event: StopRequested) -> Step:
             if not group.interrupted:  # the first Ctrl-C of a drain that something else began
                 return replace(group, interrupted=True), (SignalWorkers(signals.SIGINT),)
             return replace(group, ladder=2), (KillWorkers(), SetDeadline(KILL_S))
-        case "starting" | "restarting":
+        case "waiting" | "starting" | "restarting":
             outcome = Outcome("signal", exit_status.by_signal(event.signal), event.signal)
             ending = replace(group, phase=FINISHING, outcome=outcome)
-            return ending, (EndTree(TREE_S),) if group.phase == STARTING else ()
-        case "finishing" | "done":
+            return ending, () if group.phase == RESTARTING else (EndTree(TREE_S),)
+        case "finishing" | "leaving" | "done":
             return group, ()
 
 
 def _deadline_passed(group: Group, event: DeadlinePassed) -> Step:
     match group.phase, group.ladder:
         case "settling", _:
-            return _stop(group, event.at)
+            return stop(group, event.at)
         case (("stopping" | "draining"), 0):
             return replace(group, ladder=1), (DumpStacks(), SetDeadline(STACK_DUMP_S))
         case (("stopping" | "draining"), 1):
             return replace(group, ladder=2), (KillWorkers(), SetDeadline(KILL_S))
         case (("stopping" | "draining"), 2):
-            return _conclude(replace(group, running=frozenset()), event.at)
+            return conclude(replace(group, running=frozenset()), event.at)
         case _:
             raise InvalidTransition(group.phase, event)
 

@@ -7,7 +7,7 @@ import time
 
 from planaria.agent.control import ControlServer
 from planaria.agent.driver import Driver
-from planaria.agent.model import Group
+from planaria.agent.model import STARTING, WAITING, Group
 from planaria.base import linux, signals
 from planaria.base.files import remove_tree
 from planaria.base.loop import Loop
@@ -21,23 +21,37 @@ from planaria.process.workers import Console, Workers, WorkerSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from planaria.agent.meeting import Seat
     from planaria.agent.model import Job, Outcome
+    from planaria.contract.failure import Failure
+    from planaria.process.guardian import Line
 
 AGENT_NICE = -10  # idle nearly always; when a worker dies or prints, it should not queue behind the others
+CLEAR_LINE = "\r\x1b[K"
 FLUSH_S = 10.0  # how long the end waits for a reader of our output that has fallen behind
 
 
 class _Screen:
-    """Where the agent speaks: stderr, one `planaria: ` line at a time, after whatever workers said before."""
+    """Where the agent speaks: stderr, one `planaria: ` line at a time, after whatever workers said before.
+
+    A passing line stays on a terminal until the next line of ours; elsewhere it is a line like others, if it says anything new.
+    """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self.stdout = ConsoleSink(loop, 1, self._say_dead)
         self.stderr = ConsoleSink(loop, 2)
         self.is_terminal = os.isatty(2)
+        self._passing = ""
 
-    def say(self, text: str) -> None:
-        self.stderr.write(f"planaria: {text.rstrip()}\n".encode("utf-8", "backslashreplace"))
+    def say(self, text: str, *, passing: bool = False) -> None:
+        line = f"planaria: {text.rstrip()}"
+        if passing and line == self._passing:
+            return
+        clear = CLEAR_LINE if self._passing and self.is_terminal else ""
+        self._passing = line if passing else ""
+        shown = _cut_to_terminal(line) if passing and self.is_terminal else f"{line}\n"
+        self.stderr.write(f"{clear}{shown}".encode("utf-8", "backslashreplace"))
 
     def _say_dead(self, problem: OSError) -> None:
         self.say(f"cannot write to standard output any more ({problem.strerror}); the workers go on")
@@ -48,17 +62,27 @@ class _Screen:
         self.stderr.flush(deadline)
 
 
-def run_agent(job: Job, hear: int, mask: set[int], scratch_dir: str) -> int:
+def _cut_to_terminal(line: str) -> str:
+    """Return what of a line fits in one row: the rest would wrap, and a row above cannot be cleared."""
+    try:
+        columns = os.get_terminal_size(2).columns
+    except OSError:  # it was closed meanwhile
+        columns = 0
+    return line[: (columns or 80) - 1]
+
+
+def run_agent(job: Job, line: Line, mask: set[int], scratch_dir: str) -> int:
     """Run the job's workers on this node until they are done; return the launcher's exit status.
 
-    Signals come blocked and are let in, down to `mask`, once there is somebody to hear them.
+    `line` ties this process to its guardian. Signals come blocked and are let in, down to `mask`, once there is somebody to
+    hear them.
     """
     linux.set_title(f"planaria agent of run {job.run_id}")
     loop = Loop()
     screen = _Screen(loop)
     try:
         os.mkdir(scratch_dir, 0o700)
-        return _run(job, loop, screen, hear, mask, scratch_dir)
+        return _run(job, loop, screen, line, mask, scratch_dir)
     except UsageError as problem:
         screen.say(str(problem))
         return exit_status.USAGE
@@ -76,16 +100,8 @@ def run_agent(job: Job, hear: int, mask: set[int], scratch_dir: str) -> int:
         screen.flush()
 
 
-def _run(job: Job, loop: Loop, screen: _Screen, hear: int, mask: set[int], scratch_dir: str) -> int:
-    group = Group(
-        size=job.local_world_size,
-        max_restarts=job.max_restarts,
-        grace_s=job.shutdown_timeout_s,
-        always_restart=job.always_restart,
-        worker_exit_code=job.worker_exit_code,
-        fixed_port=job.master_port is not None,
-    )
-    driver = Driver(job, group, loop, lambda now, clean: _say_restart(now, clean, screen))
+def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scratch_dir: str) -> int:
+    driver = Driver(job, _group(job), loop, lambda now, clean: _say_restart(now, clean, screen))
     temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
     logs = RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
     if logs.announce:
@@ -104,12 +120,37 @@ def _run(job: Job, loop: Loop, screen: _Screen, hear: int, mask: set[int], scrat
         prefix_template=job.logs.prefix_template,
     )
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
-    _listen(driver, loop, hear, job.signals)
+    _listen(driver, loop, line.hear, job.signals)
     signals.restore_mask(mask)
     linux.raise_priority(AGENT_NICE)
+    seat = None if job.meeting is None else _take_seat(job, loop, driver, line, screen)
     outcome = driver.run()
+    if seat is not None:
+        seat.close()
     _conclude(job, driver.group, outcome, screen)
     return outcome.status
+
+
+def _group(job: Job) -> Group:
+    return Group(
+        size=job.local_world_size,
+        max_restarts=job.max_restarts,
+        grace_s=job.shutdown_timeout_s,
+        always_restart=job.always_restart,
+        worker_exit_code=job.worker_exit_code,
+        fixed_port=job.master_port is not None,
+        phase=STARTING if job.meeting is None else WAITING,
+        alone=job.meeting is None,
+    )
+
+
+def _take_seat(job: Job, loop: Loop, driver: Driver, line: Line, screen: _Screen) -> Seat:
+    """Meet the other nodes. A node alone imports nothing of this."""
+    from planaria.agent.meeting import Seat, open_rendezvous
+
+    driver.seat = Seat(job, loop, driver, line, screen)
+    driver.seat.open(open_rendezvous)
+    return driver.seat
 
 
 def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> None:
@@ -146,8 +187,9 @@ def _conclude(job: Job, group: Group, outcome: Outcome, screen: _Screen) -> None
     if job.report_file is not None:
         _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id)), screen)
     own_error_file = job.environment.get(ERROR_FILE)
-    if outcome.kind == "failed" and own_error_file and group.lives[-1].failures:
-        _write(own_error_file, _torch_error_file(group), screen)
+    causes = report.causes(group)
+    if outcome.kind == "failed" and own_error_file and causes:
+        _write(own_error_file, _torch_error_file(causes[0]), screen)
 
 
 def _as_bytes(content: dict[str, object]) -> bytes:
@@ -156,10 +198,9 @@ def _as_bytes(content: dict[str, object]) -> bytes:
     return json.dumps(content, indent=2).encode() + b"\n"
 
 
-def _torch_error_file(group: Group) -> bytes:
+def _torch_error_file(cause: Failure) -> bytes:
     from planaria.contract import error_file
 
-    cause = group.lives[-1].failures[0]
     return error_file.write(cause.message, cause.traceback, status=cause.status, wall_time_s=int(time.time()))
 
 

@@ -14,17 +14,64 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
-    Phase = Literal["starting", "running", "settling", "stopping", "restarting", "draining", "finishing", "done"]
-    OutcomeKind = Literal["done", "failed", "signal", "abandoned"]
+    from planaria.contract.secret import Secret
+    from planaria.rendezvous.model import Place
 
+    Phase = Literal[
+        "waiting",
+        "starting",
+        "running",
+        "settling",
+        "resizing",
+        "stopping",
+        "restarting",
+        "draining",
+        "finishing",
+        "leaving",
+        "done",
+    ]
+    OutcomeKind = Literal["done", "failed", "signal", "abandoned", "timeout", "lost"]
+    EndKind = Literal["done", "failed", "timeout", "lost"]
+    Verdict = Literal["stopped", "failed", "done"]
+    LostMajority = Literal["wait", "exit", "continue"]
+
+WAITING: Literal["waiting"] = "waiting"
 STARTING: Literal["starting"] = "starting"
 RUNNING: Literal["running"] = "running"
 SETTLING: Literal["settling"] = "settling"
+RESIZING: Literal["resizing"] = "resizing"
 STOPPING: Literal["stopping"] = "stopping"
 RESTARTING: Literal["restarting"] = "restarting"
 DRAINING: Literal["draining"] = "draining"
 FINISHING: Literal["finishing"] = "finishing"
+LEAVING: Literal["leaving"] = "leaving"
 DONE: Literal["done"] = "done"
+
+
+class Meeting(Value):
+    """How nodes find each other, the same on every node but for `node_rank` and `local_addr`. Checked by the launcher.
+
+    `endpoints` are `host:port` with brackets round IPv6, never empty for a backend of ours. With `static` it is the workers'
+    master address; the agents meet one port above. `options` are the backend's own, and `tls_*` for the agents' connections.
+    """
+
+    backend: str
+    """`embedded`, `etcd`, `static`, or a plugin's name."""
+    endpoints: tuple[str, ...]
+    run_id: str
+    min_nodes: int
+    max_nodes: int
+    node_rank: int | None = None
+    """Only `static` has one."""
+    local_addr: str | None = None
+    token: Secret | None = None
+    ttl_s: float = 5.0
+    quiet_s: float = 2.0
+    join_timeout_s: float = 600.0
+    resize_grace_s: float = 10.0
+    on_lost_majority: LostMajority = "wait"
+    require_token: bool = False
+    options: Mapping[str, str] = {}
 
 
 class Job(Value):
@@ -46,6 +93,8 @@ class Job(Value):
     always_restart: bool = False
     worker_exit_code: bool = False
     report_file: str | None = None
+    meeting: Meeting | None = None
+    """None for a node alone."""
 
 
 class Life(Value):
@@ -68,7 +117,12 @@ class Outcome(Value):
 
 
 class Group(Value):
-    """The state of a worker group. `ladder` counts the rungs of the stop ladder already taken in this life."""
+    """The state of a worker group. `ladder` counts the rungs of the stop ladder already taken in this life.
+
+    Not `alone`: other nodes have groups too, and rounds are decided elsewhere. Then `lease_until` is the moment from which no
+    worker may live, `round_over` says that this life was ended from outside, `verdict` how it ended, `run_over` that the
+    outcome of the run is known, and `causes` are the failures of all nodes.
+    """
 
     size: int
     max_restarts: int
@@ -92,6 +146,12 @@ class Group(Value):
     port_tries: int = 0
     lives: tuple[Life, ...] = ()
     outcome: Outcome | None = None
+    alone: bool = True
+    lease_until: float | None = None
+    round_over: bool = False
+    verdict: Verdict = "stopped"
+    run_over: bool = False
+    causes: tuple[Failure, ...] = ()
 
 
 class Begun(Value):
@@ -149,6 +209,51 @@ class TreeEnded(Value):
     clean: bool = True
 
 
+class RoundStarted(Value):
+    """A round begins, with this node at `place`."""
+
+    place: Place
+    at: float
+
+
+class RoundStopped(Value):
+    """The round is over, and `round` comes next. Workers that listen have `grace_s` to end by themselves."""
+
+    round: int
+    reason: str
+    grace_s: float
+    at: float
+    has_listeners: bool = False
+
+
+class LeaseMoved(Value):
+    """From `until` on no worker of this node may live; None: nobody is waiting for it to be dead."""
+
+    until: float | None
+
+
+class Fenced(Value):
+    """The lease ran out: another world may begin without this node."""
+
+    reason: str
+    at: float
+
+
+class RunEnded(Value):
+    """The run is over; `failures` are the job's, first cause first. Without any, `status` is that of a failed run."""
+
+    kind: EndKind
+    explanation: str
+    failures: tuple[Failure, ...]
+    restart_count: int
+    at: float
+    status: int = 1
+
+
+class GoodbyeSaid(Value):
+    """The others know that this node leaves, or will not hear of it from us any more."""
+
+
 class StartWorkers(Value):
     """Start every worker of a new life; report `WorkersStarted`."""
 
@@ -196,6 +301,62 @@ class TellRestart(Value):
     clean: bool
 
 
+class MeetOthers(Value):
+    """Let the rendezvous look for the other nodes."""
+
+
+class TakePlace(Value):
+    """Say so and start the workers of this node's place in a round; report `WorkersStarted`."""
+
+    place: Place
+
+
+class TellResize(Value):
+    """Tell workers that listen on the control socket that the world is about to change."""
+
+    reason: str
+    grace_s: float
+
+
+class TellFence(Value):
+    """Say why the workers are killed."""
+
+    reason: str
+
+
+class TellLife(Value):
+    """Say what ended a life before the others are told; not `clean`: and that something of it is still there."""
+
+    clean: bool
+
+
+class ReportStopped(Value):
+    """Tell the rendezvous that no worker lives, and which port rank 0 could use."""
+
+
+class ReportDone(Value):
+    """Tell the rendezvous that every worker of this node ended well."""
+
+
+class ReportFailed(Value):
+    """Tell the rendezvous which workers failed, first cause first; `free`: the start itself could not happen."""
+
+    failures: tuple[Failure, ...]
+    free: bool = False
+
+
+class AnnounceLeave(Value):
+    """Tell the rendezvous that this node is about to leave, so that the others can stop in good order."""
+
+    reason: str
+
+
+class LeaveRun(Value):
+    """Say goodbye to the others, who go on; report `GoodbyeSaid`."""
+
+    reason: str
+
+
 class Finish(Value):
     """Report the outcome and leave."""
 
@@ -212,6 +373,24 @@ if TYPE_CHECKING:
         | LauncherDied
         | DeadlinePassed
         | TreeEnded
+        | RoundStarted
+        | RoundStopped
+        | LeaseMoved
+        | Fenced
+        | RunEnded
+        | GoodbyeSaid
+    )
+    SeatEffect = (
+        MeetOthers
+        | TakePlace
+        | TellResize
+        | TellFence
+        | TellLife
+        | ReportStopped
+        | ReportDone
+        | ReportFailed
+        | AnnounceLeave
+        | LeaveRun
     )
     Effect = (
         StartWorkers
@@ -223,4 +402,5 @@ if TYPE_CHECKING:
         | SetDeadline
         | EndTree
         | Finish
+        | SeatEffect
     )

@@ -1,4 +1,4 @@
-"""Tell people what happened: one line for a restart, one screen for the end, JSON for programs. Pure.
+"""Tell people what happened: one line for a restart or a round, one screen for the end, JSON for programs. Pure.
 
 Everything a worker said is escaped before it reaches a terminal.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 from planaria.base import signals
 from planaria.base.text import safe, safe_line
 from planaria.base.value import Value, as_dict
-from planaria.contract.failure import first_cause_first
+from planaria.contract.failure import ROUND_OVER, first_cause_first
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.agent.model import Group, Outcome
     from planaria.contract.failure import Failure
+    from planaria.rendezvous.model import Place
 
 SCHEMA = 1
 TRACE_LINES = 30
@@ -47,6 +48,34 @@ def restart_line(group: Group) -> str:
     return f"{told}; starting all workers again ({charged})"
 
 
+def life_line(group: Group) -> str:
+    """Say which worker of this node ended a life, before the other nodes are told; empty when none did."""
+    own = [failure for failure in group.lives[-1].failures if failure.stopped_for is None]
+    if not own or group.verdict != "failed":
+        return ""
+    return f"{name_of(own[0])} failed after {own[0].age_s:.1f} s: {safe_line(own[0].message)}; telling the other nodes"
+
+
+def round_line(group: Group, place: Place) -> str:
+    """Say which round starts, why, what it costs and which part of it is this node's."""
+    last = place.first_rank + group.size - 1
+    ranks = f"rank {last}" if group.size == 1 else f"ranks {place.first_rank} to {last}"
+    nodes = "1 node" if place.size == 1 else f"{place.size} nodes"
+    told = f"round {place.round} starts on {nodes}, with {ranks} of {place.world_size} here"
+    if not place.reason:
+        return told
+    spent = group.lives[-1].restart_count if group.lives else place.restart_count
+    charged = f"restart {place.restart_count} of {group.max_restarts}" if place.restart_count > spent else "no restart"
+    return f"{told}: {safe_line(place.reason)} ({charged})"
+
+
+def causes(group: Group) -> tuple[Failure, ...]:
+    """Return the failures that ended the job, first cause first: the last life's, or all nodes' in a job of many."""
+    if group.alone:
+        return group.lives[-1].failures if group.lives else ()
+    return group.causes
+
+
 def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
     """Return what is printed at the end; empty when all went well."""
     failures = group.lives[-1].failures if group.lives else ()
@@ -55,24 +84,35 @@ def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
         told += [f"  {_badly_stopped(one)}" for one in failures[:OTHERS_SHOWN]]
         told += [f"  and {len(failures) - OTHERS_SHOWN} more workers"] * (len(failures) > OTHERS_SHOWN)
         return "\n".join(told) + "\n"
+    failures = causes(group)
+    if outcome.kind in ("failed", "timeout", "lost") and not failures and outcome.explanation:
+        return f"{style.bold}{style.red}{_HEADINGS[outcome.kind]}: {safe_line(outcome.explanation)}{style.plain}\n"
     if outcome.kind != "failed" or not failures:
         return ""
     cause = failures[0]
     lines = [f"{style.bold}{style.red}job failed: {name_of(cause)}: {safe_line(cause.message)}{style.plain}"]
-    lines += _budget_lines(group, outcome)
+    lines += _budget_lines(group, outcome, cause)
     lines += _evidence_lines(cause, style)
-    lines += _other_lines(failures[1:], style)
+    lines += _other_lines((*failures[1:], *_stuck_here(group)), style)
     return "\n".join(lines) + "\n"
 
 
-def _budget_lines(group: Group, outcome: Outcome) -> list[str]:
-    life = group.lives[-1]
-    spent = (
-        f"{life.restart_count} of {group.max_restarts} restarts used" if group.max_restarts else "no restarts allowed"
-    )
-    lines = [f"  it had run for {life.failures[0].age_s:.1f} s, {spent} (--max-restarts={group.max_restarts})"]
+_HEADINGS = {"failed": "job failed", "timeout": "no round", "lost": "majority lost"}
+
+
+def _stuck_here(group: Group) -> tuple[Failure, ...]:
+    """Return the workers of this node that had to be killed when the round of a failure elsewhere ended."""
+    if group.alone or not group.lives:
+        return ()
+    return tuple(one for one in group.lives[-1].failures if one.stopped_for is not None and one.killer == "us")
+
+
+def _budget_lines(group: Group, outcome: Outcome, cause: Failure) -> list[str]:
+    used = group.lives[-1].restart_count if group.alone else group.restarts
+    spent = f"{used} of {group.max_restarts} restarts used" if group.max_restarts else "no restarts allowed"
+    lines = [f"  it had run for {cause.age_s:.1f} s, {spent} (--max-restarts={group.max_restarts})"]
     if outcome.explanation:
-        lines.append(f"  {outcome.explanation}")
+        lines.append(f"  {safe_line(outcome.explanation)}")
     return lines
 
 
@@ -106,7 +146,8 @@ def _other_line(other: Failure) -> str:
     if other.stopped_for is None:
         return f"then {name_of(other)}: {safe_line(other.message)}"
     how = "killed by us, it did not stop in time" if other.killer == "us" else "stopped by us"
-    return f"rank {other.rank}: {how} after rank {other.stopped_for} failed" + _where_it_hung(other)
+    why = "when the round ended" if other.stopped_for == ROUND_OVER else f"after rank {other.stopped_for} failed"
+    return f"rank {other.rank}: {how} {why}" + _where_it_hung(other)
 
 
 def _badly_stopped(one: Failure) -> str:
@@ -124,8 +165,8 @@ def _where_it_hung(other: Failure) -> str:
 
 def as_json(group: Group, outcome: Outcome, run_id: str) -> dict[str, object]:
     """Return the content of `--report-file`: every life with its failures, first cause first."""
-    last = first_cause_first(group.lives[-1].failures) if group.lives else ()
-    return {
+    last = first_cause_first(causes(group)) if group.alone else causes(group)
+    told: dict[str, object] = {
         "schema": SCHEMA,
         "run_id": run_id,
         "outcome": outcome.kind,
@@ -137,3 +178,6 @@ def as_json(group: Group, outcome: Outcome, run_id: str) -> dict[str, object]:
         "first_cause": as_dict(last[0]) if last and outcome.kind == "failed" else None,
         "lives": [as_dict(life) for life in group.lives],
     }
+    if not group.alone:
+        told["failures"] = [as_dict(failure) for failure in group.causes]
+    return told

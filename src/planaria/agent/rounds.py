@@ -1,4 +1,4 @@
-"""Who is in the world of this life. One node alone needs nobody's consent. Pure."""
+"""Who is in the world of this life. One node alone needs nobody's consent; one of many is told its place. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from planaria.contract.env import Round
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.agent.model import Job, StartWorkers
+    from planaria.rendezvous.model import Place
 
 
 def lone_round(job: Job, order: StartWorkers, master_port: int) -> Round:
@@ -28,4 +29,25 @@ def lone_round(job: Job, order: StartWorkers, master_port: int) -> Round:
         restart_count=order.restart_count,
         max_restarts=job.max_restarts,
         restart_reason=order.reason,
+    )
+
+
+def placed_round(job: Job, place: Place) -> Round:
+    """Return the round as this node's workers see it from their place; a spectator, who has no slot, starts none."""
+    return Round(
+        number=place.round,
+        run_id=job.run_id,
+        role=job.role,
+        group_rank=place.slot or 0,
+        group_world_size=place.size,
+        first_rank=place.first_rank,
+        world_size=place.world_size,
+        first_role_rank=place.first_role_rank,
+        role_world_size=place.role_world_size,
+        local_world_size=job.local_world_size,
+        master_addr=place.master_addr,
+        master_port=place.master_port,
+        restart_count=place.restart_count,
+        max_restarts=job.max_restarts,
+        restart_reason=place.reason,
     )

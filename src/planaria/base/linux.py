@@ -1,4 +1,4 @@
-"""The two `prctl` calls that keep processes from outliving their launcher, and what `/proc` says about a process."""
+"""Calls of the C library that Python lacks or gets wrong, and what `/proc` says about a process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import _ctypes  # what `ctypes` is made of: two plain C calls do not need its 3 
 import errno
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None: what is loaded already
 _PRCTL = _ctypes.dlsym(_LIBC, "prctl")
 _SYSCALL = _ctypes.dlsym(_LIBC, "syscall")
+_SIGTIMEDWAIT = _ctypes.dlsym(_LIBC, "sigtimedwait")
+_SIGNAL_SET_BYTES = 128
+_NS = 1_000_000_000
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _SCHED_OTHER = 0
 _RESET_ON_FORK = 1
@@ -33,6 +40,18 @@ def set_parent_death_signal(number: int) -> None:
     The parent may have died before this call: compare `os.getppid()` afterwards.
     """
     _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def wait_for_signal(numbers: Iterable[int], timeout_s: float) -> int | None:
+    """Wait for one of these (blocked) signals; None when the time is over, or when this process was stopped and goes on.
+
+    Python's own `sigtimedwait` answers with whatever lies in its memory when both happen at once.
+    """
+    wanted = sum(1 << (number - 1) for number in set(numbers)).to_bytes(_SIGNAL_SET_BYTES, "little")
+    seconds, nanoseconds = divmod(int(timeout_s * _NS), _NS)
+    limit = seconds.to_bytes(8, "little") + nanoseconds.to_bytes(8, "little")
+    found: int = _ctypes.call_function(_SIGTIMEDWAIT, (wanted, None, limit))
+    return found if found > 0 else None
 
 
 def read_file(path: str, limit_bytes: int = 1 << 20) -> bytes:

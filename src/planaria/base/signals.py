@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from planaria.base.linux import wait_for_signal
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
@@ -60,6 +62,10 @@ def restore_mask(numbers: Iterable[int]) -> None:
 
 
 def wait_for_any(numbers: Iterable[int], timeout_s: float | None = None) -> int | None:
-    """Wait for one of these (blocked) signals; return its number, or None when `timeout_s` passed first."""
-    found = _signal.sigwaitinfo(list(numbers)) if timeout_s is None else _signal.sigtimedwait(list(numbers), timeout_s)
-    return None if found is None else found.si_signo
+    """Wait for one of these (blocked) signals; return its number, or None when `timeout_s` passed first.
+
+    A process that is stopped and goes on meanwhile may get None too early: look at a clock.
+    """
+    if timeout_s is None:
+        return _signal.sigwaitinfo(list(numbers)).si_signo
+    return wait_for_signal(numbers, timeout_s)

@@ -23,6 +23,9 @@ else:
         return lambda cls: cls
 
 
+_set = object.__setattr__
+
+
 class _ValueType(type):
     """Turn annotations into slots, the one thing that has to happen before the class exists."""
 
@@ -48,6 +51,10 @@ class Value(metaclass=_ValueType):
 
         def __init__(self, *args, **kwargs):
             cls = type(self)
+            if len(args) == len(cls._fields) and not kwargs:  # most are made by decoding: twice as fast
+                for name, value in zip(cls._fields, args, strict=True):
+                    _set(self, name, value)
+                return
             if len(args) > len(cls._fields):
                 raise TypeError(f"{cls.__name__} takes {len(cls._fields)} values, got {len(args)}")
             given = dict(zip(cls._fields, args, strict=False))
@@ -58,7 +65,7 @@ class Value(metaclass=_ValueType):
             for name in cls._fields:
                 if name not in given and name not in cls._defaults:
                     raise TypeError(f"{cls.__name__} misses the field {name!r}")
-                object.__setattr__(self, name, given[name] if name in given else cls._defaults[name])
+                _set(self, name, given[name] if name in given else cls._defaults[name])
 
         def __setattr__(self, name, value):
             raise AttributeError(f"{type(self).__name__} is immutable; use replace()")

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Failure(Value):
     """`status` is the exit code or minus the signal; `at` is when it happened on the node's monotonic clock.
 
-    `stopped_for` names the rank whose failure made the agent stop this worker; it is None for a failure of its own.
+    `stopped_for` names the rank whose failure made the agent stop this worker, or is `ROUND_OVER`; it is None for a failure
+    of its own. `progressed`: the workers of its node had reported progress before.
     """
 
     rank: int
@@ -37,6 +38,12 @@ class Failure(Value):
     stderr_tail: str = ""
     error_file: str = ""
     log_files: tuple[str, ...] = ()
+    progressed: bool = False
+
+
+ROUND_OVER = -1
+"""Stands for a rank in `stopped_for` when the round ended for a reason that is not on this node."""
+EARLY_LIFE_S = 60.0  # a life this old has done something, whether or not it reported progress
 
 
 def first_cause_first(failures: Iterable[Failure]) -> tuple[Failure, ...]:
@@ -92,3 +99,20 @@ def is_mistake(failure: Failure) -> bool:
 def are_alike(failures: Iterable[Failure]) -> bool:
     """Tell whether these failures are one error met in several places."""
     return len({(one.kind, one.type, one.where, one.status) for one in failures}) <= 1
+
+
+def are_one_mistake(failures: Iterable[Failure], world_size: int) -> bool:
+    """Tell whether every rank of a world made the same mistake at start-up, so that another life cannot help."""
+    own = [failure for failure in failures if failure.stopped_for is None]
+    early = not any(one.progressed or one.age_s >= EARLY_LIFE_S for one in own)
+    return early and len(own) == world_size > 0 and are_alike(own) and is_mistake(own[0])
+
+
+def from_json(text: str) -> Failure | None:
+    """Return the failure in a JSON text, or None when there is none in it; see `failure_json`."""
+    from planaria.contract.failure_json import failure_from_json
+
+    try:
+        return failure_from_json(text)
+    except ValueError:
+        return None

@@ -8,16 +8,19 @@ from planaria.base import signals
 from planaria.base.text import safe_line
 from planaria.base.value import replace
 from planaria.contract import env
+from planaria.contract.secret import HIDDEN, SecretText
 from planaria.process.command import worker_argv
 from planaria.process.logs import folder_name, stream_kind
 from planaria.process.model import DEV_NULL, STDERR, STDOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.agent.model import Job
+    from planaria.agent.model import Job, Meeting
     from planaria.launch.plan import Plan
 
 _LATER = "(chosen at start)"
+_AGREED = "(agreed when the nodes meet)"
+_AGREED_RANKS = ("RANK", "ROLE_RANK", "GROUP_RANK", "WORLD_SIZE", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE")
 _NO_PORT = 0
 _ALWAYS_SHOWN = (env.OMP_NUM_THREADS, "TORCHELASTIC_SIGNALS_TO_HANDLE")
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_")
@@ -30,7 +33,7 @@ def as_data(plan: Plan) -> dict[str, object]:
         "run_id": job.run_id,
         "role": job.role,
         "local_world_size": job.local_world_size,
-        "master_addr": job.master_addr,
+        "master_addr": None if _is_agreed(job) else job.master_addr,
         "master_port": job.master_port,
         "max_restarts": job.max_restarts,
         "always_restart": job.always_restart,
@@ -40,6 +43,7 @@ def as_data(plan: Plan) -> dict[str, object]:
         "report_file": job.report_file,
         "log_dir": job.logs.log_dir,
         "bootstrap": job.command.bootstrap,
+        "meeting": None if job.meeting is None else _meeting(job.meeting),
         "workers": [_worker(job, local_rank) for local_rank in range(job.local_world_size)],
         "notices": list(plan.notices),
     }
@@ -53,11 +57,13 @@ def as_text(plan: Plan) -> str:
     lines = [
         f"would run {job.local_world_size} worker(s) on this node; nothing was started",
         f"  run id    {safe_line(job.run_id)}, role {safe_line(job.role)}",
-        f"  master    {job.master_addr}:{_LATER if job.master_port is None else job.master_port}",
+        f"  master    {_master_words(job)}",
         f"  restarts  {restarts}",
         f"  stopping  on {handled}; SIGKILL {job.shutdown_timeout_s:g} s after SIGTERM",
         f"  logs      {_log_words(job)}",
     ]
+    if job.meeting is not None:
+        lines += _meeting_lines(job.meeting)
     if job.command.bootstrap:
         lines.append("  start-up  through planaria's start-up file, which records tracebacks")
     if job.report_file is not None:
@@ -65,6 +71,69 @@ def as_text(plan: Plan) -> str:
     for local_rank in range(job.local_world_size):
         lines += _worker_lines(job, local_rank)
     return "\n".join([*lines, *(f"note: {notice}" for notice in plan.notices)]) + "\n"
+
+
+def _is_agreed(job: Job) -> bool:
+    """Say whether the nodes agree on a master when they meet."""
+    return job.meeting is not None and job.master_port is None
+
+
+def _master_words(job: Job) -> str:
+    if _is_agreed(job):
+        return _AGREED
+    return f"{job.master_addr}:{_LATER if job.master_port is None else job.master_port}"
+
+
+def _meeting(meeting: Meeting) -> dict[str, object]:
+    """Return the meeting without its secrets."""
+    return {
+        "backend": meeting.backend,
+        "endpoints": list(_meeting_points(meeting)),
+        "run_id": meeting.run_id,
+        "min_nodes": meeting.min_nodes,
+        "max_nodes": meeting.max_nodes,
+        "node_rank": meeting.node_rank,
+        "local_addr": meeting.local_addr,
+        "has_token": meeting.token is not None,
+        "has_tls": "tls_cert" in meeting.options,
+        "require_token": meeting.require_token,
+        "ttl_s": meeting.ttl_s,
+        "quiet_s": meeting.quiet_s,
+        "join_timeout_s": meeting.join_timeout_s,
+        "resize_grace_s": meeting.resize_grace_s,
+        "on_lost_majority": meeting.on_lost_majority,
+        "options": _shown_options(meeting),
+    }
+
+
+def _meeting_lines(meeting: Meeting) -> list[str]:
+    most, least = meeting.max_nodes, meeting.min_nodes
+    nodes = f"{most} node(s)" if least == most else f"{least} to {most} nodes"
+    rank = "" if meeting.node_rank is None else f", this one has rank {meeting.node_rank}"
+    address = "" if meeting.local_addr is None else f", this one at {meeting.local_addr}"
+    where = " ".join(_meeting_points(meeting)) or "no endpoint"
+    guards = ["a token"] * (meeting.token is not None) + ["TLS"] * ("tls_cert" in meeting.options)
+    options = " ".join(f"{key}={value}" for key, value in _shown_options(meeting).items())
+    return [
+        f"  nodes     {nodes}{rank}{address}",
+        f"  meeting   by {safe_line(meeting.backend)} at {safe_line(where)}, guarded by {' and '.join(guards) or 'nothing'}",
+        f"  waiting   {meeting.join_timeout_s:g} s for the first round, {meeting.quiet_s:g} s after the last arrival",
+        f"  losses    a silent node is lost after {meeting.ttl_s:g} s; without a majority: {meeting.on_lost_majority}",
+        f"  resizing  within {meeting.resize_grace_s:g} s",
+        *([f"  options   {safe_line(options)}"] if options else []),
+    ]
+
+
+def _meeting_points(meeting: Meeting) -> tuple[str, ...]:
+    """Return where the agents meet: with `static` one port above the workers' master."""
+    if meeting.backend != "static":
+        return meeting.endpoints
+    host, _, port = meeting.endpoints[0].rpartition(":")
+    return (f"{host}:{int(port) + 1}",)
+
+
+def _shown_options(meeting: Meeting) -> dict[str, str]:
+    return {key: HIDDEN if isinstance(value, SecretText) else value for key, value in sorted(meeting.options.items())}
 
 
 def _worker(job: Job, local_rank: int) -> dict[str, object]:
@@ -104,6 +173,9 @@ def _environment(job: Job, local_rank: int) -> dict[str, str]:
     )
     if job.master_port is None:
         whole["MASTER_PORT"] = _LATER
+    if job.meeting is not None:
+        agreed = (*_AGREED_RANKS, "MASTER_ADDR", "MASTER_PORT") if _is_agreed(job) else _AGREED_RANKS
+        whole.update(dict.fromkeys(agreed, _AGREED))
     own = env.worker_environment({}, life, local_rank, error_file="", control="", virtual_rank=job.virtual_local_rank)
     return {name: whole[name] for name in (*own, *_ALWAYS_SHOWN) if name in whole}
 

@@ -13,7 +13,8 @@ _WIDTH = 100
 _COLUMN = 40
 
 _ABOUT = (
-    "Start one training process per GPU or CPU on this node, restart them together when one fails, and say why. "
+    "Start one training process per GPU or CPU on this node, alone or together with other nodes, restart them together "
+    "when one fails or a node comes or goes, and say why. "
     "Takes every flag of torchrun, with dashes or underscores; a unique beginning of a torchrun flag is enough. "
     "Flags come before the script; what follows the script is the script's."
 )
@@ -25,12 +26,18 @@ _EXAMPLES = (
         "--nproc-per-node=8 --max-restarts=3 -t3 train.py",
     ),
     ("a module instead of a file; keep the logs", "--nproc-per-node=2 --log-dir=logs -r3 -m my_project.train"),
-    ("any program, one copy per rank", "--nproc-per-node=4 --no-python ./simulate --seed=1"),
+    (
+        "2 to 4 nodes, the same line on each; node-a is one of them",
+        "--nnodes=2:4 --rdzv-backend=c10d --rdzv-endpoint=node-a --rdzv-id=job7 train.py",
+    ),
     ("only show what would run", "--dry-run --nproc-per-node=4 train.py"),
 )
 
 _VARIABLES = (
     ("PET_<FLAG>", "sets a flag, e.g. PET_NPROC_PER_NODE=4; the command line wins; on/off flags take 1 or 0"),
+    ("PLANARIA_TOKEN", "secret that all nodes of a job share; without it whoever reaches their ports can join"),
+    ("PLANARIA_TOKEN_FILE", "file with that secret, not readable by everybody; workers see neither variable"),
+    ("PLANARIA_ETCD_PASSWORD", "password of the user that --rdzv-conf=username=... names"),
     ("PYTHON_EXEC", "the interpreter of the workers, instead of the launcher's own"),
     ("OMP_NUM_THREADS", "set to 1 for the workers when there are several and you did not set it"),
     ("CUDA_VISIBLE_DEVICES", "counted by auto and gpu, dealt out by --virtual-local-rank"),

@@ -37,6 +37,10 @@ def run(argv: Sequence[str]) -> int:
 
             return _print(text())
         planned = plan(options, environ, _machine(options, environ))
+        if planned.job.meeting is not None:
+            from planaria.launch.credentials import check_files
+
+            check_files(planned.job.meeting)
         if planned.dry_run:
             return _dry_run(planned)
     except UsageError as problem:
@@ -75,7 +79,7 @@ def _keep_from_workers(descriptor: int) -> None:
 def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
     facts = check(options, same_interpreter(environ, sys.executable), environ)
     wanted = needs(options)
-    counts = topology = None
+    counts = topology = credentials = plugins = None
     if "accelerators" in wanted:
         from planaria.launch.devices import count
 
@@ -84,6 +88,12 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
         from planaria.launch.numa import read_topology
 
         topology = read_topology(options.numa_binding or "", environ, frozenset(os.sched_getaffinity(0)))
+    if "credentials" in wanted:
+        from planaria.launch.credentials import read
+
+        credentials = read(environ)
+    if "plugins" in wanted:
+        plugins = _plugins()
     return Machine(
         executable=sys.executable,
         cpu_count=len(os.sched_getaffinity(0)),
@@ -91,7 +101,18 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
         script=facts,
         accelerators=counts,
         topology=topology,
+        credentials=credentials,
+        plugins=plugins,
     )
+
+
+def _plugins() -> frozenset[str]:
+    """Return the names of backends that other packages bring. Looking for them takes 30 ms: only a foreign name is worth it."""
+    from importlib.metadata import entry_points
+
+    from planaria.launch.meeting import PLUGIN_GROUP
+
+    return frozenset(entry.name for entry in entry_points(group=PLUGIN_GROUP))
 
 
 def _dry_run(planned: Plan) -> int:
@@ -111,7 +132,7 @@ def _supervise(job: Job, environ: Mapping[str, str]) -> int:
 
     scratch = _scratch_path(environ)
     try:
-        agent = start_agent(lambda hear, mask: run_agent(job, hear, mask, scratch), job.signals)
+        agent = start_agent(lambda line, mask: run_agent(job, line, mask, scratch), job.signals)
         end = guard(agent, job.signals, time.monotonic)
     except OSError as problem:
         _complain(f"cannot start the agent: {problem.strerror} (is the limit of processes or the memory used up?)")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from planaria.agent.model import LostMajority
     from planaria.launch.flags import Flag
 
 _SHOWN_CANDIDATES = 6
@@ -68,6 +69,9 @@ class Options(Value):
     exit_code: str
     no_bootstrap: bool
     always_restart: bool
+    resize_grace: float
+    on_lost_majority: LostMajority
+    require_token: bool
 
     def source(self, dest: str) -> str:
         """Return what the user would have to change: the `PET_*` variable if it set the value, else the flag."""

@@ -18,22 +18,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
+    from planaria.agent.model import Meeting
     from planaria.launch.devices import Counts
+    from planaria.launch.meeting import Credentials
     from planaria.launch.numa import Topology
     from planaria.launch.parse import Options
 
-    Need = Literal["accelerators", "topology"]
+    Need = Literal["accelerators", "topology", "credentials", "plugins"]
 
-_DEFAULT_PORT = 29500
 _LOOPBACK = "127.0.0.1"
-_NEVER_INHERITED = ("PLANARIA_TOKEN", "PLANARIA_TOKEN_FILE")
+_NEVER_INHERITED = ("PLANARIA_TOKEN", "PLANARIA_TOKEN_FILE", "PLANARIA_ETCD_PASSWORD")
 _EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
-_BACKENDS = ("static", "c10d", "etcd", "etcd-v2")
-_ONE_NODE = "this version runs one node"
+_WITHOUT_A_STORE = ("static", "c10d", "embedded")
+_WITH_OURS = ("etcd", "etcd-v2")
 
 
 class Machine(Value):
-    """What only the machine knows. `accelerators` and `topology` cost milliseconds: ask when `needs` says so."""
+    """What only the machine knows. Fields that are None by default cost milliseconds: ask when `needs` says so."""
 
     executable: str
     cpu_count: int
@@ -41,6 +42,8 @@ class Machine(Value):
     script: ScriptFacts = ScriptFacts()
     accelerators: Counts | None = None
     topology: Topology | None = None
+    credentials: Credentials | None = None
+    plugins: frozenset[str] | None = None
 
 
 class Plan(Value):
@@ -52,13 +55,14 @@ class Plan(Value):
     json: bool = False
 
 
-class Meeting(Value):
-    """How the workers find each other: the outcome of all `--rdzv-*` and `--master-*` flags."""
+class Contact(Value):
+    """How the workers find each other: the outcome of `--nnodes` and all `--rdzv-*` and `--master-*` flags."""
 
-    backend: str
     run_id: str
     master_addr: str
-    master_port: int | None
+    master_port: int | None = None
+    meeting: Meeting | None = None
+    notices: tuple[str, ...] = ()
 
 
 def needs(options: Options) -> frozenset[Need]:
@@ -68,7 +72,19 @@ def needs(options: Options) -> frozenset[Need]:
         wanted.add("accelerators")
     if options.numa_binding is not None:
         wanted.add("topology")
+    if not is_alone(options):
+        wanted.add("credentials")
+        if options.rdzv_backend not in (*_WITHOUT_A_STORE, *_WITH_OURS):
+            wanted.add("plugins")
     return frozenset(wanted)
+
+
+def is_alone(options: Options) -> bool:
+    """Say whether this node needs nobody's consent: there is no other, and no store that was asked for."""
+    if options.standalone:
+        return True
+    _, most = values.node_range(options.nnodes, options.source("nnodes"))
+    return most == 1 and options.rdzv_backend in _WITHOUT_A_STORE and "://" not in options.rdzv_endpoint
 
 
 def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan:
@@ -78,29 +94,31 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
         UsageError: One sentence that names the flag or variable and what it expects.
     """
     _refuse_what_cannot_work(options)
-    meeting = _meeting(options, machine)
+    contact = _alone(options, machine) if is_alone(options) else _among_others(options, machine)
     nproc = _worker_count(options, machine)
     environment, notices = _environment(options, environ, nproc)
     _check_visible_devices(options, environ, nproc)
     job = Job(
         command=_command(options, environ, machine),
         local_world_size=nproc,
-        run_id=meeting.run_id,
+        run_id=contact.run_id,
         role=options.role,
         max_restarts=options.max_restarts,
         shutdown_timeout_s=values.shutdown_timeout_s(options, environ),
         signals=values.signal_numbers(options.signals_to_handle, options.source("signals_to_handle")),
         environment=environment,
         logs=_logs(options, environ),
-        master_addr=meeting.master_addr,
-        master_port=meeting.master_port,
+        master_addr=contact.master_addr,
+        master_port=contact.master_port,
         virtual_local_rank=options.virtual_local_rank,
         cpu_sets=_cpu_sets(options, machine, nproc),
         always_restart=options.always_restart,
         worker_exit_code=options.exit_code == "worker",
         report_file=options.report_file,
+        meeting=contact.meeting,
     )
-    return Plan(job, (*notices, *_without_effect(options, meeting.backend)), options.dry_run, options.json)
+    notices = (*notices, *_without_effect(options, contact), *contact.notices)
+    return Plan(job, notices, options.dry_run, options.json)
 
 
 def _refuse_what_cannot_work(options: Options) -> None:
@@ -108,6 +126,7 @@ def _refuse_what_cannot_work(options: Options) -> None:
         raise values.wrong(options.source("max_restarts"), "0 or more restarts", str(options.max_restarts))
     if not 0 < options.monitor_interval < float("inf"):
         raise values.wrong(options.source("monitor_interval"), "seconds above 0", str(options.monitor_interval))
+    values.seconds(options.resize_grace, options.source("resize_grace"))
     if options.logs_specs is not None:
         got = quoted(options.logs_specs)
         raise UsageError(f"--logs-specs {got}: out-of-tree log specs are not supported by this version")
@@ -120,43 +139,37 @@ def _refuse_what_cannot_work(options: Options) -> None:
         raise UsageError(f"{options.source('no_python')} and {options.source('module')} exclude each other")
 
 
-def _meeting(options: Options, machine: Machine) -> Meeting:
-    _, most = values.node_range(options.nnodes, options.source("nnodes"))
-    if most > 1:
-        raise UsageError(f"{_ONE_NODE}; {options.source('nnodes')} expects 1, got {quoted(options.nnodes)}")
-    values.check_settings(options.rdzv_conf, options.source("rdzv_conf"))
-    implicit = options.rdzv_backend == "static" and not options.rdzv_endpoint and options.master_port is None
+def _alone(options: Options, machine: Machine) -> Contact:
+    least, _ = values.node_range(options.nnodes, options.source("nnodes"))
+    if least > 1:
+        raise UsageError(f"--standalone is one node by itself; {options.source('nnodes')} expects 1, got '{least}'")
+    if options.rdzv_conf:
+        from planaria.launch import conf
+
+        conf.check(options.rdzv_conf, options.source("rdzv_conf"), options.rdzv_backend)
     here = values.host(options.local_addr, options.source("local_addr")) if options.local_addr else _LOOPBACK
+    implicit = options.rdzv_backend == "static" and not options.rdzv_endpoint and options.master_port is None
     if options.standalone or implicit:
-        return Meeting("c10d", machine.fresh_run_id, here, None)
-    if options.rdzv_backend not in _BACKENDS:
-        raise values.wrong(options.source("rdzv_backend"), f"one of {', '.join(_BACKENDS)}", options.rdzv_backend)
-    if options.rdzv_backend.startswith("etcd"):
-        got = quoted(options.rdzv_backend)
-        raise UsageError(f"{_ONE_NODE}; {options.source('rdzv_backend')} expects static or c10d, got {got}")
-    if not options.rdzv_id:
-        raise values.wrong(options.source("rdzv_id"), "a run id", options.rdzv_id)
-    if options.rdzv_backend == "c10d":
-        if options.rdzv_endpoint:
-            values.endpoint(options.rdzv_endpoint, options.source("rdzv_endpoint"))
-        return Meeting("c10d", options.rdzv_id, here, None)
-    return _static_meeting(options)
+        return Contact(machine.fresh_run_id, here)
+    run_id = values.run_id(options)
+    if options.rdzv_backend == "static":
+        values.node_rank(options, 1)
+        return Contact(run_id, *values.master(options))
+    for part in options.rdzv_endpoint.split(",") if options.rdzv_endpoint else ():
+        values.endpoint(part, options.source("rdzv_endpoint"))
+    return Contact(run_id, here)
 
 
-def _static_meeting(options: Options) -> Meeting:
-    if options.node_rank != 0:
-        raise UsageError(f"{_ONE_NODE}; {options.source('node_rank')} expects 0, got '{options.node_rank}'")
-    port: int | None
-    if options.rdzv_endpoint:
-        source = options.source("rdzv_endpoint")
-        address, port = values.endpoint(options.rdzv_endpoint, source)
-    else:
-        source = options.source("master_port")
-        address, port = values.host(options.master_addr, options.source("master_addr")), None
-    if port is None:
-        source = options.source("master_port")
-        port = _DEFAULT_PORT if options.master_port is None else options.master_port
-    return Meeting("static", options.rdzv_id, address, values.port(port, source))
+def _among_others(options: Options, machine: Machine) -> Contact:
+    from planaria.launch.meeting import arrange
+
+    if machine.credentials is None:
+        raise InternalError("the token was not looked for although `needs` asked for it")
+    arranged = arrange(options, machine.credentials, machine.plugins or frozenset())
+    meeting = arranged.meeting
+    if meeting.backend == "static":
+        return Contact(meeting.run_id, *values.master(options), meeting, arranged.notices)
+    return Contact(meeting.run_id, meeting.local_addr or _LOOPBACK, None, meeting, arranged.notices)
 
 
 def _worker_count(options: Options, machine: Machine) -> int:
@@ -180,6 +193,8 @@ def _worker_count(options: Options, machine: Machine) -> int:
 def _environment(options: Options, environ: Mapping[str, str], nproc: int) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return what every worker inherits, and what to say about it."""
     inherited = {name: value for name, value in environ.items() if name not in _NEVER_INHERITED}
+    if "password" in options.rdzv_conf:
+        inherited.pop("PET_RDZV_CONF", None)
     inherited["TORCHELASTIC_SIGNALS_TO_HANDLE"] = options.signals_to_handle
     if nproc == 1 or "OMP_NUM_THREADS" in inherited:
         return inherited, ()
@@ -232,21 +247,31 @@ def _cpu_sets(options: Options, machine: Machine, nproc: int) -> tuple[frozenset
     return numa.cpu_sets(options.numa_binding, nproc, machine.topology)
 
 
-def _without_effect(options: Options, backend: str) -> tuple[str, ...]:
+def _without_effect(options: Options, contact: Contact) -> tuple[str, ...]:
     """Return a line for each flag that was given and changes nothing here."""
-    c10d = backend == "c10d"
+    agreed = contact.master_port is None
+    alone = contact.meeting is None
     console = options.event_log_handler == "console"
     fresh = options.run_path and options.start_method != "spawn"
+    standalone = options.standalone
+    _, most = values.node_range(options.nnodes, options.source("nnodes"))
     candidates = (
         ("start_method", not options.run_path, "has no effect without --run-path"),
         ("start_method", fresh, "has no effect: every worker starts in a fresh interpreter"),
         ("event_log_handler", console, "has no effect: this version prints no events"),
-        ("node_rank", c10d and options.node_rank != 0, "has no effect without the static rendezvous of --master-port"),
-        ("master_addr", c10d, "has no effect without the static rendezvous of --master-port"),
-        ("master_port", c10d, "has no effect without the static rendezvous"),
-        ("rdzv_backend", options.standalone and options.rdzv_backend != "c10d", "has no effect with --standalone"),
-        ("rdzv_endpoint", options.standalone, "has no effect with --standalone"),
-        ("rdzv_id", options.standalone, "has no effect with --standalone"),
+        (
+            "node_rank",
+            agreed and options.node_rank != 0,
+            "has no effect without the static rendezvous of --master-port",
+        ),
+        ("master_addr", agreed, "has no effect without the static rendezvous of --master-port"),
+        ("master_port", agreed, "has no effect without the static rendezvous"),
+        ("nnodes", standalone and most > 1, "has no effect with --standalone"),
+        ("rdzv_backend", standalone and options.rdzv_backend != "c10d", "has no effect with --standalone"),
+        ("rdzv_endpoint", standalone, "has no effect with --standalone"),
+        ("rdzv_id", standalone, "has no effect with --standalone"),
+        ("resize_grace", alone, "has no effect on one node"),
+        ("on_lost_majority", alone, "has no effect on one node"),
         ("module", options.run_path and options.module, "has no effect with --run-path"),
         ("no_python", options.run_path and options.no_python, "has no effect with --run-path"),
         ("json", not options.dry_run, "has no effect without --dry-run"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 _MOST_WORKERS = 4_194_304  # the highest pid_max of Linux
 _LONGEST_S = 10**9
+_MASTER_PORT = 29500
 _SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _SHUTDOWN_DEFAULT_S = 30
 
@@ -116,24 +117,59 @@ def port(number: int, source: str) -> int:
 def endpoint(text: str, source: str) -> tuple[str, int | None]:
     """Read `host`, `host:29400` or `[::1]:29400`."""
     bare = text.strip()
+    if "@" in bare:  # not repeated: what stands before it may be a password
+        raise UsageError(f"{source} expects HOST:PORT without a user name or password")
     if bare.startswith("[") and bare.endswith("]"):
         return host(bare, source), None
     name, colon, digits = bare.rpartition(":")
     if not colon:
         return host(bare, source), None
+    if ":" in name and not name.startswith("["):
+        raise wrong(source, "IPv6 addresses in brackets, as in [::1]:29400", text)
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) < 1 << 16):
         raise wrong(source, "HOST:PORT with a port up to 65535", text)
     return host(name, source), int(digits)
 
 
-def check_settings(text: str, source: str) -> None:
-    """Check `key=value,key=value`."""
-    if not text.strip():
-        return
-    for pair in text.split(","):
-        key, _, value = pair.partition("=")
-        if not key.strip() or not value.strip():
-            raise wrong(source, "KEY=VALUE,KEY=VALUE,...", text)
+def address(name: str, number: int) -> str:
+    """Return `host:port`, with brackets round IPv6."""
+    return f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
+
+
+def master(options: Options) -> tuple[str, int]:
+    """Return MASTER_ADDR and MASTER_PORT of the static rendezvous: the endpoint's, or those of the `--master-*` flags."""
+    number: int | None = None
+    source = options.source("rdzv_endpoint")
+    if options.rdzv_endpoint:
+        name, number = endpoint(options.rdzv_endpoint, source)
+    else:
+        name = host(options.master_addr, options.source("master_addr"))
+    if number is None:
+        source = options.source("master_port")
+        number = _MASTER_PORT if options.master_port is None else options.master_port
+    return name, port(number, source)
+
+
+def node_rank(options: Options, nodes: int) -> int:
+    """Check the rank of this node in a static rendezvous of so many nodes."""
+    if not 0 <= options.node_rank < nodes:
+        expected = "0 on one node" if nodes == 1 else f"a rank from 0 to {nodes - 1}"
+        raise wrong(options.source("node_rank"), expected, str(options.node_rank))
+    return options.node_rank
+
+
+def run_id(options: Options) -> str:
+    """Check the name that all nodes of a job share."""
+    if not options.rdzv_id:
+        raise wrong(options.source("rdzv_id"), "a run id", options.rdzv_id)
+    return options.rdzv_id
+
+
+def seconds(number: float, source: str, least: float = 0) -> float:
+    """Check a time; a thousand million seconds are for ever."""
+    if not least <= number <= _LONGEST_S:
+        raise wrong(source, f"seconds from {least:g} to {_LONGEST_S}", f"{number:g}")
+    return number
 
 
 def shutdown_timeout_s(options: Options, environ: Mapping[str, str]) -> float:

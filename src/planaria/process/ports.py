@@ -11,10 +11,11 @@ import _socket as socket  # the `socket` module costs 10 ms to import and adds n
 
 
 class Reservation:
-    """A port that is ours until `release`."""
+    """A port that is ours until `release`. It is no longer fresh once a round has used it, or may have."""
 
     def __init__(self) -> None:
         self._socket = _bound()
+        self.is_fresh = True
         self.port: int = self._socket.getsockname()[1]
 
     def release(self) -> None:

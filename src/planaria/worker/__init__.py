@@ -4,7 +4,7 @@
     for step, batch in enumerate(batches):
         train(batch)
         worker.report_progress(step, loss=loss)
-        if worker.drain_notice():
+        if worker.drain_notice() or worker.resize_notice():
             save_and_leave()
 
 Under `planaria run` the agent hears of it; outside of it all this does nothing.
@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import os
 
-from planaria.contract.control import Drain
+from planaria.contract.control import Drain, Resize
 from planaria.contract.env import CONTROL
 from planaria.worker.link import Link
 
-__all__ = ["Drain", "drain_notice", "report_progress"]
+__all__ = ["Drain", "Resize", "drain_notice", "report_progress", "resize_notice"]
 
 _LINK = Link(os.environ.get(CONTROL))  # noqa: TID251  the one place where the worker reads what its agent told it
 
@@ -34,3 +34,11 @@ def report_progress(step: int, **values: float) -> None:
 def drain_notice() -> Drain | None:
     """Return the notice that this worker is about to be stopped, with its reason and grace, or None."""
     return _LINK.drain()
+
+
+def resize_notice() -> Resize | None:
+    """Return the notice that nodes join or leave, with its reason and grace, or None.
+
+    A worker that ends by itself within the grace, after its next commit, loses nothing: it is started again in the new world.
+    """
+    return _LINK.resize()

@@ -1,4 +1,4 @@
-"""The worker's end of the control socket: report progress, hear that a stop is coming.
+"""The worker's end of the control socket: report progress, hear that a stop or another world is coming.
 
 Outside of `planaria run` there is no agent to talk to, and everything here does nothing.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 
-from planaria.contract.control import LINE_LIMIT_BYTES, Drain, Progress, decode, encode
+from planaria.contract.control import LINE_LIMIT_BYTES, Drain, Progress, Resize, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Link:
         self._socket: socket.socket | None = None
         self._heard = b""
         self._drain: Drain | None = None
+        self._resize: Resize | None = None
 
     def report(self, step: int, values: Mapping[str, float]) -> None:
         """Send progress; never blocks for long and never raises: training goes on without an agent that listens."""
@@ -39,6 +40,15 @@ class Link:
 
     def drain(self) -> Drain | None:
         """Return the agent's notice of a stop, if it has sent one; does not wait."""
+        self._listen()
+        return self._drain
+
+    def resize(self) -> Resize | None:
+        """Return the agent's notice that the world is about to change, if it has sent one; does not wait."""
+        self._listen()
+        return self._resize
+
+    def _listen(self) -> None:
         peer = self._peer()
         try:
             # A socket with a timeout waits in recv, MSG_DONTWAIT or not; its descriptor does not.
@@ -47,11 +57,12 @@ class Link:
                 for message in map(decode, lines):
                     if isinstance(message, Drain):
                         self._drain = message
+                    elif isinstance(message, Resize):
+                        self._resize = message
         except BlockingIOError:
             pass
         except (OSError, ValueError):
             self._give_up()
-        return self._drain
 
     def _peer(self) -> socket.socket | None:
         """Return the connection of this process; a forked child makes its own."""

@@ -1,10 +1,21 @@
 import json
 
-from groupsim import failure
+import pytest
+from groupsim import failure, place
 
 from planaria.agent.model import Group, Life, Outcome
-from planaria.agent.report import COLOURS, OTHERS_SHOWN, Style, as_json, final_screen, restart_line
-from planaria.contract.failure import stopped
+from planaria.agent.report import (
+    COLOURS,
+    OTHERS_SHOWN,
+    Style,
+    as_json,
+    final_screen,
+    life_line,
+    restart_line,
+    round_line,
+)
+from planaria.base.value import replace
+from planaria.contract.failure import ROUND_OVER, stopped
 
 
 def ended(*failures, restarts=0, max_restarts=0, restart_count=None):
@@ -79,3 +90,61 @@ def test_the_report_is_json_and_has_the_first_cause_only_after_a_failure():
     whole = json.loads(json.dumps(as_json(ended(BOOM), FAILED, "run")))
     assert (whole["first_cause"]["rank"], whole["exit_status"], whole["lives"][0]["failures"][0]["status"]) == (1, 1, 1)
     assert as_json(ended(BOOM), Outcome("signal", 143, 15), "run")["first_cause"] is None
+
+
+def among_others(*causes, lives=(), restarts=1):
+    return replace(
+        ended(), alone=False, causes=causes, lives=lives, restarts=restarts, max_restarts=3, verdict="failed"
+    )
+
+
+ELSEWHERE = failure(0, 3, 900.0, "exit", (), message="exit status 3", host="node-b")
+
+
+def test_every_node_shows_the_first_cause_of_the_job_and_what_hung_here():
+    hung = stopped(failure(1, -9, 9.0, "signal", (), killer="us", traceback='  File "x.py", line 7 in f\n'), ROUND_OVER)
+    asked = stopped(failure(2, -15, 9.0, "signal", ()), ROUND_OVER)
+    group = among_others(ELSEWHERE, BOOM, lives=(Life(4, 1, "", 2.5, (hung, asked)),))
+    lines = final_screen(group, FAILED, Style()).splitlines()
+    assert lines[0] == "job failed: rank 0 (local rank 0, pid 100 on node-b): exit status 3"
+    assert "1 of 3 restarts used" in lines[1]
+    assert lines[2:] == [
+        "  then rank 1 (local rank 1, pid 101 on n0): ValueError: boom",
+        '  rank 1: killed by us, it did not stop in time when the round ended; it was at File "x.py", line 7 in f',
+    ]
+
+
+def test_a_node_that_never_had_workers_shows_the_cause_too():
+    assert "exit status 3" in final_screen(among_others(ELSEWHERE), FAILED, Style())
+
+
+@pytest.mark.parametrize(
+    ("kind", "heading"), [("timeout", "no round"), ("lost", "majority lost"), ("failed", "job failed")]
+)
+def test_an_end_without_failures_is_explained(kind, heading):
+    text = final_screen(among_others(), Outcome(kind, 1, explanation="nobody\x1b came"), Style())
+    assert text == f"{heading}: nobody\\x1b came\n"
+
+
+def test_the_report_of_one_node_has_the_failures_of_all_in_the_order_of_the_leader():
+    whole = json.loads(json.dumps(as_json(among_others(ELSEWHERE, BOOM), FAILED, "run")))
+    assert (whole["first_cause"]["host"], [one["rank"] for one in whole["failures"]]) == ("node-b", [0, 1])
+    assert "failures" not in as_json(ended(BOOM), FAILED, "run")
+
+
+def test_a_round_says_why_it_starts_what_it_costs_and_what_is_here():
+    group = replace(among_others(), size=2)
+    assert round_line(group, place(0)) == "round 0 starts on 2 nodes, with ranks 0 to 1 of 4 here"
+    lived = replace(group, lives=(Life(0, 0, "", 1.0, ()),))
+    told = round_line(lived, place(1, slot=1, restart_count=1, reason="rank 3 failed on b\x07"))
+    assert told == "round 1 starts on 2 nodes, with ranks 2 to 3 of 4 here: rank 3 failed on b\\x07 (restart 1 of 3)"
+    assert round_line(lived, place(1, reason="node b joined")).endswith(": node b joined (no restart)")
+    alone = round_line(replace(lived, size=1), place(2, nodes=1, size=1, reason="node b died"))
+    assert alone == "round 2 starts on 1 node, with rank 0 of 1 here: node b died (no restart)"
+
+
+def test_the_end_of_a_life_is_told_when_it_ended_here():
+    failed = among_others(lives=(Life(0, 0, "", 1.0, (BOOM, stopped(failure(0), 1))),))
+    assert life_line(failed).endswith("failed after 2.5 s: ValueError: boom; telling the other nodes")
+    assert life_line(replace(failed, verdict="stopped")) == ""
+    assert life_line(replace(failed, lives=(Life(0, 0, "", 1.0, ()),), verdict="done")) == ""

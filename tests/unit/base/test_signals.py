@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -45,6 +46,29 @@ signals.restore_mask(before)
 assert signals.block([]) == before
 """
     subprocess.run([sys.executable, "-c", source], timeout=60, check=True)
+
+
+def test_a_wait_whose_time_is_over_while_the_process_is_stopped_finds_nothing() -> None:
+    source = """
+import signal
+from planaria.base import signals
+signals.block([signal.SIGUSR1])
+print("waiting", flush=True)
+for _ in range(3):
+    assert signals.wait_for_any([signal.SIGUSR1], 0.3) is None
+assert signals.wait_for_any([signal.SIGUSR1], 60.0) == signal.SIGUSR1
+"""
+    child = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"waiting\n"
+    for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGSTOP):
+        child.send_signal(number)
+        time.sleep(0.5)  # longer than its time: that is what is tried here
+    child.send_signal(signal.SIGCONT)
+    time.sleep(0.5)
+    child.send_signal(signal.SIGUSR1)
+    assert child.wait(60) == 0
+    child.stdout.close()
 
 
 def test_an_ignored_signal_is_known_as_such() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planaria.contract.control import Drain, Progress, decode, encode
+from planaria.contract.control import Drain, Progress, Resize, decode, encode
 
 NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name not in ("type", "step"))
 NUMBERS = st.floats(allow_nan=False) | st.integers()
@@ -17,8 +17,9 @@ NUMBERS = st.floats(allow_nan=False) | st.integers()
 @given(
     st.builds(Progress, st.integers(), st.dictionaries(NAMES, NUMBERS, max_size=5).map(lambda it: tuple(it.items())))
     | st.builds(Drain, st.text(), st.floats(allow_nan=False))
+    | st.builds(Resize, st.text(), st.floats(allow_nan=False))
 )
-def test_a_message_survives_the_wire(message: Progress | Drain) -> None:
+def test_a_message_survives_the_wire(message: Progress | Drain | Resize) -> None:
     line = encode(message)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -43,7 +44,7 @@ def test_messages_of_other_versions_are_passed_over(line: bytes) -> None:
 @settings(derandomize=True)
 @given(
     st.binary()
-    | st.sampled_from(["progress", "drain", "x"]).flatmap(
+    | st.sampled_from(["progress", "drain", "resize", "x"]).flatmap(
         lambda kind: st.sampled_from(["[]", "null", "true", "9" * 400, "9" * 5000, '"x"', "1e999", "{}", "-1"]).map(
             lambda value: f'{{"type": "{kind}", "step": {value}, "grace_s": {value}, "reason": {value}}}'.encode()
         )
@@ -51,7 +52,7 @@ def test_messages_of_other_versions_are_passed_over(line: bytes) -> None:
 )
 def test_nonsense_is_a_value_error_or_nothing(line: bytes) -> None:
     with suppress(ValueError):
-        assert isinstance(decode(line), Progress | Drain | None)
+        assert isinstance(decode(line), Progress | Drain | Resize | None)
 
 
 def test_nesting_without_end_is_a_value_error() -> None:

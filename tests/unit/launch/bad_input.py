@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from planaria.errors import UsageError
-from planaria.launch import numa
+from planaria.launch import credentials, numa
 from planaria.launch.devices import Counts
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, needs, plan
@@ -149,25 +149,85 @@ TABLE: tuple[Row | str, ...] = (
     Row(["--nnodes=2:1", "ok.py"], {}, "--nnodes expects at least one node and MIN not above MAX, got '2:1'"),
     Row(["--nnodes=1:2:3", "ok.py"], {}, "--nnodes expects a number of nodes or MIN:MAX, got '1:2:3'"),
     Row(["--nnodes=all", "ok.py"], {}, "--nnodes expects a number of nodes or MIN:MAX, got 'all'"),
-    Row(["--nnodes=2", "ok.py"], {}, "this version runs one node; --nnodes expects 1, got '2'"),
-    Row(["--nnodes=1:4", "ok.py"], {}, "this version runs one node; --nnodes expects 1, got '1:4'"),
-    Row(["ok.py"], {"PET_NNODES": "4"}, "this version runs one node; PET_NNODES expects 1, got '4'"),
+    Row(["--standalone", "--nnodes=2", "ok.py"], {}, "--standalone is one node by itself; --nnodes expects 1, got '2'"),
+    Row(["--node-rank=1", "--master-port=29500", "ok.py"], {}, "--node-rank expects 0 on one node, got '1'"),
+    Row(["--nnodes=2", "--node-rank=2", "ok.py"], {}, "--node-rank expects a rank from 0 to 1, got '2'"),
+    Row(["--nnodes=2", "--node-rank=-1", "ok.py"], {}, "--node-rank expects a rank from 0 to 1, got '-1'"),
     Row(
-        ["--node-rank=1", "--master-port=29500", "ok.py"],
+        ["--nnodes=1:4", "ok.py"],
         {},
-        "this version runs one node; --node-rank expects 0, got '1'",
+        "--nnodes expects one number with the static rendezvous, got '1:4' (MIN:MAX needs --rdzv-backend=c10d)",
+    ),
+    Row(
+        ["ok.py"],
+        {"PET_NNODES": "2:4"},
+        "PET_NNODES expects one number with the static rendezvous, got '2:4' (MIN:MAX needs --rdzv-backend=c10d)",
+    ),
+    Row(
+        ["--nnodes=2", "--master-port=65535", "ok.py"],
+        {},
+        "--master-port expects a port below 65535 (the agents meet one above it), got '65535'",
     ),
     Row(["--node-rank=first", "ok.py"], {}, "--node-rank expects a whole number, got 'first'"),
-    Row(["--rdzv-backend=zeus", "ok.py"], {}, "--rdzv-backend expects one of static, c10d, etcd, etcd-v2, got 'zeus'"),
     Row(
-        ["--rdzv-backend=etcd", "--rdzv-endpoint=db:2379", "ok.py"],
+        ["--rdzv-backend=zeus", "ok.py"],
         {},
-        "this version runs one node; --rdzv-backend expects static or c10d, got 'etcd'",
+        "--rdzv-backend expects one of static, c10d, embedded, etcd, etcd-v2 or an installed plugin (planaria.stores), got 'zeus'",
     ),
     Row(
-        ["--rdzv-backend=etcd-v2", "ok.py"],
+        ["--nnodes=2", "--rdzv-backend=c10d", "ok.py"],
         {},
-        "this version runs one node; --rdzv-backend expects static or c10d, got 'etcd-v2'",
+        "--rdzv-endpoint expects the address where the nodes meet, HOST[:PORT],..., got nothing",
+    ),
+    Row(
+        ["--rdzv-backend=etcd", "ok.py"],
+        {},
+        "--rdzv-endpoint expects the address where the nodes meet, HOST[:PORT],..., got nothing",
+    ),
+    Row(
+        ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=a:0", "ok.py"],
+        {},
+        "--rdzv-endpoint expects a port that every node knows, got 'a:0'",
+    ),
+    Row(
+        ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=a,,b", "ok.py"],
+        {},
+        "--rdzv-endpoint expects a host name or an IP address, got ''",
+    ),
+    Row(
+        ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=fe80::1", "ok.py"],
+        {},
+        "--rdzv-endpoint expects IPv6 addresses in brackets, as in [::1]:29400, got 'fe80::1'",
+    ),
+    Row(
+        ["--rdzv-endpoint=http://db:2379", "ok.py"],
+        {},
+        "--rdzv-endpoint expects HOST[:PORT],... or etcd://HOST[:PORT]/RUN_ID, got 'http://db:2379'",
+    ),
+    Row(
+        ["--rdzv-backend=etcd", "--rdzv-endpoint=me:secret@db:2379", "ok.py"],
+        {},
+        "--rdzv-endpoint expects HOST:PORT without a user name or password",
+    ),
+    Row(
+        ["--rdzv-backend=c10d", "--rdzv-endpoint=etcd://db/job", "ok.py"],
+        {},
+        "--rdzv-endpoint with etcd:// expects --rdzv-backend=etcd, got 'c10d'",
+    ),
+    Row(
+        ["--rdzv-endpoint=etcd:///job", "ok.py"],
+        {},
+        "--rdzv-endpoint expects etcd://HOST:PORT/RUN_ID?min_workers=N&max_workers=N, got 'etcd:///job'",
+    ),
+    Row(
+        ["--rdzv-endpoint=etcd://db/job?min_workers=3&max_workers=1", "ok.py"],
+        {},
+        "--rdzv-endpoint min_workers:max_workers expects at least one node and MIN not above MAX, got '3:1'",
+    ),
+    Row(
+        ["--rdzv-endpoint=etcd://db/job?workers=3", "ok.py"],
+        {},
+        "--rdzv-endpoint has no setting 'workers'",
     ),
     Row(
         ["--rdzv-backend=c10d", "--rdzv-endpoint=host:port", "ok.py"],
@@ -194,6 +254,69 @@ TABLE: tuple[Row | str, ...] = (
     Row(["--rdzv-conf=timeout=", "ok.py"], {}, "--rdzv-conf expects KEY=VALUE,KEY=VALUE,..., got 'timeout='"),
     Row(["--rdzv-conf==5", "ok.py"], {}, "--rdzv-conf expects KEY=VALUE,KEY=VALUE,..., got '=5'"),
     Row(
+        ["--rdzv-conf=password=a,b", "ok.py"],
+        {},
+        "--rdzv-conf expects KEY=VALUE,KEY=VALUE,..., got 'password=...'",
+    ),
+    Row(
+        ["--rdzv-conf=join_timout=5", "ok.py"],
+        {},
+        "--rdzv-conf has no setting 'join_timout' (did you mean join_timeout?)",
+    ),
+    Row(["--rdzv-conf=ttl=0.5", "ok.py"], {}, "--rdzv-conf ttl expects seconds from 1 to 1000000000, got '0.5'"),
+    Row(["--rdzv-conf=ttl=soon", "ok.py"], {}, "--rdzv-conf ttl expects seconds, got 'soon'"),
+    Row(
+        ["--rdzv-conf=join_timeout=0", "ok.py"],
+        {},
+        "--rdzv-conf join_timeout expects seconds from 1 to 1000000000, got '0'",
+    ),
+    Row(
+        ["--rdzv-conf=last_call_timeout=-1", "ok.py"],
+        {},
+        "--rdzv-conf last_call_timeout expects seconds from 0 to 1000000000, got '-1'",
+    ),
+    Row(
+        ["--rdzv-conf=keep_alive_interval=0.1", "ok.py"],
+        {},
+        "--rdzv-conf keep_alive_interval (interval times attempts) expects seconds from 1 to 1000000000, got '0.3'",
+    ),
+    Row(
+        ["--rdzv-conf=keep_alive_max_attempt=0", "ok.py"],
+        {},
+        "--rdzv-conf keep_alive_max_attempt expects a whole number above 0, got '0'",
+    ),
+    Row(["--rdzv-conf=tls_cert=a.pem", "ok.py"], {}, "--rdzv-conf tls_cert expects tls_key and tls_ca beside it"),
+    Row(
+        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=protocol=ftp", "ok.py"],
+        {},
+        "--rdzv-conf protocol expects http or https, got 'ftp'",
+    ),
+    Row(
+        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=protocol=http,cacert=ca.pem", "ok.py"],
+        {},
+        "--rdzv-conf cacert expects protocol=https beside it, got protocol=http",
+    ),
+    Row(
+        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=cert=c.pem", "ok.py"],
+        {},
+        "--rdzv-conf cert expects key beside it",
+    ),
+    Row(
+        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=cacert=missing.pem", "ok.py"],
+        {},
+        "--rdzv-conf cacert expects a file that can be read, got 'missing.pem'",
+    ),
+    Row(
+        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=username=me", "ok.py"],
+        {},
+        "--rdzv-conf username expects the password in PLANARIA_ETCD_PASSWORD, got none",
+    ),
+    Row(
+        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "ok.py"],
+        {"PLANARIA_ETCD_PASSWORD": "x"},
+        "PLANARIA_ETCD_PASSWORD expects username beside it",
+    ),
+    Row(
         ["--master-port=0", "ok.py"],
         {},
         "--master-port expects a port from 1 to 65535 (leave it out for a free one), got '0'",
@@ -210,6 +333,49 @@ TABLE: tuple[Row | str, ...] = (
         "--master-addr expects a host name or an IP address, got 'my host'",
     ),
     Row(["--local-addr=my host", "ok.py"], {}, "--local-addr expects a host name or an IP address, got 'my host'"),
+    Row(
+        ["--nnodes=2", "--resize-grace=-1", "ok.py"],
+        {},
+        "--resize-grace expects seconds from 0 to 1000000000, got '-1'",
+    ),
+    Row(["--resize-grace=long", "ok.py"], {}, "--resize-grace expects a number, got 'long'"),
+    Row(
+        ["--on-lost-majority=panic", "ok.py"],
+        {},
+        "--on-lost-majority expects one of wait, exit, continue, got 'panic'",
+    ),
+    "The token of several nodes",
+    Row(
+        ["--nnodes=2", "--require-token", "ok.py"],
+        {},
+        "--require-token expects a secret in PLANARIA_TOKEN or PLANARIA_TOKEN_FILE, or tls_cert, tls_key and tls_ca in --rdzv-conf, got neither",
+    ),
+    Row(["--nnodes=2", "ok.py"], {"PLANARIA_TOKEN": ""}, "PLANARIA_TOKEN expects a secret, got an empty one"),
+    Row(
+        ["--nnodes=2", "ok.py"],
+        {"PLANARIA_TOKEN": "x", "PLANARIA_TOKEN_FILE": "token"},
+        "PLANARIA_TOKEN and PLANARIA_TOKEN_FILE exclude each other: set one of them",
+    ),
+    Row(
+        ["--nnodes=2", "ok.py"],
+        {"PLANARIA_TOKEN_FILE": "missing"},
+        "PLANARIA_TOKEN_FILE expects a file that can be read, got 'missing': No such file or directory",
+    ),
+    Row(
+        ["--nnodes=2", "ok.py"],
+        {"PLANARIA_TOKEN_FILE": "empty_dir"},
+        "PLANARIA_TOKEN_FILE expects a file, got 'empty_dir', which is something else",
+    ),
+    Row(
+        ["--nnodes=2", "ok.py"],
+        {"PLANARIA_TOKEN_FILE": "open_token"},
+        "PLANARIA_TOKEN_FILE expects a file that not everybody can read, got 'open_token' (chmod 600)",
+    ),
+    Row(
+        ["--nnodes=2", "ok.py"],
+        {"PLANARIA_TOKEN_FILE": "empty_token"},
+        "PLANARIA_TOKEN_FILE expects a secret, got an empty one",
+    ),
     "Output",
     Row(["-r", "4", "ok.py"], {}, "--redirects expects a mask from 0 to 3, or RANK:MASK,..., got '4'"),
     Row(["-t", "both", "ok.py"], {}, "--tee expects a mask from 0 to 3, or RANK:MASK,..., got 'both'"),
@@ -325,6 +491,9 @@ def prepare(folder: Path) -> None:
     (folder / "broken.py").write_text("import os\nprint('hello'\n")
     (folder / "nulls.py").write_bytes(b"x = 1\0\n")
     (folder / "data.txt").write_text("data\n")
+    for name, content, mode in (("open_token", "secret\n", 0o644), ("empty_token", "\n", 0o600)):
+        (folder / name).write_text(content)
+        (folder / name).chmod(mode)
     (folder / "empty_dir").mkdir()
     (folder / "pkg").mkdir()
     (folder / "pkg" / "__main__.py").write_text("")
@@ -336,7 +505,11 @@ def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> str |
         options = parse(argv, environ)
         facts = check(options, True, {"PATH": "/usr/bin:/bin", **environ})
         topology = numa.Topology((), {0: frozenset(range(4))}) if "topology" in needs(options) else None
-        plan(options, environ, Machine(sys.executable, 4, "fresh-id", facts, Counts(0, 0, 0), topology))
+        found = credentials.read(environ) if "credentials" in needs(options) else None
+        machine = Machine(sys.executable, 4, "fresh-id", facts, Counts(0, 0, 0), topology, found, frozenset())
+        meeting = plan(options, environ, machine).job.meeting
+        if meeting is not None:
+            credentials.check_files(meeting)
     except UsageError as error:
         return str(error).replace(str(folder), HOME)
     return None
@@ -350,6 +523,7 @@ def render() -> str:
         "Every line ends the launcher with status 2 before anything is started. This page is made from the table in",
         "`tests/unit/launch/bad_input.py`, which is also a test: run that file to make the page again. The examples stand",
         f"in `{HOME}`, on a machine without GPUs; `ok.py` is a script, `pkg` a package, `data.txt` a file.",
+        "`open_token` can be read by everybody, `empty_token` holds a newline.",
     ]
     for row in TABLE:
         if isinstance(row, str):

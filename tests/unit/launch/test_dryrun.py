@@ -4,11 +4,14 @@ import json
 
 import pytest
 
+from planaria.contract.secret import Secret, SecretText
 from planaria.launch import dryrun
+from planaria.launch.meeting import Credentials
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, Plan, plan
 
-MACHINE = Machine("/usr/bin/python3", 4, "fresh-id")
+FOUND = Credentials(Secret(b"s3cret-0"), SecretText("s3cret-4"))
+MACHINE = Machine("/usr/bin/python3", 4, "fresh-id", credentials=FOUND, plugins=frozenset())
 
 
 def planned(*argv: str, environ: dict[str, str] | None = None) -> Plan:
@@ -69,6 +72,49 @@ def test_neither_secrets_nor_the_inherited_environment_are_shown() -> None:
     environ = {"PLANARIA_TOKEN": "s3cret-1", "PLANARIA_TOKEN_FILE": "s3cret-2", "AWS_SECRET": "s3cret-3"}
     made = planned("a.py", environ=environ)
     assert "s3cret" not in dryrun.as_text(made) + json.dumps(dryrun.as_data(made))
+
+
+def test_a_meeting_is_shown_and_what_nodes_agree_on_is_not_guessed() -> None:
+    made = planned("--nnodes=2:4", "--rdzv-backend=c10d", "--rdzv-endpoint=a,[::1]:7", "--rdzv-id=j", "a.py")
+    shown = dryrun.as_text(made)
+    assert "  run id    j, role default\n  master    (agreed when the nodes meet)\n" in shown
+    assert (
+        "  nodes     2 to 4 nodes\n"
+        "  meeting   by embedded at a:29400 [::1]:7, guarded by a token\n"
+        "  waiting   600 s for the first round, 2 s after the last arrival\n"
+        "  losses    a silent node is lost after 5 s; without a majority: wait\n"
+        "  resizing  within 10 s\n"
+    ) in shown
+    agreed = [
+        line.split("=")[0].strip() for line in shown.splitlines() if line.endswith("=(agreed when the nodes meet)")
+    ]
+    ranks = ["RANK", "ROLE_RANK", "ROLE_WORLD_SIZE", "WORLD_SIZE"]
+    assert agreed == ["GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *ranks]
+    data = json.loads(json.dumps(dryrun.as_data(made)))
+    assert (data["master_addr"], data["master_port"]) == (None, None)
+    assert data["meeting"]["endpoints"] == ["a:29400", "[::1]:7"]
+    assert (data["meeting"]["min_nodes"], data["meeting"]["max_nodes"], data["meeting"]["has_token"]) == (2, 4, True)
+
+
+def test_a_static_meeting_shows_its_rank_the_master_and_the_port_above_it() -> None:
+    shown = dryrun.as_text(planned("--nnodes=2", "--node-rank=1", "--master-addr=::1", "--master-port=4000", "a.py"))
+    assert "  master    ::1:4000\n" in shown
+    assert (
+        "  nodes     2 node(s), this one has rank 1\n  meeting   by static at [::1]:4001, guarded by a token\n" in shown
+    )
+    assert "  MASTER_ADDR=::1\n  MASTER_PORT=4000\n" in shown
+    assert "  RANK=(agreed when the nodes meet)\n" in shown
+
+
+def test_a_node_alone_has_no_meeting_to_show() -> None:
+    assert dryrun.as_data(planned("a.py"))["meeting"] is None
+
+
+def test_no_secret_of_a_meeting_is_shown() -> None:
+    made = planned("--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=username=me", "a.py")
+    shown = dryrun.as_text(made) + json.dumps(dryrun.as_data(made))
+    assert "s3cret" not in shown
+    assert "  options   password=(hidden) protocol=http username=me\n" in shown
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from planaria.base.text import safe_line
 from planaria.errors import InternalError, UsageError
 from planaria.launch.devices import Counts
 from planaria.launch.flags import OURS, TORCHRUN, Flag
+from planaria.launch.meeting import Credentials
 from planaria.launch.numa import Topology
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, Plan, needs, plan
@@ -15,7 +16,9 @@ from planaria.launch.script import ScriptFacts
 from planaria.process.model import Command, StreamMask
 
 MACHINE = Machine("/usr/bin/python3", 4, "fresh-id")
-ASKED = Machine("/usr/bin/python3", 4, "fresh-id", ScriptFacts(), Counts(0, 0, 0), Topology((), {}))
+ASKED = Machine(
+    "/usr/bin/python3", 4, "fresh-id", ScriptFacts(), Counts(0, 0, 0), Topology((), {}), Credentials(), frozenset()
+)
 
 
 def planned(*argv: str, environ: dict[str, str] | None = None, machine: Machine = MACHINE) -> Plan:
@@ -43,6 +46,7 @@ def test_a_script_alone_is_one_worker_by_itself_on_a_free_port() -> None:
         (["--local-addr=10.0.0.1"], "fresh-id", "10.0.0.1", None),
         (["--rdzv-backend=c10d", "--rdzv-id=mine", "--rdzv-endpoint=localhost:0"], "mine", "127.0.0.1", None),
         (["--rdzv-backend=c10d"], "none", "127.0.0.1", None),
+        (["--rdzv-backend=embedded", "--rdzv-endpoint=a,b:1"], "none", "127.0.0.1", None),
         (["--master-port=1234"], "none", "127.0.0.1", 1234),
         (["--master-port=1234", "--master-addr=[::1]", "--rdzv-id=x"], "x", "::1", 1234),
         (["--rdzv-endpoint=head:4000"], "none", "head", 4000),
@@ -176,6 +180,7 @@ def test_the_shutdown_timeout_is_the_flags_the_variables_or_30(
         (["--node-rank=1"], "--node-rank has no effect without the static rendezvous of --master-port"),
         (["--rdzv-backend=c10d", "--master-port=1"], "--master-port has no effect without the static rendezvous"),
         (["--standalone", "--rdzv-id=x"], "--rdzv-id has no effect with --standalone"),
+        (["--standalone", "--nnodes=1:4"], "--nnodes has no effect with --standalone"),
         (["--json"], "--json has no effect without --dry-run"),
         (["--event-log-handler=console"], "--event-log-handler has no effect: this version prints no events"),
     ],
@@ -185,7 +190,15 @@ def test_a_flag_without_effect_is_accepted_and_said_so(argv: list[str], notice: 
 
 
 @pytest.mark.parametrize(
-    "argv", [["--monitor-interval=5"], ["--nnodes=1:1"], ["--node-rank=0"], ["--master-port=1", "--master-addr=h"]]
+    "argv",
+    [
+        ["--monitor-interval=5"],
+        ["--nnodes=1:1"],
+        ["--node-rank=0"],
+        ["--master-port=1", "--master-addr=h"],
+        ["--require-token"],
+        ["--rdzv-conf=ttl=9,close_timeout=3"],
+    ],
 )
 def test_flags_that_ask_for_what_happens_anyway_are_silent(argv: list[str]) -> None:
     assert planned(*argv, "a.py").notices == ()

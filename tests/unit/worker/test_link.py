@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from planaria.contract.control import Drain, Progress, decode, encode
+from planaria.contract.control import Drain, Progress, Resize, decode, encode
 from planaria.worker.link import Link
 
 if TYPE_CHECKING:
@@ -60,6 +60,16 @@ def test_asking_for_a_notice_does_not_wait_and_does_not_end_the_link(agent: sock
         peer.sendall(line[7:] + b'{"type": "news"}\n')
         assert link.drain() == Drain("SIGTERM", 30.0)
         assert link.drain() == Drain("SIGTERM", 30.0)
+        link._give_up()
+
+
+def test_a_stop_and_another_world_are_different_news(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    with peer:
+        peer.sendall(encode(Resize("node b joined", 10.0)))
+        assert (link.resize(), link.drain()) == (Resize("node b joined", 10.0), None)
+        peer.sendall(encode(Drain("SIGTERM", 30.0)))
+        assert (link.resize(), link.drain()) == (Resize("node b joined", 10.0), Drain("SIGTERM", 30.0))
         link._give_up()
 
 

@@ -1,0 +1,257 @@
+"""This node's seat among the others: the rendezvous' orders become events of the group, the group's reports go back to it.
+
+Only a job of many nodes imports this file. It decides nothing: `member.py` does for this node, the rendezvous for all.
+"""
+
+from __future__ import annotations
+
+import os
+
+from planaria.agent.model import (
+    AnnounceLeave,
+    Fenced,
+    GoodbyeSaid,
+    LeaseMoved,
+    LeaveRun,
+    MeetOthers,
+    ReportDone,
+    ReportFailed,
+    ReportStopped,
+    RoundStarted,
+    RoundStopped,
+    RunEnded,
+    TakePlace,
+    TellFence,
+    TellLife,
+    TellResize,
+)
+from planaria.agent.report import life_line, round_line
+from planaria.agent.rounds import placed_round
+from planaria.base.text import safe_line
+from planaria.contract import exit_status
+from planaria.contract.control import Resize, encode
+from planaria.contract.failure import from_json, names_a_lost_peer
+from planaria.contract.failure_json import failures_as_json
+from planaria.errors import InternalError
+from planaria.process.guardian import Fence
+from planaria.process.ports import Reservation
+from planaria.rendezvous.model import (
+    LeaveAnnounced,
+    LeaveRequested,
+    Settings,
+    WorkersDone,
+    WorkersFailed,
+    WorkersStopped,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from planaria.agent.driver import Driver
+    from planaria.agent.model import EndKind, Job, Meeting, SeatEffect
+    from planaria.base.loop import Loop
+    from planaria.process.guardian import Line
+    from planaria.rendezvous.model import Ended, Event, Place
+    from planaria.store.api import Store
+
+    class Rendezvous(Protocol):
+        """What a seat needs of the rendezvous' driver."""
+
+        def begin(self) -> object:
+            """Look for the others."""
+
+        def post(self, event: Event) -> object:
+            """Take what happened to the workers."""
+
+        def close(self) -> object:
+            """Let go of everything."""
+
+    class Screen(Protocol):
+        """Where people read."""
+
+        def say(self, text: str, *, passing: bool = False) -> object:
+            """Say one line; `passing`: until the next one."""
+
+
+LONGEST_REASON = 500  # characters of a reason that workers are told
+FAREWELL_S = 0.1  # what was sent is the kernel's to deliver at once, unless its buffer is full
+
+
+class Seat:
+    """Connects the group's driver with the rendezvous, which calls it as its `Hands`."""
+
+    def __init__(self, job: Job, loop: Loop, group: Driver, line: Line, screen: Screen) -> None:
+        self._job = job
+        self._loop = loop
+        self._group = group
+        self._screen = screen
+        self._fence = Fence(line)
+        self._port: Reservation | None = None
+        self._rendezvous: Rendezvous
+
+    def open(self, open_driver: Callable[[Loop, Job, Seat], Rendezvous]) -> None:
+        """Make the rendezvous. When it begins, and what it is told first, is the group's to say."""
+        self._rendezvous = open_driver(self._loop, self._job, self)
+
+    def close(self) -> None:
+        """Give it up: the job is over on this node."""
+        self._rendezvous.close()
+        self._release_port()
+
+    # The hands of the rendezvous.
+
+    def start(self, place: Place) -> None:
+        """Start the workers of this place."""
+        self._group.post(RoundStarted(place, self._loop.now()))
+
+    def stop(self, round: int, reason: str, grace_s: float) -> None:  # noqa: A002  the word of the domain
+        """Stop the workers, if any runs, and tell when none does."""
+        listening = self._group.control.has_listeners
+        self._group.post(RoundStopped(round, reason, grace_s, self._loop.now(), listening))
+
+    def kill(self, reason: str) -> None:
+        """Kill the workers at once, and tell when none is left."""
+        self._group.post(Fenced(reason, self._loop.now()))
+
+    def fence(self, deadline: float | None) -> None:
+        """Let no worker live from `deadline` on, even if this process is stopped."""
+        self._fence.move(deadline, self._loop.now())
+        self._group.post(LeaseMoved(deadline))
+
+    def end(self, ended: Ended) -> None:
+        """Finish: the run is over."""
+        kind: EndKind = ended.kind if ended.kind in ("done", "timeout", "lost") else "failed"  # type: ignore[assignment]
+        failures = tuple(found for found in map(from_json, ended.failures) if found is not None)
+        status = exit_status.USAGE if ended.status == exit_status.USAGE else exit_status.WORKER_FAILED
+        at = self._loop.now()
+        self._group.post(RunEnded(kind, ended.explanation, failures, ended.restart_count, at, status))
+
+    def say(self, text: str, passing: bool) -> None:
+        """Tell people. What other nodes said is in it, so it is made safe."""
+        self._screen.say(safe_line(text, 1000), passing=passing)
+
+    # The orders of the group.
+
+    def perform(self, effect: SeatEffect) -> None:
+        """Do what only a group among others is ordered."""
+        match effect:
+            case MeetOthers():
+                self._rendezvous.begin()
+            case TakePlace(place):
+                self._take(place)
+            case TellResize(reason, grace_s):
+                self._group.control.broadcast(encode(Resize(reason[:LONGEST_REASON], grace_s)))
+            case TellFence(reason):
+                self._screen.say(f"killed the workers of this node: {safe_line(reason)}")
+            case TellLife(clean):
+                self._tell(clean=clean)
+            case LeaveRun(reason):
+                self._rendezvous.post(LeaveRequested(reason))
+                self._loop.call_later(FAREWELL_S, lambda: self._group.post(GoodbyeSaid()))
+            case _:
+                self._rendezvous.post(self._as_report(effect))
+
+    def _as_report(self, effect: ReportStopped | ReportDone | ReportFailed | AnnounceLeave) -> Event:
+        match effect:
+            case ReportStopped():
+                return WorkersStopped(self._fresh_port())
+            case ReportDone():
+                return WorkersDone()
+            case ReportFailed(failures, free):
+                times = tuple(one.at for one in failures)
+                return WorkersFailed(failures_as_json(failures), times, tuple(map(names_a_lost_peer, failures)), free)
+            case AnnounceLeave(reason):
+                return LeaveAnnounced(reason)
+
+    def _take(self, place: Place) -> None:
+        self._screen.say(round_line(self._group.group, place))
+        if self._port is not None:
+            self._port.is_fresh = False
+        self._group.begin(placed_round(self._job, place))
+
+    def _tell(self, *, clean: bool) -> None:
+        told = life_line(self._group.group)
+        if told:
+            self._screen.say(told)
+        if not clean:
+            self._screen.say("some processes of the last life could not be ended; the next one starts beside them")
+
+    def _fresh_port(self) -> int:
+        """Return a port that no life has used, reserved until a life has used it and the next is asked for."""
+        if self._job.master_port is not None:
+            return self._job.master_port
+        if self._port is None or not self._port.is_fresh:
+            before, self._port = self._port, Reservation()
+            if before is not None:
+                before.release()
+        return self._port.port
+
+    def _release_port(self) -> None:
+        if self._port is not None:
+            self._port.release()
+            self._port = None
+
+
+def open_rendezvous(loop: Loop, job: Job, hands: Seat) -> Rendezvous:
+    """Make the rendezvous of a job of many nodes; nothing is opened or sent before its `begin`.
+
+    Raises:
+        UsageError: The meeting cannot be held as the command line says.
+    """
+    from planaria.rendezvous.opening import EMBEDDED, STATIC, open_driver
+
+    if job.meeting is None:
+        raise InternalError("a node alone has nobody to meet")
+    meeting = job.meeting
+    return open_driver(
+        loop,
+        meeting,
+        hands,
+        draft_settings(job, meeting),
+        hostname=os.uname().nodename,
+        random=os.urandom(4),
+        store=None if meeting.backend in (EMBEDDED, STATIC) else lambda: _open_store(loop, meeting),
+    )
+
+
+def draft_settings(job: Job, meeting: Meeting) -> Settings:
+    """Return what the rendezvous has to know about a job; where this node is, it finds out by itself."""
+    return Settings(
+        node="",
+        host="",
+        address="",
+        local_world_size=job.local_world_size,
+        role=job.role,
+        run_id=meeting.run_id,
+        min_nodes=meeting.min_nodes,
+        max_nodes=meeting.max_nodes,
+        max_restarts=job.max_restarts,
+        ttl_s=meeting.ttl_s,
+        quiet_s=meeting.quiet_s,
+        join_timeout_s=meeting.join_timeout_s,
+        resize_grace_s=meeting.resize_grace_s,
+        on_lost_majority=meeting.on_lost_majority,
+        always_restart=job.always_restart,
+        fixed_port=job.master_port is not None,
+    )
+
+
+def _open_store(loop: Loop, meeting: Meeting) -> Store:
+    from planaria.store.api import Where
+    from planaria.store.backends import open_store
+
+    options = meeting.options
+    scheme = "https://" if options.get("protocol") == "https" else ""
+    where = Where(
+        endpoints=tuple(f"{scheme}{endpoint}" for endpoint in meeting.endpoints),
+        token=meeting.token.reveal() if meeting.token is not None else None,
+        user=options.get("username", ""),
+        password=options.get("password", ""),
+        ca=options.get("cacert", ""),
+        cert=options.get("cert", ""),
+        key=options.get("key", ""),
+        options=tuple(options.items()),
+    )
+    return open_store(meeting.backend, loop, where)

@@ -1,0 +1,376 @@
+"""A connection that carries whole messages: a descriptor on the loop, a channel above it and perhaps TLS between them.
+
+The peer may be broken or hostile. It can cost us its own descriptor, one unfinished message and one bounded queue, never
+the time of others: every read and write is bounded, and what it does not read or finish in time ends it.
+"""
+
+from __future__ import annotations
+
+import _socket as socket  # the `socket` module costs 10 ms to import and adds nothing we use
+import errno
+import os
+
+from planaria.base.channel import ChannelBroken
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planaria.base.channel import Channel
+    from planaria.base.loop import Loop, Timer
+    from planaria.base.tls import Tls
+
+QUEUE_LIMIT_BYTES = 4 << 20
+STALL_S = 10.0  # without taking a byte of a full queue, or without finishing a message that was begun
+LINGER_S = 1.0
+_CHUNK_BYTES = 1 << 16
+_MESSAGES_A_TURN = 64  # a chunk may hold ten thousand; others want their turn too
+_GONE = (errno.EPIPE, errno.ECONNRESET)
+
+_SHAKING, _OPEN, _CLOSING, _ENDED = range(4)
+
+
+class Connection:
+    """Sends and receives messages. Made by `Listener` and `dial`, and handed over once it is open.
+
+    `on_message(payload)` is called for every message; until it is set they wait, and so does the peer.
+    `on_lost(why, refused)` is called at most once, after the last message, never from inside a call of the owner's and
+    never after `close`; a connection that was open is never `refused`. `peer` is its address as text.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_descriptor",
+        "_inbox",
+        "_is_corked",
+        "_is_mute",
+        "_is_paused",
+        "_loop",
+        "_lost",
+        "_midway_timer",
+        "_on_lost",
+        "_on_message",
+        "_on_open",
+        "_out",
+        "_phase",
+        "_timer",
+        "_tls",
+        "bytes_in",
+        "bytes_out",
+        "messages_in",
+        "peer",
+        "queue_limit_bytes",
+    )
+
+    def __init__(self, loop: Loop, descriptor: int, peer: str, channel: Channel, tls: Tls | None = None) -> None:
+        """Take over `descriptor`, which has to be non-blocking."""
+        self._loop = loop
+        self._descriptor = descriptor
+        self._channel = channel
+        self._tls = tls
+        self._phase = _SHAKING
+        self._inbox: list[bytes] = []  # newest first: taken from the end
+        self._out = bytearray()
+        self._is_corked = False
+        self._is_mute = False
+        self._is_paused = False
+        self._lost: str | None = None
+        self._timer: Timer | None = None
+        self._midway_timer: Timer | None = None
+        self._on_open: Callable[[Connection], object] | None = None
+        self._on_message: Callable[[bytes], object] | None = None
+        self._on_lost: Callable[[str, bool], object] | None = None
+        self.peer = peer
+        self.queue_limit_bytes = QUEUE_LIMIT_BYTES
+        self.bytes_in = self.bytes_out = self.messages_in = 0
+
+    @property
+    def on_message(self) -> Callable[[bytes], object] | None:
+        """What is called for every message."""
+        return self._on_message
+
+    @on_message.setter
+    def on_message(self, callback: Callable[[bytes], object] | None) -> None:
+        self._on_message = callback
+        if callback is not None and self._inbox:
+            self._loop.call_soon(self._deliver)
+
+    @property
+    def on_lost(self) -> Callable[[str, bool], object] | None:
+        """What is called when the connection ended without our doing."""
+        return self._on_lost
+
+    @on_lost.setter
+    def on_lost(self, callback: Callable[[str, bool], object] | None) -> None:
+        self._on_lost = callback
+        if callback is not None and self._lost is not None:
+            self._loop.call_soon(self._report)
+
+    @property
+    def is_ended(self) -> bool:
+        """Tell whether nothing more can happen: lost, or closed and everything said."""
+        return self._phase == _ENDED
+
+    def begin(self, on_open: Callable[[Connection], object]) -> None:
+        """Shake hands and then call `on_open`; what it sends leaves together with the last of the handshake."""
+        self._on_open = on_open
+        self._loop.on_readable(self._descriptor, self._read)
+        self._is_corked = True
+        try:
+            if self._tls is not None:
+                self._out += self._tls.opening()
+            if opening := self._channel.opening():
+                self._queue(opening)
+            self._open_if_ready()
+        finally:
+            self._uncork()
+
+    def read_now(self) -> None:
+        """Take what has arrived already, before the loop says so."""
+        self._read()
+
+    def send(self, payload: bytes) -> None:
+        """Send a message, now or as soon as the peer takes it; forgotten when the connection is lost or closed.
+
+        Raises:
+            ChannelBroken: The message is over the limit. Nothing was sent.
+        """
+        if self._phase != _OPEN or self._is_mute:
+            return
+        self._queue(self._channel.seal(payload))
+        if len(self._out) > self.queue_limit_bytes:
+            self._lose(f"it does not read: {len(self._out)} bytes are waiting for it")
+        elif not self._is_corked and self._timer is None:  # a timer: the kernel's buffer is full, the loop will tell
+            self._flush()
+
+    def close(self) -> None:
+        """End the connection once what was sent is on its way, after a second at the latest. Reports nothing more."""
+        self._on_open = self._on_message = self._on_lost = None
+        self._inbox.clear()
+        self._lost = None
+        if self._phase in (_CLOSING, _ENDED):
+            return
+        if self._phase == _SHAKING or self._is_mute:
+            self._end()
+            return
+        self._phase = _CLOSING
+        if self._tls is not None:
+            self._out += self._tls.farewell()
+        self._set_timer(LINGER_S, self._end)
+        # To close with something unread would reset the connection and might take our last words from the peer.
+        self._loop.on_readable(self._descriptor, self._discard)
+        if not self._is_corked:
+            self._flush()
+
+    def _queue(self, data: bytes) -> None:
+        if self._tls is None:
+            self._out += data
+            return
+        try:
+            self._out += self._tls.seal(data)
+        except ChannelBroken as broken:  # TLS was broken by the peer, and only now we notice
+            self._lose(str(broken))
+
+    def _read(self) -> None:
+        if self._inbox:  # the peer waits until its earlier messages were taken
+            if self._on_message is None:
+                self._is_paused = True
+                self._loop.forget_readable(self._descriptor)
+            return
+        try:
+            data = os.read(self._descriptor, _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(f"the connection broke: {error.strerror}")
+            return
+        if not data:
+            self._lose("it ended the connection")
+            return
+        self.bytes_in += len(data)
+        self._is_corked = True
+        try:
+            self._take(data)
+            self._open_if_ready()
+            if self._inbox:
+                self._deliver()
+            if self._tls is not None and self._tls.is_ended:
+                self._lose("it ended the connection")
+        finally:
+            self._uncork()
+
+    def _take(self, data: bytes) -> None:
+        """Let TLS and channel have `data`; answer what they want answered, keep the messages."""
+        try:
+            if self._tls is not None:
+                data, reply = self._tls.receive(data)
+                self._out += reply
+        except ChannelBroken as broken:
+            self._out += broken.farewell
+            self._lose(str(broken))
+            return
+        try:
+            payloads, reply = self._channel.receive(data)
+        except ChannelBroken as broken:
+            self._queue(broken.farewell)
+            self._lose(str(broken))
+            return
+        if reply:
+            self._queue(reply)
+        if payloads:
+            self.messages_in += len(payloads)
+            payloads.reverse()
+            self._inbox = payloads
+        if self._midway_timer is None and self._channel.is_midway and self._phase == _OPEN:
+            self._watch_midway()
+
+    def _open_if_ready(self) -> None:
+        if self._on_open is None or self._phase != _SHAKING:
+            return
+        if self._channel.is_open and (self._tls is None or self._tls.is_open):
+            on_open, self._on_open = self._on_open, None
+            self._phase = _OPEN
+            on_open(self)
+
+    def _deliver(self) -> None:
+        left = _MESSAGES_A_TURN
+        try:
+            while self._inbox and left and self._on_message is not None:
+                left -= 1
+                self._on_message(self._inbox.pop())
+        finally:  # also when the callback raised: the others have not been heard
+            if self._inbox and self._on_message is not None:
+                self._loop.call_soon(self._deliver)
+            if self._is_paused and self._on_message is not None and self._phase == _OPEN:
+                self._is_paused = False
+                self._loop.on_readable(self._descriptor, self._read)
+
+    def _uncork(self) -> None:
+        self._is_corked = False
+        if self._phase == _CLOSING or (self._out and self._timer is None):
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write what is queued, as far as the peer takes it."""
+        if self._out:
+            try:
+                sent = os.write(self._descriptor, self._out)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._unwritable(error)
+                return
+            self.bytes_out += sent
+            if sent < len(self._out):
+                del self._out[:sent]
+                self._watch_writable()
+                return
+            self._out.clear()
+        if self._phase == _CLOSING:
+            self._loop.forget_writable(self._descriptor)
+            self._say_goodbye()
+        elif self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._loop.forget_writable(self._descriptor)
+
+    def _unwritable(self, error: OSError) -> None:
+        """Stop writing. A peer that left may have said something before: reading finds that, and then the end."""
+        self._out.clear()
+        if self._phase != _CLOSING and error.errno in _GONE:
+            self._is_mute = True
+            self._loop.forget_writable(self._descriptor)
+        else:
+            self._lose(f"the connection broke: {error.strerror}")
+
+    def _watch_writable(self) -> None:
+        self._loop.on_writable(self._descriptor, self._flush)
+        if self._timer is None:
+            taken = self.bytes_out
+            self._set_timer(STALL_S, lambda: self._check_stall(taken))
+
+    def _check_stall(self, taken: int) -> None:
+        if self.bytes_out == taken:
+            self._lose(f"it has not read for {STALL_S:g} s: {len(self._out)} bytes are waiting for it")
+        else:
+            taken = self.bytes_out
+            self._set_timer(STALL_S, lambda: self._check_stall(taken))
+
+    def _watch_midway(self) -> None:
+        """Look again after a while; cheaper than a timer for each message that comes in two pieces."""
+        heard = self.messages_in
+        self._midway_timer = self._loop.call_later(STALL_S, lambda: self._check_midway(heard))
+
+    def _check_midway(self, heard: int) -> None:
+        self._midway_timer = None
+        if self._phase != _OPEN or not self._channel.is_midway:
+            return
+        if self.messages_in == heard:
+            self._lose(f"it has not finished a message for {STALL_S:g} s")
+        else:
+            self._watch_midway()
+
+    def _set_timer(self, delay_s: float, callback: Callable[[], object]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, callback)
+
+    def _say_goodbye(self) -> None:
+        """Let the peer read to the end; `_discard` or the timer ends the rest."""
+        stream = socket.socket(fileno=self._descriptor)
+        try:
+            stream.shutdown(socket.SHUT_WR)
+        except OSError:  # it is gone already: reading finds the end
+            return
+        finally:
+            stream.detach()
+
+    def _discard(self) -> None:
+        try:
+            if os.read(self._descriptor, _CHUNK_BYTES):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._end()
+
+    def _lose(self, why: str) -> None:
+        if self._phase == _ENDED:
+            return
+        is_ours = self._phase == _CLOSING
+        if self._out and not is_ours:
+            self._blurt()
+        self._end()
+        if not is_ours:
+            self._lost = why
+            self._loop.call_soon(self._report)
+
+    def _blurt(self) -> None:
+        """Write what goes into the kernel's buffer now; it may be the reason for which the peer is dropped."""
+        try:
+            self.bytes_out += os.write(self._descriptor, self._out)
+        except OSError:
+            return
+
+    def _report(self) -> None:
+        if self._inbox and self._on_message is not None:
+            self._deliver()
+            if self._inbox:
+                self._loop.call_soon(self._report)
+                return
+        if self._on_lost is not None and self._lost is not None:
+            why, self._lost = self._lost, None
+            self._on_lost(why, False)
+
+    def _end(self) -> None:
+        if self._phase == _ENDED:
+            return
+        self._phase = _ENDED
+        self._loop.forget(self._descriptor)
+        os.close(self._descriptor)
+        for timer in (self._timer, self._midway_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._midway_timer = None
+        self._out.clear()

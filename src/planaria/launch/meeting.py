@@ -1,0 +1,210 @@
+"""Decide how the nodes of a job meet: the outcome of `--nnodes`, `--node-rank`, the `--rdzv-*` flags and the token. Pure.
+
+Only a run of several nodes, or one with a store of its own, loads this module. The same words on every node give the same
+meeting, so that the same command line works everywhere.
+"""
+
+from __future__ import annotations
+
+from planaria.agent.model import Meeting
+from planaria.base.value import Value
+from planaria.contract.secret import SecretText
+from planaria.errors import UsageError
+from planaria.launch import conf, values
+from planaria.launch.parse import quoted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.contract.secret import Secret
+    from planaria.launch.parse import Options
+
+BACKENDS = {"static": "static", "c10d": "embedded", "embedded": "embedded", "etcd": "etcd", "etcd-v2": "etcd"}
+PLUGIN_GROUP = "planaria.stores"
+PASSWORD_VARIABLE = "PLANARIA_ETCD_PASSWORD"  # noqa: S105  (its name)
+URL_SCHEME = "etcd://"
+_DEFAULT_PORTS = {"embedded": 29400, "etcd": 2379}
+_HIGHEST_PORT = 65535
+_LONGEST_RUN_ID = 255  # it becomes part of keys and file names
+_OPEN_DOOR = (
+    "no token and no TLS: whoever reaches the ports of these nodes can join or stop the job"
+    "; set the same secret in PLANARIA_TOKEN or PLANARIA_TOKEN_FILE on every node"
+)
+
+
+class Credentials(Value):
+    """What was found in the environment and may be shown nowhere."""
+
+    token: Secret | None = None
+    etcd_password: SecretText | None = None
+
+
+class Arranged(Value):
+    """The meeting, and what the user should be told once before."""
+
+    meeting: Meeting
+    notices: tuple[str, ...]
+
+
+class _Url(Value):
+    """`etcd://host:port,.../run id?key=value&...`, taken apart. What it does not say is empty."""
+
+    hosts: str
+    run_id: str
+    nodes: str
+    settings: conf.Pairs
+
+
+def arrange(options: Options, credentials: Credentials, plugins: frozenset[str]) -> Arranged:
+    """Check every value and return the meeting. `plugins` are the names of installed backends that are not ours.
+
+    Raises:
+        UsageError: One sentence that names the flag or variable and what it expects.
+    """
+    source = options.source("rdzv_endpoint")
+    url = _url(options.rdzv_endpoint.strip(), source)
+    backend = _backend(options, bool(url.hosts), plugins)
+    least, most = _nodes(options, url, backend)
+    settled = conf.settle(_settings(options, url, backend, credentials), backend)
+    meeting = Meeting(
+        backend=backend,
+        endpoints=_endpoints(options, url.hosts or options.rdzv_endpoint, backend),
+        run_id=_run_id(options, url),
+        min_nodes=least,
+        max_nodes=most,
+        node_rank=values.node_rank(options, most) if backend == "static" else None,
+        local_addr=values.host(options.local_addr, options.source("local_addr")) if options.local_addr else None,
+        token=credentials.token,
+        ttl_s=settled.ttl_s,
+        quiet_s=settled.quiet_s,
+        join_timeout_s=settled.join_timeout_s,
+        resize_grace_s=options.resize_grace,
+        on_lost_majority=options.on_lost_majority,
+        require_token=options.require_token,
+        options=settled.options,
+    )
+    return Arranged(meeting, (*_said_of_conf(options, url, backend, settled), *_said_of_trust(options, meeting)))
+
+
+def _backend(options: Options, has_url: bool, plugins: frozenset[str]) -> str:
+    source = options.source("rdzv_backend")
+    if has_url and not options.is_set("rdzv_backend"):
+        return "etcd"
+    backend = BACKENDS.get(options.rdzv_backend, options.rdzv_backend)
+    if has_url and backend != "etcd":
+        got = quoted(options.rdzv_backend)
+        raise UsageError(f"{options.source('rdzv_endpoint')} with {URL_SCHEME} expects {source}=etcd, got {got}")
+    if backend not in BACKENDS.values() and backend not in plugins:
+        expected = f"one of {', '.join(BACKENDS)} or an installed plugin ({PLUGIN_GROUP})"
+        raise values.wrong(source, expected, options.rdzv_backend)
+    return backend
+
+
+def _nodes(options: Options, url: _Url, backend: str) -> tuple[int, int]:
+    if url.nodes and not options.is_set("nnodes"):
+        return values.node_range(url.nodes, f"{options.source('rdzv_endpoint')} min_workers:max_workers")
+    least, most = values.node_range(options.nnodes, options.source("nnodes"))
+    if backend == "static" and least != most:
+        raise UsageError(
+            f"{options.source('nnodes')} expects one number with the static rendezvous, got {quoted(options.nnodes)}",
+            hint="MIN:MAX needs --rdzv-backend=c10d",
+        )
+    return least, most
+
+
+def _url(text: str, source: str) -> _Url:
+    """Take the URL form apart; `min_workers` and `max_workers` count nodes, all else is as in `--rdzv-conf`."""
+    if not text.startswith(URL_SCHEME):
+        return _Url("", "", "", {})
+    from urllib.parse import unquote
+
+    rest, _, query = text.removeprefix(URL_SCHEME).partition("?")
+    hosts, _, path = rest.partition("/")
+    if not hosts:
+        raise values.wrong(source, "etcd://HOST:PORT/RUN_ID?min_workers=N&max_workers=N", conf.without_password(text))
+    raw = conf.pairs(query, source, "&")
+    given: conf.Pairs = {key: (type(value)(unquote(value)), called) for key, (value, called) in raw.items()}
+    least, _ = given.pop("min_workers", ("", ""))
+    most, _ = given.pop("max_workers", (least, ""))
+    return _Url(hosts, unquote(path).strip("/"), f"{least or 1}:{most}" if most else "", given)
+
+
+def _settings(options: Options, url: _Url, backend: str, credentials: Credentials) -> conf.Pairs:
+    """Return the URL's settings, overruled by those of the flag, and the password of the environment if neither has one."""
+    source = options.source("rdzv_conf")
+    given = conf.pairs(options.rdzv_conf, source)
+    if backend in BACKENDS.values():  # a plugin has keys of its own
+        conf.refuse_unknown(url.settings, options.source("rdzv_endpoint"))
+        conf.refuse_unknown(given, source)
+    merged = url.settings | given
+    if backend == "etcd" and credentials.etcd_password is not None and "password" not in merged:
+        merged["password"] = (credentials.etcd_password, PASSWORD_VARIABLE)
+    return merged
+
+
+def _endpoints(options: Options, text: str, backend: str) -> tuple[str, ...]:
+    source = options.source("rdzv_endpoint")
+    if "://" in text and "@" not in text and backend in BACKENDS.values():
+        raise values.wrong(source, "HOST[:PORT],... or etcd://HOST[:PORT]/RUN_ID", conf.without_password(text))
+    if backend == "static":
+        return (_static_endpoint(options),)
+    parts = [part.strip() for part in text.split(",")]
+    if backend not in _DEFAULT_PORTS:  # the plugin knows what they mean, and whether it needs any
+        if "@" in text:
+            raise UsageError(f"{source} expects addresses without a user name or password")
+        return tuple(part for part in parts if part)
+    if not text.strip():
+        raise UsageError(f"{source} expects the address where the nodes meet, HOST[:PORT],..., got nothing")
+    found: dict[str, None] = {}
+    for part in parts:
+        host, port = values.endpoint(part, source)
+        if port == 0:
+            raise values.wrong(source, "a port that every node knows", part)
+        found[values.address(host, _DEFAULT_PORTS[backend] if port is None else port)] = None
+    return tuple(found)
+
+
+def _static_endpoint(options: Options) -> str:
+    host, port = values.master(options)
+    if port == _HIGHEST_PORT:
+        source = options.source("rdzv_endpoint" if options.rdzv_endpoint else "master_port")
+        raise values.wrong(source, "a port below 65535 (the agents meet one above it)", str(port))
+    return values.address(host, port)
+
+
+def _run_id(options: Options, url: _Url) -> str:
+    if url.run_id and not options.is_set("rdzv_id"):
+        name, source = url.run_id, options.source("rdzv_endpoint")
+    else:
+        name, source = values.run_id(options), options.source("rdzv_id")
+    if len(name) > _LONGEST_RUN_ID:
+        raise values.wrong(source, f"a run id of at most {_LONGEST_RUN_ID} characters", name)
+    return name
+
+
+def _said_of_conf(options: Options, url: _Url, backend: str, settled: conf.Conf) -> list[str]:
+    source = options.source("rdzv_conf")
+    lines = []
+    if settled.idle:
+        how = "has" if len(settled.idle) == 1 else "have"
+        lines.append(f"{', '.join(settled.idle)} of {source} {how} no effect with the rendezvous {quoted(backend)}")
+    if "password" in options.rdzv_conf or any("password" in key for key in url.settings):
+        lines.append(f"a password on a command line can be read by others on this machine: use {PASSWORD_VARIABLE}")
+    return lines
+
+
+def _said_of_trust(options: Options, meeting: Meeting) -> list[str]:
+    if meeting.token is not None or "tls_cert" in meeting.options:
+        return []
+    if meeting.require_token:
+        raise UsageError(
+            f"{options.source('require_token')} expects a secret in PLANARIA_TOKEN or PLANARIA_TOKEN_FILE, "
+            "or tls_cert, tls_key and tls_ca in --rdzv-conf, got neither"
+        )
+    hosts = [endpoint.rpartition(":")[0].strip("[]") for endpoint in meeting.endpoints]
+    if meeting.local_addr is not None:
+        hosts.append(meeting.local_addr)
+    return [] if hosts and all(_is_loopback(host) for host in hosts) else [_OPEN_DOOR]
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or (host.startswith("127.") and not host.strip("0123456789."))

@@ -1,0 +1,204 @@
+"""Find the leader through a store, or become it by writing the leader key. No clock, no sockets.
+
+The key hangs on a lease, so it goes when its holder does; one whose holder is proven dead may be overwritten sooner.
+"""
+
+from __future__ import annotations
+
+from planaria.base.value import Value
+from planaria.rendezvous.keys import (
+    LeaderRecord,
+    epoch_of_outcome,
+    leader_record,
+    read_leader,
+    read_outcome,
+    read_round,
+)
+from planaria.rendezvous.model import (
+    AskAround,
+    KeyRead,
+    KeyWritten,
+    ReadKey,
+    Standing,
+    StoreAnswered,
+    StoreLeaseLost,
+    WriteKey,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.rendezvous.model import Answered, Ask, Effect, Ended, Settings
+
+NEVER = float("-inf")
+ALWAYS = float("inf")
+PROOF_S = 0.3  # between two refusals that together prove a leader dead
+RETRY_S = 0.5
+ASK_S = 1.2
+
+
+class Order(Value):
+    """What to do next: join an address, lead with a term and a standing, or (neither) wait."""
+
+    effects: tuple[Effect, ...] = ()
+    join: str | None = None
+    lead: tuple[int, Standing] | None = None
+
+
+class Claim:
+    """What this agent knows of the run's keys, and its own hold on the leader key."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.leader_revision = 0
+        self.round_revision = 0
+        self._leader: LeaderRecord | None = None
+        self._round: str | None = None
+        self._outcome: KeyRead | None = None
+        self._known: set[str] = set()
+        self._held_until = NEVER
+        self._writing = False
+        self._refused_at: dict[str, float] = {}
+        self._retry_at = ALWAYS
+        self._asked: dict[str, Answered | None] = {}
+        self._asked_until = NEVER
+        self._asked_for = -1
+
+    def begin(self) -> list[Effect]:
+        """Ask for the run's keys; their changes are reported from then on."""
+        return [ReadKey("leader"), ReadKey("round"), ReadKey("outcome")]
+
+    def held_until(self) -> float:
+        """Return until when the store gives us the tie-break."""
+        return self._held_until if self._is_mine() else NEVER
+
+    def _is_mine(self) -> bool:
+        return self._leader is not None and self._leader.node == self.settings.node
+
+    def other_leader(self) -> LeaderRecord | None:
+        """Return the leader that the store names, if it is not us."""
+        return None if self._leader is None or self._is_mine() else self._leader
+
+    def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float) -> None:
+        """Take what the store said."""
+        match event:
+            case KeyRead("leader", value, revision):
+                self._leader, self.leader_revision = read_leader(value), revision
+                self._known.add("leader")
+            case KeyRead("round", value, revision):
+                self._round, self.round_revision = value, revision
+                self._known.add("round")
+            case KeyRead("outcome"):
+                self._outcome = event
+                self._known.add("outcome")
+            case KeyWritten("leader", revision):
+                self._writing = False
+                self._retry_at = ALWAYS if revision else now + RETRY_S
+                if revision:
+                    self._leader = LeaderRecord(self.settings.node, self.settings.address)
+                    self.leader_revision = revision
+            case KeyWritten("round", revision) if revision:
+                self.round_revision = revision
+            case StoreAnswered(sent_at):
+                self._held_until = max(self._held_until, sent_at + self.settings.lease_s)
+            case StoreLeaseLost():
+                self._held_until = NEVER
+                self._writing = False
+                self._retry_at = now + RETRY_S
+
+    def outcome_for(self, age_s: float, epoch: str) -> Ended | None:
+        """Return how the run ended, if it was this agent's: it knows its epoch, or had started before the end."""
+        if self._outcome is None or self._outcome.value is None:
+            return None
+        own = epoch_of_outcome(self._outcome.value) == epoch if epoch else age_s >= self._outcome.age_s
+        return read_outcome(self._outcome.value) if own else None
+
+    def refused(self, address: str, now: float) -> None:
+        """Note that nobody listens where the leader should."""
+        self._refused_at.setdefault(address, now)
+        self._retry_at = now + PROOF_S
+
+    def answered(self, answer: Answered) -> None:
+        """Take the answer of a deputy that was asked who leads."""
+        if answer.address in self._asked:
+            self._asked[answer.address] = answer
+
+    def wakes_at(self) -> float:
+        """Return when to decide again."""
+        return min(self._retry_at, self._asked_until if self._asked else ALWAYS)
+
+    def decide(self, ask: Ask, now: float) -> Order:
+        """Say what a node without a leader should do."""
+        if len(self._known) < 3 or self._writing:
+            return Order()
+        if self._is_mine():
+            return Order(lead=(self.leader_revision, self._standing()))
+        if self._leader is not None:
+            return self._approach(self._leader, now)
+        self._retry_at = ALWAYS
+        self._refused_at = {}
+        return self._ask_deputies(ask, now)
+
+    def is_ahead_of(self, term: int, last: Standing) -> bool:
+        """Tell whether the store knows a newer round than a leader does, and not by its own hand."""
+        known = read_round(self._round)
+        return known.term != term and (known.term, known.round) > (last.term, last.round)
+
+    def _standing(self) -> Standing:
+        standing = read_round(self._round)
+        if self._outcome is not None and epoch_of_outcome(self._outcome.value) == standing.epoch:
+            return Standing()  # that run is over: this is a new one under the same id
+        return standing
+
+    def _approach(self, leader: LeaderRecord, now: float) -> Order:
+        first = self._refused_at.get(leader.address)
+        if first is None:
+            if now < self._retry_at < ALWAYS:
+                return Order()
+            self._retry_at = now + RETRY_S
+            return Order(join=leader.address)
+        if now < self._retry_at:
+            return Order()
+        if now >= first + PROOF_S and len(self._refused_at) and self._retry_at <= now:
+            if first + 2 * PROOF_S <= now:
+                self._refused_at = {}
+                return self._write(self.leader_revision)
+            self._retry_at = now + PROOF_S
+            return Order(join=leader.address)
+        return Order()
+
+    def _ask_deputies(self, ask: Ask, now: float) -> Order:
+        """Before taking an empty seat, look whether a leader that lost the store still has its members."""
+        standing = self._standing()
+        if standing.round >= 0 and self._asked_for != self.round_revision:
+            self._asked_for = self.round_revision
+            self._asked = {one.address: None for one in standing.deputies if one.node != self.settings.node}
+            self._asked_until = now + ASK_S
+            return Order(tuple(AskAround(address, ask) for address in self._asked))
+        found = [answer.leads for answer in self._asked.values() if answer is not None and answer.leads is not None]
+        named = [one for one in found if one.address and one.address != self.settings.address]
+        if named:
+            best = max(named, key=lambda one: (one.valid, one.term))
+            self._asked = {}
+            self._asked_for = -1
+            return Order(join=best.address)
+        if self._asked and not all(self._asked.values()) and now < self._asked_until:
+            return Order()
+        self._asked = {}
+        return self._write(0)
+
+    def _write(self, expect: int) -> Order:
+        self._writing = True
+        return Order((WriteKey("leader", leader_record(self.settings), expect, leased=True),))
+
+    def claim_again(self, now: float) -> list[Effect]:
+        """Write the leader key anew if the store lost it."""
+        if now >= self._retry_at:
+            self._retry_at = ALWAYS
+        if self._writing or self._leader is not None or self._retry_at < ALWAYS or not self.settings.external:
+            return []
+        self._writing = True
+        return [WriteKey("leader", leader_record(self.settings), 0, leased=True)]
+
+    def release(self) -> list[Effect]:
+        """Give up the leader key, so that nobody has to wait for its lease."""
+        return [WriteKey("leader", None, self.leader_revision)] if self._is_mine() else []

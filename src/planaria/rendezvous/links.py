@@ -1,0 +1,311 @@
+"""The connections of an agent, by the names the rendezvous machine gives them: to others, from others, and to itself."""
+
+from __future__ import annotations
+
+from planaria.base.channel import ChannelBroken
+from planaria.base.net import dial
+from planaria.base.value import Value
+from planaria.rendezvous import wire
+from planaria.rendezvous.model import SELF, Answered, Leads, Lost, Opened, Received
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planaria.base.loop import Loop, Timer
+    from planaria.base.net import Connection, Dialling
+    from planaria.rendezvous.model import Ask, Event, Message
+    from planaria.rendezvous.security import Security
+
+CONNECT_WITHIN_S = 3.0  # a host that is gone without a trace answers nothing; the machine has others to try
+ANSWER_WITHIN_S = 1.0
+COMPLAIN_EVERY_S = 1.0  # strangers at the door may be many; one line a second is enough to know
+
+
+class Traffic(Value):
+    """What went over the connections of an agent with others; messages to itself cost nothing and are not in it."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    messages_in: int = 0
+
+    def plus(self, *connections: Connection) -> Traffic:
+        """Return the sum with what went over some connections."""
+        return Traffic(
+            self.bytes_in + sum(one.bytes_in for one in connections),
+            self.bytes_out + sum(one.bytes_out for one in connections),
+            self.messages_in + sum(one.messages_in for one in connections),
+        )
+
+
+class Links:
+    """Keeps connections. `report` takes events, `say` a line for people.
+
+    `on_failed(address, why, odd)` hears of addresses that were not reached; `odd`: who is there speaks no word of ours.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        security: Security,
+        report: Callable[[Event], object],
+        say: Callable[[str], object],
+        on_failed: Callable[[str, str, bool], object],
+    ) -> None:
+        self._loop = loop
+        self._security = security
+        self._report = report
+        self._say = say
+        self._on_failed = on_failed
+        self._open: dict[str, Connection] = {}
+        self._dialled: dict[str, Dialling] = {}
+        self._unheard: set[str] = set()
+        self._asked: set[_Question] = set()
+        self._inner: _Inner | None = None
+        self._ended = Traffic()
+        self._arrivals = 0
+        self._quiet_until = 0.0
+        self._unsaid = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Count everything since the beginning."""
+        return self._ended.plus(*self._open.values())
+
+    def take(self, connection: Connection) -> None:
+        """Take a connection that somebody else made. It is reported with its first message."""
+        self._arrivals += 1
+        conn = f"in-{self._arrivals}"
+        self._open[conn] = connection
+        self._unheard.add(conn)
+        connection.on_lost = lambda _why, refused: self._lost(conn, refused=refused)
+        connection.on_message = lambda data: self._received(conn, connection, data)
+
+    def connect(self, conn: str, address: str) -> None:
+        """Open the connection `conn` to another agent, or to this one."""
+        if address == SELF:
+            self._end_inner()
+            self._inner = _Inner(self._loop, conn, self._report)
+            return
+        self._dialled[conn] = dial(
+            self._loop,
+            address,
+            token=self._security.token,
+            tls=self._security.dial_tls,
+            timeout_s=CONNECT_WITHIN_S,
+            on_open=lambda connection: self._opened(conn, address, connection),
+            on_lost=lambda why, refused: self._failed(conn, address, why, refused=refused),
+        )
+
+    def send(self, conn: str, message: Message) -> None:
+        """Send a message, if the connection is still there."""
+        if self._inner is not None and self._inner.has(conn):
+            self._inner.send(conn, message)
+        elif conn in self._open:
+            self._send(conn, message)
+
+    def close(self, conn: str) -> None:
+        """End a connection after what was sent on it; nothing more is reported."""
+        if self._inner is not None and self._inner.has(conn):
+            self._inner.close(conn)
+        if conn in self._dialled:
+            self._dialled.pop(conn).cancel()
+        if conn in self._open:
+            connection = self._open.pop(conn)
+            connection.close()
+            self._ended = self._ended.plus(connection)
+
+    def ask(self, address: str, ask: Ask, on_answer: Callable[[Answered], object]) -> None:
+        """Ask one address who leads, and call back exactly once within a second."""
+        question = _Question(
+            self._loop, address, wire.encode(ask), lambda answer, why: self._answered(question, answer, why, on_answer)
+        )
+        self._asked.add(question)
+        question.begin(self._security)
+
+    def close_all(self) -> None:
+        """End everything, after what was sent."""
+        for question in list(self._asked):
+            question.cancel()
+        self._asked.clear()
+        self._end_inner()
+        for conn in [*self._dialled, *self._open]:
+            self.close(conn)
+
+    def refused(self, text: str) -> None:
+        """Say that somebody was turned away, at most once a second."""
+        now = self._loop.now()
+        if now < self._quiet_until:
+            self._unsaid += 1
+            return
+        self._say(f"{text} (and {self._unsaid} more)" if self._unsaid else text)
+        self._quiet_until, self._unsaid = now + COMPLAIN_EVERY_S, 0
+
+    def _end_inner(self) -> None:
+        if self._inner is not None:
+            self._inner.end()
+            self._inner = None
+
+    def _send(self, conn: str, message: Message) -> None:
+        connection = self._open[conn]
+        try:
+            connection.send(wire.encode(message))
+        except ChannelBroken as problem:
+            self.refused(
+                f"dropped the connection with {connection.peer}: cannot send it a {type(message).__name__}: {problem}"
+            )
+            connection.close()
+            self._lost(conn)
+
+    def _opened(self, conn: str, address: str, connection: Connection) -> None:
+        self._dialled.pop(conn, None)
+        self._open[conn] = connection
+        connection.on_lost = lambda why, refused: self._failed(
+            conn, "" if connection.messages_in else address, why, refused=refused
+        )
+        self._report(Opened(conn))
+        connection.on_message = lambda data: self._received(conn, connection, data)
+
+    def _failed(self, conn: str, address: str, why: str, *, refused: bool) -> None:
+        self._lost(conn, refused=refused)
+        if address:
+            self._on_failed(address, why, not refused)
+
+    def _lost(self, conn: str, *, refused: bool = False) -> None:
+        self._dialled.pop(conn, None)
+        if conn in self._open:
+            self._ended = self._ended.plus(self._open.pop(conn))
+        if conn in self._unheard:
+            self._unheard.discard(conn)  # nobody was told of it
+        else:
+            self._report(Lost(conn, refused))
+
+    def _received(self, conn: str, connection: Connection, data: bytes) -> None:
+        if self._open.get(conn) is not connection:
+            return  # closed by what came with the same bytes before this
+        try:
+            message = wire.decode(data)
+        except ValueError as problem:
+            self.refused(f"dropped the connection with {connection.peer}, which sent no message of ours: {problem}")
+            connection.close()
+            self._lost(conn)
+            return
+        self._unheard.discard(conn)
+        self._report(Received(conn, message))
+
+    def _answered(
+        self, question: _Question, answer: Answered, why: str, on_answer: Callable[[Answered], object]
+    ) -> None:
+        self._asked.discard(question)
+        if question.connection is not None:
+            self._ended = self._ended.plus(question.connection)
+        on_answer(answer)
+        if answer.leads is None:
+            self._on_failed(answer.address, why, question.is_odd)
+
+
+class _Inner:
+    """The connection of an agent with itself: what one end sends, the other receives after what is ready now."""
+
+    def __init__(self, loop: Loop, conn: str, report: Callable[[Event], object]) -> None:
+        self._loop = loop
+        self._report = report
+        self._other = {conn: SELF, SELF: conn}
+        self._ends = {conn, SELF}
+        self._later(conn, Opened(conn))
+
+    def has(self, conn: str) -> bool:
+        """Tell whether `conn` is an end of it that was not closed."""
+        return conn in self._ends
+
+    def send(self, conn: str, message: Message) -> None:
+        """Let the other end receive a message."""
+        other = self._other[conn]
+        self._later(other, Received(other, message))
+
+    def close(self, conn: str) -> None:
+        """Close one end: the other loses its peer, after what was sent."""
+        self._ends.discard(conn)
+        other = self._other[conn]
+        self._later(other, Lost(other))
+
+    def end(self) -> None:
+        """Close both ends; nothing is reported."""
+        self._ends.clear()
+
+    def _later(self, end: str, event: Event) -> None:
+        self._loop.call_soon(lambda: self._deliver(end, event))
+
+    def _deliver(self, end: str, event: Event) -> None:
+        if end not in self._ends:
+            return
+        if isinstance(event, Lost):
+            self._ends.discard(end)
+        self._report(event)
+
+
+class _Question:
+    """One `Ask` on its way."""
+
+    def __init__(self, loop: Loop, address: str, data: bytes, on_answer: Callable[[Answered, str], object]) -> None:
+        self._loop = loop
+        self._address = address
+        self._data = data
+        self._on_answer = on_answer
+        self.connection: Connection | None = None
+        self._dialling: Dialling | None = None
+        self._limit: Timer | None = None
+        self.is_odd = False
+
+    def begin(self, security: Security) -> None:
+        """Dial, and start to count the time."""
+        self._limit = self._loop.call_later(ANSWER_WITHIN_S, self._too_late)
+        self._dialling = dial(
+            self._loop,
+            self._address,
+            token=security.token,
+            tls=security.dial_tls,
+            timeout_s=ANSWER_WITHIN_S,
+            on_open=self._opened,
+            on_lost=self._lost,
+        )
+
+    def cancel(self) -> None:
+        """Forget the question; nobody is called back."""
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+        if self._dialling is not None:
+            self._dialling.cancel()
+        if self.connection is not None:
+            self.connection.close()
+
+    def _opened(self, connection: Connection) -> None:
+        self.connection = connection
+        connection.on_lost = self._lost
+        connection.on_message = self._received
+        connection.send(self._data)
+
+    def _lost(self, why: str, refused: bool) -> None:
+        self.is_odd = not refused
+        self._finish(Answered(self._address, refused=refused), why)
+
+    def _too_late(self) -> None:
+        self._finish(Answered(self._address), f"cannot reach {self._address} (no answer within {ANSWER_WITHIN_S:g} s)")
+
+    def _received(self, data: bytes) -> None:
+        try:
+            message = wire.decode(data)
+        except ValueError:
+            message = None
+        leads = message if isinstance(message, Leads) else None
+        self.is_odd = leads is None
+        self._finish(Answered(self._address, leads), "it gave no answer of ours")
+
+    def _finish(self, answer: Answered, why: str) -> None:
+        if self._limit is not None:
+            self.cancel()
+            self._on_answer(answer, why)

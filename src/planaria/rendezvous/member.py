@@ -1,0 +1,400 @@
+"""One node's part in the run: hold to a leader, keep the lease, stop and start workers when told. No clock, no sockets."""
+
+from __future__ import annotations
+
+from planaria.base.value import replace
+from planaria.rendezvous.model import (
+    SELF,
+    Ack,
+    Close,
+    Connect,
+    Departing,
+    Done,
+    Ended,
+    EndRun,
+    Failed,
+    Farewell,
+    Fence,
+    Heard,
+    Join,
+    KillWorkers,
+    Leave,
+    Place,
+    Placed,
+    Redirect,
+    Refused,
+    Renew,
+    Say,
+    Send,
+    Standing,
+    Start,
+    StartWorkers,
+    Stop,
+    Stopped,
+    StopWorkers,
+    Waiting,
+    Welcome,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.rendezvous.model import Effect, Settings, ToLeader, ToMember, WorkersFailed
+
+NEVER = float("-inf")
+ALWAYS = float("inf")
+LONG_AGO_S = 1e9  # JSON knows no infinity
+
+
+class Member:
+    """Phases: seeking, joining, joined, ended. `workers`: idle, running, stopping."""
+
+    def __init__(self, settings: Settings, now: float) -> None:
+        self.settings = settings
+        self.phase = "seeking"
+        self.standing = Standing()
+        self.workers = "idle"
+        self.fenced = False
+        self.address = ""
+        self.leader = ""
+        self.bound_term = 0
+        self.conn = ""
+        self.last_ack_at = NEVER
+        self.lease_until = NEVER
+        self.dead: set[str] = set()
+        self.gone: set[str] = set()
+        self.is_appointed = False
+        self.parting: Ended | None = None
+        self._part_at = ALWAYS
+        self.port = 0
+        self._began_at = now
+        self._conns = 0
+        self._seq = 0
+        self._echo = 0
+        self._sent: dict[int, float] = {}
+        self._renew_at = ALWAYS
+        self._join_until = ALWAYS
+        self._place: Place | None = None
+        self._placed_at = NEVER
+        self._stop_for = -1
+        self._failures: WorkersFailed | None = None
+        self._is_done = False
+        self._departing = ""
+        self._fence: float | None = None
+        self.out: list[Effect] = []
+
+    # Holding to a leader.
+
+    def join(self, address: str, now: float) -> None:
+        """Go to a leader; `SELF` is the one in this process."""
+        self._drop()
+        self._conns += 1
+        self.conn = f"to-{self._conns}"
+        self.phase = "joining"
+        self.address = address
+        self._join_until = now + max(1.0, self.settings.suspect_s)
+        self.out.append(Connect(self.conn, address))
+
+    def seek(self) -> None:
+        """Let go of the leader; whoever drives this looks for another."""
+        self._drop()
+        if self.phase != "ended":
+            self.phase = "seeking"
+
+    def _drop(self) -> None:
+        if self.conn:
+            self.out.append(Close(self.conn))
+        self.conn = ""
+        self.leader = ""
+        self._renew_at = self._join_until = ALWAYS
+
+    @property
+    def _has_place(self) -> bool:
+        """Tell whether there is anything that a lapsed lease could cost."""
+        return self.standing.slot is not None or self.workers != "idle"
+
+    @property
+    def _patience_s(self) -> float:
+        """How long a leader may be silent. A node without a place can wait: thousands may be joining with it."""
+        return self.settings.suspect_s if self._has_place else 2 * self.settings.ttl_s
+
+    def opened(self, now: float) -> None:
+        """Introduce ourselves."""
+        own = self.settings
+        self._join_until = now + self._patience_s
+        self._send(
+            Join(
+                run_id=own.run_id,
+                node=own.node,
+                host=own.host,
+                address=own.address,
+                local_world_size=own.local_world_size,
+                role=own.role,
+                slot_wish=own.slot,
+                standing=self.standing,
+                state=self._state(),
+                bound_term=self.bound_term,
+                fenced=self.fenced or not self.is_fresh(now),
+                since_ack_s=min(now - self.last_ack_at, LONG_AGO_S),
+                age_s=now - self._began_at,
+                port=self.port,
+                dead=tuple(sorted(self.dead))[:64],
+                gone=tuple(sorted(self.gone))[:64],
+            )
+        )
+
+    def _state(self) -> str:
+        if self.workers == "idle" and self._is_done:
+            return "done"
+        return "failed" if self.workers == "idle" and self._failures is not None else self.workers
+
+    def is_fresh(self, now: float) -> bool:
+        """Tell whether this node has been in touch all the time, so that no newer round can have left it out."""
+        return self.standing.round < 0 or now < self.lease_until
+
+    def is_lapsed(self, now: float) -> bool:
+        """Tell whether a lease that this node once had is over."""
+        return self.standing.size > 1 and now >= self.lease_until
+
+    def received(self, message: ToMember, now: float) -> None:
+        """Take a message from the leader."""
+        self.last_ack_at = now  # whatever it says shows that we still held to it at this moment
+        match message:
+            case Welcome(term, node):
+                self._welcomed(term, node, now)
+            case Ack():
+                self._acked(message, now)
+            case Stop(number, reason, grace_s):
+                self._stop(number, reason, grace_s)
+            case Place():
+                self._placed(message, now)
+            case Start(number, left_s):
+                self._start(number, left_s, now)
+            case Waiting(text):
+                self.out.append(Say(text, passing=True))
+            case Ended() | Farewell():
+                self._part(message, now)
+            case Redirect(address, _, gone):
+                self.gone |= {gone} - {""}
+                self._redirected(address, now)
+            case Refused(why):
+                self.end(Ended("refused", 1, why, (), self.standing.restart_count))
+
+    def _part(self, said: Ended | Farewell, now: float) -> None:
+        """Note how the run ended, and stay until everybody knows: the leader might not live to tell them all."""
+        if isinstance(said, Farewell):
+            self.finish_parting()
+            return
+        self._send(Heard())
+        if self.settings.external or self.address == SELF:
+            self.end(said)
+        elif self.parting is None:
+            self.parting = said
+            self._part_at = now + 2 * self.settings.ttl_s
+
+    def finish_parting(self) -> None:
+        """Go, if we know how it ended."""
+        if self.parting is not None:
+            self.end(self.parting)
+
+    def _welcomed(self, term: int, node: str, now: float) -> None:
+        self.phase = "joined"
+        self.leader = node
+        self.bound_term = term
+        self._join_until = ALWAYS
+        self._seq = self._echo = 0
+        self._sent = {}
+        self.last_ack_at = now
+        self.dead.discard(node)
+        self._renew(now)
+        self._send_report(now)
+        if self._departing:
+            self._send(Departing(self._departing))
+        if self._stop_for >= 0 and self.workers == "idle":
+            self._send(Stopped(self._stop_for, self.port, self.fenced))
+
+    def _renew(self, now: float) -> None:
+        self._seq += 1
+        self._sent[self._seq] = now
+        self._renew_at = now + (self.settings.renew_s if self._has_place else self.settings.ttl_s * 0.6)
+        self._send(Renew(self._seq, self._echo))
+
+    def _acked(self, ack: Ack, now: float) -> None:
+        sent_at = self._sent.get(ack.seq)
+        if sent_at is None:
+            return
+        self._sent = {seq: at for seq, at in self._sent.items() if seq > ack.seq}
+        self._echo = max(self._echo, ack.seq)
+        self.last_ack_at = now
+        if ack.left_s > 0:
+            self._extend(sent_at + min(ack.left_s, self.settings.lease_s))
+        if (
+            self._has_place and ack.left_s < self.settings.lease_s / 4
+        ):  # it has to hear from us, and others, before it can grant more
+            self._renew_at = min(self._renew_at, now + self.settings.renew_s / 10)
+
+    def _redirected(self, address: str, now: float) -> None:
+        if address and address != self.settings.address:
+            self.join(address, now)
+        else:
+            self.is_appointed = bool(address)
+            self.seek()
+
+    # Workers.
+
+    def _stop(self, number: int, reason: str, grace_s: float) -> None:
+        self._stop_for = max(self._stop_for, number)
+        self.standing = replace(self.standing, next_round=max(self.standing.next_round, number))
+        if self.workers == "running":
+            self.workers = "stopping"
+            self.out.append(StopWorkers(number, reason, grace_s))
+        elif self.workers == "idle":
+            self._send(Stopped(self._stop_for, self.port, self.fenced))
+
+    def _placed(self, place: Place, now: float) -> None:
+        known = self.standing
+        if (place.term, place.round) < (known.term, known.round):
+            return
+        if (place.term, place.round) == (known.term, known.round) and self._place is not None:
+            self.standing = replace(known, deputies=place.deputies)  # a spectator came, or we came back
+            self._placed_at = now
+            self._send(Placed(place.round))
+            return
+        self._place = place
+        self.standing = Standing(
+            epoch=place.epoch,
+            term=place.term,
+            round=place.round,
+            size=place.size,
+            slot=place.slot,
+            restart_count=place.restart_count,
+            deputies=place.deputies,
+            next_round=max(known.next_round, place.round + 1),
+            home=known.home,
+            ran=known.ran,
+            base=place.base,
+            in_base=place.in_base,
+        )
+        self._failures, self._is_done = None, False
+        self.dead = set()
+        self.gone = set()
+        self._placed_at = now
+        self._renew_at = min(self._renew_at, now + self.settings.renew_s)
+        self._send(Placed(place.round))
+
+    def _start(self, number: int, left_s: float, now: float) -> None:
+        place = self._place
+        if place is None or place.round != number or place.slot is None or self.workers != "idle":
+            return
+        self._extend(self._placed_at + min(left_s, self.settings.lease_s))
+        if self.is_lapsed(now):  # the order was late: a node without a lease starts nothing
+            self._send(Stopped(number + 1, self.port, fenced=True))
+            return
+        self.workers = "running"
+        self.standing = replace(self.standing, home=place.slot, ran=place.round)
+        self.fenced = False
+        self._stop_for = -1
+        self._set_fence()
+        self.out.append(StartWorkers(place))
+
+    def _extend(self, lease_until: float) -> None:
+        self.lease_until = max(self.lease_until, lease_until)
+        self._set_fence()
+
+    def stopped(self, port: int) -> None:
+        """Note that no worker is alive."""
+        self.workers = "idle"
+        self.port = port
+        self._set_fence()
+        if self.fenced:
+            self._stop_for = max(self._stop_for, self.standing.next_round)
+        if self._stop_for >= 0:
+            self._send(Stopped(self._stop_for, port, self.fenced))
+
+    def failed(self, event: WorkersFailed, now: float) -> None:
+        """Report failures of our own."""
+        self._failures = event
+        self._send_report(now)
+
+    def done(self, now: float) -> None:
+        """Report that our workers are done."""
+        self._is_done = True
+        self._send_report(now)
+
+    def _send_report(self, now: float) -> None:
+        if self._is_done:
+            self._send(Done(self.standing.round))
+        elif self._failures is not None:
+            what = self._failures
+            ages = tuple(now - at for at in what.at)
+            self._send(Failed(self.standing.round, what.failures, ages, what.names_peer, what.free))
+
+    def announce_leave(self, reason: str) -> None:
+        """Say that a goodbye is coming."""
+        self._departing = reason
+        self._send(Departing(reason))
+
+    def leave(self, reason: str) -> None:
+        """Say goodbye."""
+        self._send(Leave(reason))
+        self._drop()
+        self.phase = "ended"
+        self._clear_fence()
+
+    def end(self, ended: Ended) -> None:
+        """Finish: the run is over."""
+        if self.phase == "ended":
+            return
+        self.phase = "ended"
+        self._clear_fence()
+        self.out.append(EndRun(ended))
+
+    # Time.
+
+    def fence_if_due(self, now: float) -> None:
+        """Kill the workers whose lease is over, before anything else is looked at."""
+        if self.workers != "idle" and self.is_lapsed(now) and not self.fenced:
+            self.fenced = True
+            self.workers = "stopping"
+            self.out.append(
+                KillWorkers(f"no leader answered for {self.settings.lease_s:g} s, so others may go on without us")
+            )
+        elif self.workers == "idle" and self.standing.slot is not None and self.is_lapsed(now):
+            self.fenced = True
+
+    def tick(self, now: float) -> bool:
+        """Renew when it is time; return whether the leader has to be given up."""
+        if now >= self._part_at and self.phase != "ended":
+            self.finish_parting()
+        if self.phase == "joining":
+            return now >= self._join_until
+        if self.phase != "joined":
+            return False
+        if self.address != SELF and now >= self.last_ack_at + self._patience_s:
+            return True
+        if now >= self._renew_at:
+            self._renew(now)
+        return False
+
+    def wakes_at(self) -> float:
+        """Return when `tick` or `fence_if_due` should be asked again."""
+        moments = [self._renew_at, self._join_until, self._part_at if self.phase != "ended" else ALWAYS]
+        if self.phase == "joined" and self.address != SELF:
+            moments.append(self.last_ack_at + self._patience_s)
+        if self.workers != "idle" and self.standing.size > 1 and not self.fenced:
+            moments.append(self.lease_until)
+        return min(moments)
+
+    def _set_fence(self) -> None:
+        wanted = self.lease_until if self.workers != "idle" and self.standing.size > 1 else None
+        if wanted != self._fence:
+            self._fence = wanted
+            self.out.append(Fence(wanted))
+
+    def _clear_fence(self) -> None:
+        if self._fence is not None:
+            self._fence = None
+            self.out.append(Fence(None))
+
+    def _send(self, message: ToLeader) -> None:
+        if self.conn:
+            self.out.append(Send(self.conn, message))

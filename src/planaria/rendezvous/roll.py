@@ -1,0 +1,202 @@
+"""The roll of the newest round: who belongs to it, who of them is here, dead, gone or silent, and until when that is enough.
+
+What a leader knows about others, with all the arithmetic of promise and proof; `leader.py` decides by it. No clock.
+"""
+
+from __future__ import annotations
+
+from planaria.rendezvous import quorum
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from planaria.rendezvous.model import Join, Settings, Standing
+    from planaria.rendezvous.seats import Seat
+
+DEAD_S = 0.3  # from the proof of an agent's death until the last of its workers is gone for certain
+
+
+class Roll:
+    """`last` is the newest round known, `members` its nodes by slot as far as they are known, `here` who is connected.
+
+    `fence_floor` is the moment from which on a former leader cannot have granted a lease: nodes that we never heard from
+    are fenced `silence_s` after it. `tie_until` says how long half of a round is enough.
+    """
+
+    def __init__(self, settings: Settings, standing: Standing, here: Mapping[str, Seat], heard_until: float) -> None:
+        self.settings = settings
+        self.here = here
+        self.last = standing
+        self.members: dict[str, int] = {}
+        self.spares: list[str] = []
+        self.base: set[str] = set()
+        self.is_started = settings.external
+        self.announced: list[tuple[str, ...]] = []
+        self.sizes: dict[int, int] = {}
+        self.addresses: dict[str, str] = {}
+        self.hosts: dict[str, str] = {}
+        self.gone: set[str] = set()
+        self.dead: dict[str, float] = {}
+        self.settled: set[str] = set()
+        self.heard: dict[str, float] = {}
+        self.answered: dict[str, float] = {}
+        self.fence_floor = heard_until
+        self.tie_until = quorum.ALWAYS if standing.round < 0 and not settings.external else quorum.NEVER
+        self._learn_deputies(standing)
+
+    # What is learnt.
+
+    def adopt(self, standing: Standing) -> None:
+        """Take a newer round from a node that knows it, or an older one that turned out to be the last to start."""
+        self.last = standing
+        self.members = {}
+        self.base = set()
+        self.is_started = False
+        self._learn_deputies(standing)
+        for seat in self.here.values():
+            self.enter(seat.join)
+
+    def enter(self, join: Join) -> None:
+        """Take a node's word for its own place in the newest round."""
+        known = join.standing
+        if (known.term, known.round) == (self.last.term, self.last.round) and known.slot is not None:
+            self.members[join.node] = known.slot
+        if (known.term, known.round) == (self.last.term, self.last.round) and known.in_base:
+            self.base.add(join.node)
+        self.is_started |= known.ran >= self.last.round
+        if join.node in self.members and known.slot is not None:
+            self.sizes[known.slot] = join.local_world_size
+
+    def _learn_deputies(self, standing: Standing) -> None:
+        """Take the members and, after them, the spectators that a round was announced with."""
+        self.spares = [deputy.node for deputy in standing.deputies[standing.size :]]
+        for slot, deputy in enumerate(standing.deputies):
+            if slot < standing.size:
+                self.members[deputy.node] = slot
+            if deputy.in_base:
+                self.base.add(deputy.node)
+            self.addresses.setdefault(deputy.node, deputy.address)
+
+    def begin(self, standing: Standing, sizes: Mapping[str, int]) -> None:
+        """Turn to a round that starts now; `sizes` says how many workers each member has, in slot order."""
+        self.last = standing
+        self.members = {node: slot for slot, node in enumerate(sizes)}
+        self.sizes = dict(enumerate(sizes.values()))
+        self.spares = [deputy.node for deputy in standing.deputies[standing.size :]]
+        self.gone -= set(self.members)
+        self.settled = set()
+        self.is_started = True
+        self.announced = []
+
+    def announce(self, nodes: tuple[str, ...]) -> None:
+        """Remember whom a round was announced with: until one starts, they might go on with it without us."""
+        if not self.has_round:
+            self.announced.append(nodes)
+
+    def note_heard(self, node: str, since: float) -> None:
+        """Note that a node still held to us at some moment: it answered what we sent then."""
+        self.heard[node] = max(self.heard.get(node, quorum.NEVER), since)
+
+    def come_back(self, join: Join) -> None:
+        """Note where a node is that is here, whatever was said of it before."""
+        self.hosts[join.node] = join.host
+        self.addresses[join.node] = join.address
+        self.gone.discard(join.node)
+        self.dead.pop(join.node, None)
+
+    # What follows.
+
+    @property
+    def has_round(self) -> bool:
+        """Tell whether a round was ever started in this run, as far as we know."""
+        return self.last.round >= 0
+
+    def size(self) -> int:
+        """Count the members of the newest round that may still be alive somewhere."""
+        return self.last.size - sum(1 for node in self.members if node in self.gone or node in self.dead)
+
+    def present(self) -> int:
+        """Count the members that are here."""
+        return sum(1 for node in self.members if node in self.here)
+
+    def has_unknown(self) -> bool:
+        """Tell whether the round has members of whom we do not even know the name."""
+        return self.last.size > len(self.members)
+
+    def has_enough(self, now: float) -> bool:
+        """Tell whether the members that are here may decide for the others."""
+        sets = [(list(self.members), self.size()), *self._others_to_ask()]
+        helped = self.tie_until > now
+        return all(
+            quorum.is_enough(sum(node in self.here for node in nodes), size, tie_break=helped) for nodes, size in sets
+        )
+
+    def _others_to_ask(self) -> list[tuple[list[str], int]]:
+        """Return further sets of nodes, with their sizes, of each of which enough have to agree.
+
+        A round that may not have started is not the word of those alone who were told of it: the members of the round
+        before decide, too. And until a first round has started, so do all with whom one was announced.
+        """
+        sets = [list(nodes) for nodes in self.announced]
+        sizes = [len(nodes) for nodes in self.announced]
+        if self.has_round and not self.is_started:
+            sets.append(list(self.base))
+            sizes.append(self.last.base)
+        lost = [sum(node in self.gone or node in self.dead for node in nodes) for nodes in sets]
+        return [(nodes, size - less) for nodes, size, less in zip(sets, sizes, lost, strict=True)]
+
+    def valid_until(self, now: float) -> float:
+        """Return how long those who are known to hold to us are enough for the newest round."""
+        size = self.size()
+        if size > 0 or not self.has_round:
+            others = [self.valid_for(nodes, count, now) for nodes, count in self._others_to_ask()]
+            return min([self.valid_for(self.members, size, now), *others])
+        if self.settings.external:
+            return self.tie_until
+        # Every member is dead or gone: those who stood by decide.
+        spares = self.spares_alive()
+        return self.valid_for(spares, len(spares), now)
+
+    def spares_alive(self) -> list[str]:
+        """Return the spectators that the round was announced with and that are not known to be gone."""
+        return [node for node in self.spares if node not in self.gone and node not in self.dead]
+
+    def valid_for(self, nodes: Iterable[str], size: int, now: float) -> float:
+        """Return how long those of `nodes` who are known to hold to us are enough for a round of `size`."""
+        own = self.settings.node
+        heard = [now if node == own else self.heard[node] for node in nodes if node == own or node in self.heard]
+        alone = quorum.valid_until(heard, size, self.settings.lease_s, tie_break=False)
+        if self.tie_until <= now:
+            return alone
+        helped = quorum.valid_until(heard, size, self.settings.lease_s, tie_break=True)
+        return max(alone, min(helped, self.tie_until))
+
+    def absent(self) -> Iterator[str]:
+        """Yield the members that are not here and may have workers."""
+        return (node for node in self.missing() if node not in self.settled)
+
+    def missing(self) -> Iterator[str]:
+        """Yield the members that are not here, also those whose workers are known to be dead."""
+        for node in self.members:
+            if node not in self.here and node not in self.gone and node not in self.dead:
+                yield node
+
+    def fenced_at(self, node: str) -> float:
+        """Return when a node that is not here has killed its workers for certain."""
+        return max(self.fence_floor, self.answered.get(node, quorum.NEVER)) + self.settings.silence_s
+
+    def fences(self) -> list[float]:
+        """Return when each of those who are not here is fenced."""
+        found = [self.fenced_at(node) for node in self.absent()]
+        if self.has_unknown():
+            found.append(self.fence_floor + self.settings.silence_s)
+        return found
+
+    def may_exclude(self, now: float) -> bool:
+        """Tell whether we may go on without the silent: they cannot be the side that goes on without us."""
+        return self.has_enough(now) or self.settings.on_lost_majority == "continue"
+
+    def name(self, node: str) -> str:
+        """Return what people call a node."""
+        return self.hosts.get(node, node)

@@ -1,0 +1,153 @@
+"""A watch on etcd in a thread of its own: a long answer of the gateway, read line by line, begun anew when it ends."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing, suppress
+from threading import Event as Flag
+
+import requests
+
+from planaria.store.api import Watching
+from planaria.store.etcd_gateway import EtcdAway, EtcdRefused, Favourite, Gateway
+from planaria.store.etcd_translate import changes_of, revision_of, span
+from planaria.store.model import Changed, WatchLost
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from planaria.store.api import Where
+    from planaria.store.bridge import Bridge
+    from planaria.store.model import Event
+
+_SILENT_S = 5.0  # a stream that is silent for so long is begun anew: etcd may be gone without a word
+_CONNECT_WITHIN_S = 2.0
+_PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0)
+_LINE_LIMIT_BYTES = 64 << 20  # etcd's own limit of a transaction is far below
+
+
+class _HistoryLostError(Exception):
+    """Etcd has compacted what we have not seen, or is another etcd than before."""
+
+
+class EtcdWatching(Watching):
+    """Lives on both sides: made and cancelled on the loop, read in the thread, told on the loop again."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        endpoints: tuple[Where, Favourite],
+        prefix: str,
+        after: int,
+        on_event: Callable[[Event], object],
+    ) -> None:
+        self._bridge = bridge
+        self._endpoints = endpoints
+        self._prefix = prefix
+        self._position = after
+        self._on_event: Callable[[Event], object] | None = on_event
+        self._ending = Flag()
+        self._answer: requests.Response | None = None
+        bridge.start_thread(self._run)  # one for each watch: it waits for the next line in a blocking read
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether there may be more to tell."""
+        return self._on_event is not None
+
+    def cancel(self) -> None:
+        """End it, and wake the thread up so that it leaves."""
+        self._on_event = None
+        self._ending.set()
+        answer = self._answer
+        if answer is not None:
+            # An answer that has ended meanwhile is a ValueError; urllib3 before 2.3 lacks this, and the thread leaves later.
+            with suppress(ValueError, OSError, AttributeError):
+                answer.raw.shutdown()
+
+    def _run(self) -> None:
+        gateway = Gateway(*self._endpoints, self._bridge.clock, self._ending)
+        failures = 0
+        try:
+            while not self._ending.wait(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)]):
+                before = self._position
+                try:
+                    self._read(gateway)
+                    failures = 0
+                except _HistoryLostError:
+                    self._bridge.post(lambda: self._tell((WatchLost(),)))
+                    return
+                except (EtcdAway, EtcdRefused, ValueError, OSError):  # everything that `requests` raises is an OSError
+                    failures = 0 if self._position != before else failures + 1
+                    gateway.turn()
+        finally:
+            gateway.close()
+
+    def _read(self, gateway: Gateway) -> None:
+        """Follow one stream to its end; silence is an end in order, everything else is an error."""
+        gateway.choose()
+        gateway.client.timeout = _CONNECT_WITHIN_S
+        gateway.login()
+        client = gateway.client
+        order: Any = {"create_request": {**span(self._prefix), "start_revision": self._position + 1}}
+        answer = client.session.post(
+            client.get_url("/watch"),
+            json=order,
+            stream=True,
+            timeout=(_CONNECT_WITHIN_S, _SILENT_S),
+            headers={"Grpc-Metadata-hasleader": "true"},  # a member that lost its cluster ends the stream
+        )
+        with closing(answer):
+            self._answer = answer
+            if self._ending.is_set():  # cancelled while there was no answer to shut down
+                return
+            if answer.status_code != requests.codes["ok"]:
+                gateway.logout()  # it may be the token that is refused
+                raise EtcdAway(answer.reason, was_sent=False)
+            try:
+                for line in _lines(answer):
+                    self._handle(gateway, json.loads(line))
+            except requests.exceptions.ConnectionError as exc:
+                if "timed out" not in str(exc):
+                    raise
+
+    def _handle(self, gateway: Gateway, message: Mapping[str, Any]) -> None:
+        result = message.get("result")
+        if not isinstance(result, dict) or (result.get("canceled") and "compact_revision" not in result):
+            gateway.logout()  # it may be the token that is refused
+            raise EtcdAway(json.dumps(message), was_sent=False)
+        if int(result.get("compact_revision", 0)):
+            raise _HistoryLostError
+        if result.get("created"):
+            self._check_life(gateway, revision_of(result))
+        changes = changes_of(result)
+        if changes:
+            # All changes of one revision are in one message: it is whole, so the next stream may begin after it.
+            self._position = changes[-1].revision
+            self._bridge.post(lambda: self._tell(changes))
+
+    def _check_life(self, gateway: Gateway, revision: int) -> None:
+        """Find out whether etcd has forgotten us: it was set up anew, or restored from an old copy."""
+        if revision < self._position:  # a member that lags behind says so too: ask the majority
+            answer = gateway.call("/kv/range", {**span(""), "count_only": True}, repeatable=True, within_s=_SILENT_S)
+            if revision_of(answer) < self._position:
+                raise _HistoryLostError
+
+    def _tell(self, events: tuple[Changed | WatchLost, ...]) -> None:
+        for event in events:
+            on_event = self._on_event
+            if isinstance(event, WatchLost):
+                self._on_event = None
+            if on_event is not None:
+                on_event(event)
+
+
+def _lines(answer: requests.Response) -> Iterator[bytes]:
+    rest = b""
+    for chunk in answer.iter_content(chunk_size=None):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _LINE_LIMIT_BYTES:
+            raise ValueError("a line of etcd's answer has no end")
+        yield from (line for line in lines if line.strip())

@@ -1,0 +1,67 @@
+"""List, watch, and begin again when the watch was lost: what almost every reader of a store wants."""
+
+from __future__ import annotations
+
+from planaria.store.api import Watching
+from planaria.store.model import Changed, List, Listed, Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planaria.base.loop import Loop, Timer
+    from planaria.store.api import Store
+    from planaria.store.model import Event, Reply
+
+_AGAIN_S = 0.5  # how long to wait after a listing that was not answered
+
+
+def follow(loop: Loop, store: Store, prefix: str, on_event: Callable[[Listed | Changed | Refused], object]) -> Watching:
+    """Tell what is under `prefix`, then every change of it.
+
+    `Listed` comes first, and once more whenever changes were missed: it replaces all that was told before. A store that
+    is away is asked again until it is back. `Refused` is the last event: this can never be listed.
+    """
+    return _Following(loop, store, prefix, on_event)
+
+
+class _Following(Watching):
+    def __init__(
+        self, loop: Loop, store: Store, prefix: str, on_event: Callable[[Listed | Changed | Refused], object]
+    ) -> None:
+        self._loop = loop
+        self._store = store
+        self._prefix = prefix
+        self._on_event = on_event
+        self._watching: Watching | None = None
+        self._timer: Timer | None = None
+        self._is_over = False
+        self._list()
+
+    def cancel(self) -> None:
+        self._is_over = True
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _list(self) -> None:
+        self._store.ask(List(self._prefix), self._on_reply)
+
+    def _on_reply(self, reply: Reply) -> None:
+        if self._is_over:
+            return
+        if isinstance(reply, Listed):
+            self._watching = self._store.watch(self._prefix, reply.revision, self._on_change)
+            self._on_event(reply)
+        elif isinstance(reply, Refused):
+            self._is_over = True
+            self._on_event(reply)
+        else:
+            self._timer = self._loop.call_later(_AGAIN_S, self._list)
+
+    def _on_change(self, event: Event) -> None:
+        if isinstance(event, Changed):
+            self._on_event(event)
+        else:
+            self._list()

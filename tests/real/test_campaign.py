@@ -1,0 +1,220 @@
+"""Campaigns: one fault after the other on real processes, drawn from a seed, and a job that has to survive them all.
+
+An event is a join, a polite leave, a kill, a pause (of the agent alone, or of the whole node) or a replacement; it is drawn so
+that a majority of the last round is alive, has said goodbye or is proven dead. After every event the world re-forms with
+exactly the nodes that are there, `--max-restarts=0` and restart count 0; at the end it is asked to finish, and does. Never
+were two worlds alive at once.
+
+PLANARIA_TEST_EVENTS says how many events (20; 200 at night), PLANARIA_TEST_KILLS how many kills a job of real process groups
+survives (5; 20 at night), PLANARIA_TEST_SEED which campaign. A failure prints the story, and the seed repeats it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+from typing import TYPE_CHECKING
+
+import etcd_server
+import pytest
+from crew import Crew, pause_all
+from etcd_server import Etcd
+from harness import is_alive, wait_gone, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from crew import CrewNode
+    from harness import Room
+
+EVENTS = int(os.environ.get("PLANARIA_TEST_EVENTS", "20"))
+KILLS = int(os.environ.get("PLANARIA_TEST_KILLS", "5"))
+SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
+GLOO_EVENTS = {"embedded": 6, "etcd": 4} if EVENTS <= 20 else {"embedded": EVENTS, "etcd": EVENTS}
+TTL_S = 3.0
+PATIENCE_S = 90.0  # for one event: importing torch costs several seconds of two busy cores
+
+GLOO = '''\
+"""An unmodified training script, but for its diary: all-reduce until it is told to stop."""
+from notes import *
+keep_stamping()
+from datetime import timedelta
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+count = 0
+while True:
+    told = torch.tensor([float(RANK), float(RANK == 0 and is_over())])
+    dist.all_reduce(told)
+    assert told[0] == WORLD * (WORLD - 1) / 2
+    if count % 20 == 0:
+        note("met" if count == 0 else "step", step=count)
+    count += 1
+    if told[1]:
+        break
+    time.sleep(0.05)
+dist.destroy_process_group()
+note("ended")
+'''
+
+
+class Campaign:
+    """One job, and the hand that strikes its nodes."""
+
+    def __init__(self, crew: Crew, seed: int, most: int) -> None:
+        self._crew = crew
+        self._rng = random.Random(seed)
+        self._most = most
+        self._alive: list[CrewNode] = []
+        self._born = 0
+        self.told: list[str] = []
+
+    def begin(self, count: int) -> None:
+        self._alive = [self._add() for _ in range(count)]
+        self._wait_world()
+
+    def run(self, events: int, kinds: tuple[str, ...]) -> None:
+        """Strike so often. A kind that cannot be now is replaced by one that can."""
+        for number in range(events):
+            kind = self._rng.choice(kinds)
+            if kind == "join" and len(self._alive) >= self._most:
+                kind = "leave"
+            least = {"join": 0, "pause": 3}.get(kind, 2)  # of two, one that falls silent takes the majority with it
+            if len(self._alive) < least:
+                kind = "join"
+            strike: Callable[[], str] = getattr(self, f"_{kind}")
+            self.told.append(f"{number} {strike()}")
+
+    def end(self) -> None:
+        ends = self._crew.finish_well(*(node.name for node in self._alive))
+        self._crew.check_one_world()
+        assert {end.report["restarts"] for end in ends.values()} == {0}, self._crew.story()
+        assert {world.life for world in self._crew.worlds()} == {0}
+        wait_until(lambda: not self._crew.room.leftovers(), "no process left")
+
+    def _add(self) -> CrewNode:
+        self._born += 1
+        return self._crew.add(f"n{self._born}")
+
+    def _wait_world(self) -> None:
+        try:
+            self._crew.wait_world(*(node.name for node in self._alive), timeout_s=PATIENCE_S)
+        except AssertionError as exc:
+            raise AssertionError(f"events: {self.told}\n{exc}") from None
+
+    def _draw(self) -> CrewNode:
+        return self._alive.pop(self._rng.randrange(len(self._alive)))
+
+    # The events. Each ends with a world of all that are there.
+
+    def _join(self) -> str:
+        node = self._add()
+        self._alive.append(node)
+        self._wait_world()
+        return f"join {node.name}"
+
+    def _leave(self) -> str:
+        node = self._draw()
+        node.signal(signal.SIGTERM)
+        assert node.wait().status == 143
+        self._wait_world()
+        return f"leave {node.name}"
+
+    def _kill(self) -> str:
+        node = self._draw()
+        what = self._rng.choice(("agent", "launcher", "all"))
+        workers = node.workers()
+        if what == "all":
+            node.kill()
+        else:
+            os.kill(node.agent() if what == "agent" else node.pid, signal.SIGKILL)
+        self._wait_world()
+        wait_gone([node.pid, node.agent(), *workers])
+        return f"kill {node.name} ({what})"
+
+    def _replace(self) -> str:
+        node = self._draw()
+        node.kill()
+        fresh = self._add()
+        self._alive.append(fresh)
+        self._wait_world()
+        return f"replace {node.name} by {fresh.name}"
+
+    def _pause(self) -> str:
+        node = self._draw()
+        whole = self._rng.random() < 0.5
+        workers = node.workers()
+        stopped = node.processes() if whole else [node.agent()]
+        pause_all(stopped)
+        self._wait_world()
+        if not whole:
+            assert not any(map(is_alive, workers))
+        self._crew.wake(stopped)
+        wait_gone(workers)
+        self._alive.append(node)
+        self._wait_world()
+        return f"pause {node.name} ({'whole' if whole else 'agent'})"
+
+
+@pytest.fixture
+def room(room: Room) -> Room:
+    """A room whose jobs may leave scratch folders: a node that is killed whole cannot remove its own."""
+    room.scratch_folders = list  # type: ignore[method-assign]
+    return room
+
+
+@pytest.fixture(params=["embedded", "etcd"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Where nodes meet: at the endpoint of one of them, or at a store that is none of them."""
+    if request.param == "embedded":
+        yield {"backend": "embedded"}
+        return
+    if etcd_server.program() is None or importlib.util.find_spec("etcd3gw") is None:
+        pytest.skip("needs an etcd and etcd3gw")
+    server = Etcd(tmp_path)
+    yield {"backend": "etcd", "endpoint": server.endpoints[0]}
+    server.close()
+
+
+def needs_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("process groups come with torch")
+
+
+ALL = ("join", "leave", "kill", "pause", "replace")
+
+
+@pytest.mark.timeout(60 + 30 * EVENTS)
+def test_a_job_survives_whatever_happens_to_its_nodes(room: Room, where: dict[str, str]) -> None:
+    crew = Crew(room, "--max-restarts=0", nodes="1:4", ttl_s=TTL_S, **where)
+    campaign = Campaign(crew, SEED, most=4)
+    campaign.begin(3)
+    campaign.run(EVENTS, ALL)
+    campaign.end()
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120 + 60 * max(GLOO_EVENTS.values()))
+def test_a_gloo_job_survives_whatever_happens_to_its_nodes(room: Room, where: dict[str, str]) -> None:
+    needs_torch()
+    crew = Crew(room, "--max-restarts=0", nodes="1:3", ttl_s=8, job=GLOO, **where)
+    campaign = Campaign(crew, SEED + 1, most=3)
+    campaign.begin(2)
+    campaign.run(GLOO_EVENTS[where["backend"]], ALL)
+    campaign.end()
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120 + 60 * KILLS)
+def test_a_gloo_job_survives_node_kills_without_a_restart_being_charged(room: Room) -> None:
+    needs_torch()
+    crew = Crew(room, "--max-restarts=0", nodes="1:2", job=GLOO)
+    campaign = Campaign(crew, SEED + 2, most=2)
+    campaign.begin(2)
+    for _ in range(KILLS):
+        campaign.run(1, ("kill",))
+        campaign.run(1, ("join",))
+    campaign.end()

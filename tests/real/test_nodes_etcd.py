@@ -1,0 +1,156 @@
+"""Jobs of several nodes that meet through a real etcd: what is lost then may be a node, or etcd itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import etcd_server
+import pytest
+from crew import Crew
+from etcd_server import Etcd
+from harness import kill, wait_gone, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from harness import Room
+
+if etcd_server.program() is None or importlib.util.find_spec("etcd3gw") is None:
+    pytest.skip("these jobs need an etcd and etcd3gw", allow_module_level=True)
+
+TTL_S = 2.0
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    server = Etcd(tmp_path)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def room(room: Room) -> Room:
+    """A room whose jobs may leave scratch folders: a node that is killed whole cannot remove its own."""
+    room.scratch_folders = list  # type: ignore[method-assign]
+    return room
+
+
+def crew_at(room: Room, etcd: Etcd, *flags: str, nodes: str = "1:3", ttl_s: float = 30) -> Crew:
+    return Crew(room, *flags, nodes=nodes, backend="etcd", endpoint=etcd.endpoints[0], ttl_s=ttl_s)
+
+
+def end_well(crew: Crew, *names: str) -> None:
+    ends = crew.finish_well(*names)
+    crew.check_one_world()
+    assert {end.report["restarts"] for end in ends.values()} == {0}
+
+
+def test_two_nodes_meet_through_etcd_and_a_third_joins(room: Room, etcd: Etcd) -> None:
+    crew = crew_at(room, etcd, "--max-restarts=0")
+    crew.add_all("a", "b")
+    before = crew.wait_world("a", "b")
+    crew.add("c")
+    after = crew.wait_world("a", "b", "c")
+    assert after.ranks == {**before.ranks, "c": (2,)}
+    end_well(crew, "a", "b", "c")
+
+
+def test_the_url_of_old_command_lines_is_understood(room: Room, etcd: Etcd) -> None:
+    url = f"etcd://{etcd.endpoints[0]}/old-job?min_workers=2&max_workers=2&last_call_timeout=1"
+    crew = Crew(room, nodes="2", endpoint=url, backend="etcd")
+    crew.add_all("a", "b")
+    crew.wait_world("a", "b")
+    end_well(crew, "a", "b")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_others_go_on_when_a_node_ends_whoever_it_is(room: Room, etcd: Etcd, number: int) -> None:
+    crew = crew_at(room, etcd, "--max-restarts=0")
+    crew.add_all("a", "b", "c")
+    crew.wait_world("a", "b", "c")
+    rest = {"a", "b", "c"}
+    for name in ("a", "b"):  # one of them leads
+        if number == signal.SIGKILL:
+            crew.nodes[name].kill()
+        else:
+            crew.nodes[name].signal(number)
+            assert crew.nodes[name].wait().status == 143
+        rest.remove(name)
+        assert crew.wait_world(*rest).life == 0
+    crew.add("d")
+    crew.wait_world("c", "d")
+    end_well(crew, "c", "d")
+
+
+def test_etcd_away_for_ten_leases_costs_no_restart_and_is_found_again(room: Room, etcd: Etcd) -> None:
+    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=TTL_S)
+    crew.add_all("a", "b", "c")
+    before = crew.wait_world("a", "b", "c")
+    etcd.kill()
+    time.sleep(TTL_S * 10)  # what must not happen has no event to wait for
+    assert [world.round for world in crew.worlds()] == [before.round]
+    etcd.start()
+    crew.nodes["b"].kill()
+    assert crew.wait_world("a", "c").life == 0
+    end_well(crew, "a", "c")
+
+
+def test_a_crash_while_etcd_is_away_waits_for_it(room: Room, etcd: Etcd) -> None:
+    crew = crew_at(room, etcd, "--max-restarts=1", ttl_s=TTL_S)
+    crew.add_all("a", "b")
+    crew.wait_world("a", "b")
+    etcd.kill()
+    kill(crew.nodes["b"].workers()[0])
+    wait_until(lambda: not crew.nodes["a"].workers() and not crew.nodes["b"].workers(), "no worker lives")
+    etcd.start()
+    assert crew.wait_world("a", "b").life == 1
+    crew.finish_well("a", "b")
+    crew.check_one_world()
+
+
+def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_round(room: Room, etcd: Etcd) -> None:
+    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=3)
+    crew.add_all("a", "b", "c")
+    crew.wait_world("a", "b", "c")
+    for name in ("a", "b"):
+        node = crew.nodes[name]
+        kill(node.agent(), signal.SIGSTOP)
+        crew.wait_world(*({"a", "b", "c"} - {name}))
+        crew.check_one_world()
+        kill(node.agent(), signal.SIGCONT)
+        crew.wait_world("a", "b", "c")
+    end_well(crew, "a", "b", "c")
+
+
+def test_a_node_that_is_cut_off_while_etcd_is_away_stops_too(room: Room, etcd: Etcd) -> None:
+    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=3)
+    crew.add_all("a", "b", "c")
+    crew.wait_world("a", "b", "c")
+    etcd.kill()
+    node = crew.nodes["b"]
+    workers = node.workers()
+    kill(node.agent(), signal.SIGSTOP)
+    wait_gone(workers)
+    etcd.start()
+    crew.wait_world("a", "c")
+    crew.check_one_world()
+    kill(node.agent(), signal.SIGCONT)
+    crew.wait_world("a", "b", "c")
+    end_well(crew, "a", "b", "c")
+
+
+def test_a_run_id_that_is_used_again_begins_anew(room: Room, etcd: Etcd) -> None:
+    crew = crew_at(room, etcd, "--max-restarts=0", nodes="2")
+    crew.add_all("a", "b")
+    crew.wait_world("a", "b")
+    end_well(crew, "a", "b")
+    os.unlink(room.path("stop"))
+    again = crew_at(room, etcd, "--max-restarts=0", nodes="2")
+    again.add_all("c", "d")
+    assert again.wait_world("c", "d").life == 0
+    end_well(again, "c", "d")

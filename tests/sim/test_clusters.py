@@ -1,0 +1,52 @@
+"""Thousands of clusters in virtual time: whatever happens to them, every promise of the protocol holds.
+
+A seed that fails is shrunk and told as a story. `PLANARIA_SIM_CLUSTERS` says how many there are, 500 by default.
+"""
+
+import os
+
+import pytest
+from clustersim import draw, explain
+from clustersim.bugs import BUGS
+from clustersim.story import run
+
+CLUSTERS = int(os.environ.get("PLANARIA_SIM_CLUSTERS", "500"))
+SHARES = 10  # so that several processes have something to do
+WITHIN = 1000
+"""How many clusters may pass before a planted bug is noticed. Most need a few dozen."""
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_no_cluster_breaks_a_promise(share):
+    for seed in range(share, CLUSTERS, SHARES):
+        plan = draw(seed)
+        if run(plan)[1] is not None:
+            pytest.fail(explain(plan), pytrace=False)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_noticed(name, monkeypatch):
+    for seed in range(WITHIN):
+        plan = draw(seed)
+        with monkeypatch.context() as patch:
+            BUGS[name](patch)
+            noticed = run(plan)[1] is not None
+        if noticed and run(plan)[1] is None:  # and it is the bug that did it
+            return
+    pytest.fail(f"{WITHIN} clusters did not notice that {name}", pytrace=False)
+
+
+def test_the_same_seed_gives_the_same_cluster():
+    first, second = (run(draw(7))[0] for _ in range(2))
+    assert first.count == second.count
+    assert first.now == second.now
+    assert [world.key for world in first.checks.order] == [world.key for world in second.checks.order]
+
+
+def test_a_failing_cluster_shrinks_to_a_short_story(monkeypatch):
+    BUGS["no wait after a proof of death"](monkeypatch)
+    plan = next(draw(seed) for seed in range(WITHIN) if run(draw(seed))[1] is not None)
+    story = explain(plan)
+    assert story.startswith(f"seed {plan.seed}: ")
+    assert len(story.splitlines()) <= 64
+    assert "***" in story, "the fault that did it is told"

@@ -1,0 +1,160 @@
+"""Protocol bugs to plant: each breaks one rule of the shipped machine, and the simulator has to notice."""
+
+from planaria.base.value import replace
+from planaria.rendezvous import leader as leading
+from planaria.rendezvous import quorum
+from planaria.rendezvous.leader import Leader
+from planaria.rendezvous.machine import Rendezvous
+from planaria.rendezvous.member import Member
+from planaria.rendezvous.model import Settings, Stopped
+from planaria.rendezvous.roll import Roll
+from planaria.rendezvous.seats import Seat
+
+
+def no_wait_after_a_proof_of_death(patch):
+    patch.setattr(leading, "DEAD_S", 0.0)
+
+
+def a_broken_connection_proves_death(patch):
+    honest = Leader._unseat
+
+    def unseat(self, seat, now):
+        honest(self, seat, now)
+        self.roll.dead.setdefault(seat.join.node, now)
+
+    patch.setattr(Leader, "_unseat", unseat)
+
+
+def a_leader_decides_without_a_majority(patch):
+    patch.setattr(quorum, "needed", lambda _size, **_: 0)
+
+
+def half_is_a_majority_for_anybody(patch):
+    patch.setattr(quorum, "needed", lambda size, **_: (size + 1) // 2)
+
+
+def what_is_left_of_validity_is_ignored(patch):
+    honest = Member._acked
+    patch.setattr(
+        Member, "_acked", lambda self, ack, now: honest(self, replace(ack, left_s=self.settings.lease_s), now)
+    )
+
+
+def a_leader_is_always_valid(patch):
+    patch.setattr(Leader, "valid_until", lambda self, now: now + self.settings.lease_s)
+
+
+def the_tie_break_never_ends(patch):
+    patch.setattr(Roll, "tie_until", property(lambda _self: quorum.ALWAYS, lambda _self, _value: None), raising=False)
+
+
+def the_silent_are_left_out_without_a_majority(patch):
+    patch.setattr(Roll, "may_exclude", lambda _self, _now: True)
+    patch.setattr(Leader, "is_valid", lambda _self, _now: True)
+
+
+def start_before_everybody_knows(patch):
+    honest = Leader._place
+
+    def place(self, *args):
+        honest(self, *args)
+        for seat in self.seats.values():
+            seat.placed = self.next_round
+
+    patch.setattr(Leader, "_place", place)
+
+
+def silence_is_cut_short(patch):
+    patch.setattr(Settings, "silence_s", property(lambda self: self.ttl_s * 0.5))
+
+
+def the_fenced_may_shrink_the_majority(patch):
+    patch.setattr(Leader, "_may_shrink", lambda _self, _now: True)
+    honest = Rendezvous._note_deaths
+
+    def note(self, answer, now):
+        before, self.member.standing = self.member.standing, replace(self.member.standing, size=1)
+        honest(self, answer, now)
+        self.member.standing = before
+
+    patch.setattr(Rendezvous, "_note_deaths", note)
+
+
+def losses_are_charged(patch):
+    patch.setattr(Leader, "_lost_one", property(lambda _self: False, lambda _self, _value: None), raising=False)
+
+
+def crashes_are_free(patch):
+    patch.setattr(Leader, "_lost_one", property(lambda _self: True, lambda _self, _value: None), raising=False)
+
+
+def nobody_is_fenced(patch):
+    patch.setattr(Member, "is_lapsed", lambda _self, _now: False)
+
+
+def guardians_are_told_nothing(patch):
+    patch.setattr(Member, "_set_fence", lambda _self: None)
+
+
+def stopped_is_said_too_early(patch):
+    honest = Member._stop
+
+    def stop(self, number, reason, grace_s):
+        honest(self, number, reason, grace_s)
+        self._send(Stopped(number, 1, fenced=False))
+
+    patch.setattr(Member, "_stop", stop)
+
+
+def a_newcomer_at_the_endpoint_does_not_look_around(patch):
+    patch.setattr(Rendezvous, "_rivals", lambda _self: [])
+    patch.setattr(Rendezvous, "_met", lambda *_: None)
+
+
+def ranks_are_dealt_afresh(patch):
+    honest = leading.arrange
+    patch.setattr(
+        leading, "arrange", lambda chosen, sizes: honest([replace(one, slot=None) for one in chosen][::-1], sizes)
+    )
+
+
+def the_end_is_not_waited_for(patch):
+    patch.setattr(Leader, "is_over", lambda self, _now: self.ended is not None)
+
+
+def arrivals_forget_what_runs(patch):
+    honest = Seat.__init__
+
+    def init(self, *args):
+        honest(self, *args)
+        self.runs = -1
+        self.stopped_for = 1 << 40
+
+    patch.setattr(Seat, "__init__", init)
+
+
+BUGS = {
+    bug.__name__.replace("_", " "): bug
+    for bug in (
+        no_wait_after_a_proof_of_death,
+        a_broken_connection_proves_death,
+        a_leader_decides_without_a_majority,
+        half_is_a_majority_for_anybody,
+        what_is_left_of_validity_is_ignored,
+        a_leader_is_always_valid,
+        the_tie_break_never_ends,
+        the_silent_are_left_out_without_a_majority,
+        start_before_everybody_knows,
+        silence_is_cut_short,
+        the_fenced_may_shrink_the_majority,
+        losses_are_charged,
+        crashes_are_free,
+        nobody_is_fenced,
+        guardians_are_told_nothing,
+        stopped_is_said_too_early,
+        a_newcomer_at_the_endpoint_does_not_look_around,
+        ranks_are_dealt_afresh,
+        the_end_is_not_waited_for,
+        arrivals_forget_what_runs,
+    )
+}

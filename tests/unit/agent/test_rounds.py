@@ -1,0 +1,35 @@
+from groupsim import place
+
+from planaria.agent.model import Job, StartWorkers
+from planaria.agent.rounds import lone_round, placed_round
+from planaria.process.model import Command
+
+JOB = Job(
+    command=Command("program", "true"),
+    local_world_size=3,
+    run_id="r",
+    role="trainer",
+    max_restarts=5,
+    shutdown_timeout_s=30.0,
+    signals=(),
+    environment={},
+)
+
+
+def test_one_node_alone_has_every_rank():
+    life = lone_round(JOB, StartWorkers(2, 1, "rank 0 failed"), 4711)
+    assert (life.first_rank, life.world_size, life.group_rank, life.group_world_size) == (0, 3, 0, 1)
+    assert (life.master_addr, life.master_port, life.restart_reason) == ("127.0.0.1", 4711, "rank 0 failed")
+
+
+def test_one_of_many_has_the_ranks_of_its_place():
+    told = place(
+        7, slot=2, nodes=4, size=3, restart_count=1, reason="node b left", first_role_rank=1, role_world_size=9
+    )
+    life = placed_round(JOB, told)
+    assert (life.number, life.first_rank, life.world_size) == (7, 6, 12)
+    assert (life.group_rank, life.group_world_size, life.local_world_size) == (2, 4, 3)
+    assert (life.first_role_rank, life.role_world_size) == (1, 9)
+    assert (life.master_addr, life.master_port) == ("10.0.0.1", 4711)
+    assert (life.restart_count, life.max_restarts, life.restart_reason) == (1, 5, "node b left")
+    assert (life.run_id, life.role) == ("r", "trainer")

@@ -1,0 +1,270 @@
+"""The driver performs what a machine orders, in order, and keeps the story."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from rendezvous_rig import Hands
+
+from planaria.base.loop import Loop
+from planaria.errors import InternalError
+from planaria.rendezvous import driver as driver_module
+from planaria.rendezvous.driver import STORY_LENGTH, Driver
+from planaria.rendezvous.model import (
+    SELF,
+    Close,
+    Connect,
+    Done,
+    Ended,
+    EndRun,
+    Fence,
+    Heard,
+    KillWorkers,
+    LeaveRequested,
+    Lost,
+    Opened,
+    ReadKey,
+    Received,
+    Renew,
+    Say,
+    Send,
+    Settings,
+    Standing,
+    StopWorkers,
+    Ticked,
+    WakeAt,
+    Welcome,
+    WorkersDone,
+    WorkersStopped,
+)
+from planaria.rendezvous.security import Security
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from planaria.rendezvous.model import Effect, Event
+
+SETTINGS = Settings("n0", "127.0.0.1", "127.0.0.1:1", 1)
+
+
+class FakeMachine:
+    """Orders what a test put into its rules, by the event or its class."""
+
+    made: FakeMachine
+
+    def __init__(self, settings: Settings, _now: float) -> None:
+        FakeMachine.made = self
+        self.settings = settings
+        self.standing = Standing()
+        self.is_leading = self.is_ended = False
+        self.heard: list[Event] = []
+        self.rules: dict[object, tuple[Effect, ...]] = {}
+
+    def begin(self, _now: float) -> tuple[Effect, ...]:
+        return (Say("begun", passing=True),)
+
+    def handle(self, event: Event, _now: float) -> tuple[Effect, ...]:
+        self.heard.append(event)
+        found = self.rules.get(event, self.rules.get(type(event), ()))
+        if not isinstance(found, tuple):
+            raise found
+        return found
+
+
+class Known:
+    """An opening that knows everything at once; or only in a hurry."""
+
+    def __init__(self, *, late: bool = False) -> None:
+        self.driver: Driver | None = None
+        self.late = late
+
+    def begin(self) -> None:
+        if not self.late:
+            self.hurry()
+
+    def hurry(self) -> None:
+        assert self.driver is not None
+        self.driver.start(SETTINGS, (), None)
+
+    def cancel(self) -> None:
+        pass
+
+
+class Bench:
+    def __init__(self, *, late: bool = False) -> None:
+        self.now = 10.0
+        self.loop = Loop(lambda: self.now)
+        self.hands = Hands()
+        opening = Known(late=late)
+        self.driver = self.hands.driver = opening.driver = Driver(self.loop, self.hands, opening, Security())
+        self.driver.begin()
+
+    @property
+    def machine(self) -> FakeMachine:
+        return FakeMachine.made
+
+    def turn(self, times: int = 5) -> None:
+        for _ in range(times):
+            self.loop.run_once(0)
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
+    monkeypatch.setattr(driver_module, "Rendezvous", FakeMachine)
+    made: list[Bench] = []
+
+    def build(*, late: bool = False) -> Bench:
+        made.append(Bench(late=late))
+        return made[-1]
+
+    yield build
+    for bench in made:
+        bench.driver.close()
+        bench.loop.close()
+
+
+def test_events_that_effects_cause_wait_their_turn(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.machine.rules = {WorkersDone: (StopWorkers(3, "why", 1.0), Say("after", passing=False))}
+    bench.driver.post(WorkersDone())
+    assert bench.machine.heard == [WorkersDone(), WorkersStopped(20003)]
+    assert bench.hands.stops == ["why"]
+    assert bench.hands.said == [("begun", True), ("after", False)]
+
+
+def test_hands_get_what_is_theirs(make: Callable[..., Bench]) -> None:
+    bench = make()
+    ended = Ended("done", 0, "", (), 0)
+    bench.machine.rules = {WorkersDone: (Fence(12.0), KillWorkers("late"), EndRun(ended))}
+    bench.driver.post(WorkersDone())
+    assert (bench.hands.fences, bench.hands.kills, bench.hands.ended) == ([12.0], ["late"], ended)
+
+
+def test_only_the_last_moment_ordered_comes(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.machine.rules = {WorkersDone: (WakeAt(11.0),), Heard: ()}
+    bench.driver.post(WorkersDone())
+    bench.machine.rules = {WorkersDone: (WakeAt(12.0),)}
+    bench.driver.post(WorkersDone())
+    bench.now = 11.5
+    bench.turn()
+    assert Ticked() not in bench.machine.heard
+    bench.now = 12.0
+    bench.turn()
+    assert bench.machine.heard.count(Ticked()) == 1
+    bench.machine.rules = {WorkersDone: (WakeAt(13.0), WakeAt(None))}
+    bench.driver.post(WorkersDone())
+    bench.now = 20.0
+    bench.turn()
+    assert bench.machine.heard.count(Ticked()) == 1
+
+
+def test_an_agent_talks_to_itself_over_two_ends(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.machine.rules = {
+        WorkersDone(): (Connect("to-1", SELF),),
+        Opened("to-1"): (Send("to-1", Done(1)),),
+        Received(SELF, Done(1)): (Send(SELF, Welcome(1, "n0")),),
+    }
+    bench.driver.post(WorkersDone())
+    assert bench.machine.heard == [WorkersDone()]
+    bench.turn()
+    assert bench.machine.heard[1:] == [Opened("to-1"), Received(SELF, Done(1)), Received("to-1", Welcome(1, "n0"))]
+
+
+@pytest.mark.parametrize(("closed", "other"), [("to-1", SELF), (SELF, "to-1")])
+def test_one_end_that_is_closed_is_lost_to_the_other_after_what_was_sent(
+    make: Callable[..., Bench], closed: str, other: str
+) -> None:
+    bench = make()
+    bench.machine.rules = {
+        WorkersDone(): (Connect("to-1", SELF),),
+        Heard(): (),
+        LeaveRequested("now"): (Send(other, Done(9)), Send(closed, Done(1)), Close(closed), Send(closed, Done(2))),
+    }
+    bench.driver.post(WorkersDone())
+    bench.turn()
+    bench.driver.post(LeaveRequested("now"))
+    bench.turn()
+    assert bench.machine.heard[-2:] == [Received(other, Done(1)), Lost(other)]
+
+
+def test_a_new_connection_to_itself_hears_nothing_of_the_old_one(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.machine.rules = {
+        WorkersDone(): (Connect("to-1", SELF),),
+        LeaveRequested("now"): (Send("to-1", Done(1)), Close("to-1"), Connect("to-2", SELF), Send("to-2", Done(2))),
+    }
+    bench.driver.post(WorkersDone())
+    bench.turn()
+    bench.driver.post(LeaveRequested("now"))
+    bench.turn()
+    assert bench.machine.heard[-2:] == [Opened("to-2"), Received(SELF, Done(2))]
+
+
+def test_a_message_to_nobody_is_dropped(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.machine.rules = {WorkersDone(): (Send("in-9", Done(1)), Close("in-9"))}
+    bench.driver.post(WorkersDone())
+    assert bench.machine.heard == [WorkersDone()]
+
+
+def test_a_bug_of_the_machine_comes_with_its_story(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.machine.rules = {LeaveRequested: InternalError("no rule")}  # type: ignore[dict-item]
+    bench.driver.post(WorkersDone())
+    with pytest.raises(InternalError) as caught:
+        bench.driver.post(LeaveRequested("bad"))
+    told = str(caught.value)
+    assert told.index("begun") < told.index("WorkersDone()") < told.index("LeaveRequested(reason='bad') -> ?")
+
+
+def test_the_story_is_bounded_and_heartbeats_are_not_in_it(make: Callable[..., Bench]) -> None:
+    bench = make()
+    for _ in range(STORY_LENGTH * 2):
+        bench.driver.post(WorkersDone())
+    for _ in range(STORY_LENGTH):
+        bench.driver.post(Received("in-1", Renew(1, 1)))
+    assert len(bench.driver.story) == STORY_LENGTH
+    assert {type(event) for event, _ in bench.driver.story} == {WorkersDone}
+
+
+def test_an_event_that_comes_before_the_machine_makes_it_start(make: Callable[..., Bench]) -> None:
+    bench = make(late=True)
+    assert bench.driver.snapshot().node == ""
+    bench.driver.post(LeaveRequested("early"))
+    assert bench.machine.heard == [LeaveRequested("early")]
+    assert bench.driver.snapshot().node == "n0"
+
+
+def test_nothing_happens_after_close(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.machine.rules = {WorkersDone: (WakeAt(11.0), Connect("to-1", SELF))}
+    bench.driver.post(WorkersDone())
+    bench.driver.close()
+    bench.driver.close()
+    bench.now = 12.0
+    bench.turn()
+    bench.driver.post(WorkersDone())
+    assert bench.machine.heard == [WorkersDone()]
+
+
+def test_an_agent_may_close_the_driver_when_it_hears_the_end(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.hands.end = lambda _ended: bench.driver.close()  # type: ignore[method-assign]
+    bench.machine.rules = {WorkersDone: (EndRun(Ended("done", 0, "", (), 0)), Say("too late", passing=False))}
+    bench.driver.post(WorkersDone())
+    assert ("too late", False) not in bench.hands.said
+
+
+def test_a_snapshot_shows_what_the_run_waits_for(make: Callable[..., Bench]) -> None:
+    bench = make()
+    assert bench.driver.snapshot().waiting_for == "begun"
+
+
+def test_keys_without_a_store_are_a_bug(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.machine.rules = {WorkersDone: (ReadKey("leader"),)}
+    with pytest.raises(InternalError):
+        bench.driver.post(WorkersDone())
