@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -18,10 +20,11 @@ from harness.model import Settings
 from harness.processes import become_subreaper, end_all_descendants
 from harness.report import Circumstances, as_data, markdown
 from harness.rounds import run_bench
-from rows import ALL
+from rows import ALL, rendezvous
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 QUICK = {"rounds": 3, "idle_window_s": 4.0, "tee_s": 2.0, "kills": 3}
+PLOT = "rendezvous.svg"  # beside the report
 FULL = {"rounds": 11, "idle_window_s": 20.0, "tee_s": 5.0, "kills": 5}
 
 
@@ -52,10 +55,13 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
         launchers={launcher.name: launcher.shown for launcher in launchers},
         load_before=machine.load(),
     )
-    wanted = [bench for bench in ALL if not arguments.only or bench.name in arguments.only]
+    wanted = [bench for bench in ALL if not arguments.only or _is_named(bench.name, arguments.only)]
     results = [run_bench(bench, launchers, settings) for bench in wanted]
     how = replace(how, load_after=machine.load())
-    text = markdown(results, how)
+    drawing = rendezvous.draw(results)
+    if drawing is not None:
+        _write(os.path.join(os.path.dirname(arguments.output), PLOT), drawing)
+    text = markdown(results, how, None if drawing is None else PLOT)
     _write(arguments.output, text)
     _write(arguments.json, json.dumps(as_data(results, how), indent=1, allow_nan=False) + "\n")
     print(text)
@@ -82,7 +88,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="few rounds and short windows, to try the benchmark")
     parser.add_argument("--rounds", type=int, help="counted rounds of each measurement (11; quick: 3)")
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"some, * for any letters, of: {', '.join(names)}")
     parser.add_argument("--launchers", default="planaria,torchrun", help="who takes part (planaria,torchrun)")
     parser.add_argument("--idle-window", type=float, help="seconds of idling watched in each round (20; quick: 4)")
     parser.add_argument("--tee-seconds", type=float, help="how long the workers of the tee rows write (5; quick: 2)")
@@ -96,10 +102,17 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     arguments.tee_seconds = arguments.tee_seconds or defaults["tee_s"]
     arguments.kills = arguments.kills or int(defaults["kills"])
     arguments.launchers = arguments.launchers.split(",")
+    for pattern in arguments.only or ():
+        if not fnmatch.filter(names, pattern):
+            parser.error(f"--only: no row is called {pattern}; there are {', '.join(names)}")
     unknown = set(arguments.launchers) - {"planaria", "torchrun"}
     if unknown:
         parser.error(f"--launchers: unknown: {', '.join(sorted(unknown))}")
     return arguments
+
+
+def _is_named(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _shown_command(arguments: argparse.Namespace) -> str:
@@ -110,7 +123,7 @@ def _shown_command(arguments: argparse.Namespace) -> str:
     if arguments.quick:
         words.insert(1, "--quick")
     if arguments.only:
-        words.append(f"--only {' '.join(arguments.only)}")
+        words.append(f"--only {shlex.join(arguments.only)}")
     return " ".join(words)
 
 

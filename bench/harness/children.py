@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from harness.model import Launcher, MeasurementError
@@ -53,11 +54,21 @@ def find_launchers(names: list[str], python: str) -> list[Launcher]:
 
 
 class Child:
-    """A program under measurement, in its own session. Leaving the `with` kills it and all it started."""
+    """A program under measurement, in its own session. Leaving the `with` kills it and all it started.
 
-    def __init__(self, argv: tuple[str, ...], scratch: str, *, read_stdout: bool = True) -> None:
+    Two that live at the same time need a scratch folder each. `variables` come on top of the clean environment.
+    """
+
+    def __init__(
+        self,
+        argv: tuple[str, ...],
+        scratch: str,
+        *,
+        read_stdout: bool = True,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._errors = os.path.join(scratch, "stderr")
-        environment = clean_environment(os.environ, scratch)
+        environment = clean_environment(os.environ, scratch) | variables
         with open(self._errors, "wb") as errors:
             self.started_ns = time.monotonic_ns()
             self._process = subprocess.Popen(
@@ -87,10 +98,18 @@ class Child:
             self._process.stdout.close()
         self.leftovers = end_all_descendants()
 
+    def fileno(self) -> int:
+        """Return the descriptor of its stdout, so that several children can be waited for together."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def exit_status(self) -> int | None:
+        """Return how it exited; None while it runs."""
+        return self._process.poll()
+
     def read_chunk(self, limit_s: float) -> tuple[int, bytes] | None:
         """Return what stdout holds and when it was there; empty at the end, None when the time was up."""
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
+        descriptor = self.fileno()
         if not select.select([descriptor], [], [], max(limit_s, 0))[0]:
             return None
         now = time.monotonic_ns()
@@ -107,9 +126,19 @@ class Child:
             chunk = self.read_chunk(deadline - time.monotonic())
             if chunk is None or not chunk[1]:
                 raise MeasurementError(f"no line {'in time' if chunk is None else 'any more'}{self.last_words()}")
-            *whole, self._partial = (self._partial + chunk[1]).split(b"\n")
-            self._lines.extend((chunk[0], line) for line in whole)
+            self._lines.extend((chunk[0], line) for line in self._whole_lines(chunk[1]))
         return self._lines.popleft()
+
+    def lines_nowait(self) -> list[bytes] | None:
+        """Return the whole lines that are there; None at the end of stdout. Not to be mixed with `next_line`."""
+        chunk = self.read_chunk(0)
+        if chunk is None:
+            return []
+        return self._whole_lines(chunk[1]) if chunk[1] else None
+
+    def _whole_lines(self, data: bytes) -> list[bytes]:
+        *whole, self._partial = (self._partial + data).split(b"\n")
+        return whole
 
     def wait(self, limit_s: float = LIMIT_S) -> tuple[int, int]:
         """Return the moment of the exit and the exit status.

@@ -56,7 +56,7 @@ class Launcher:
 class Bench:
     """One measurement, made in alternating rounds by every launcher (or those in `only`) and every floor.
 
-    `method` says in one line how; `once` names contestants for which a single round without warm-up is enough.
+    `method` says in one line how; `few` names contestants for which fewer rounds, without warm-up, are enough.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Bench:
     measure: Callable[[Launcher, Settings], Sample]
     floors: Mapping[str, Callable[[Settings], Sample]] = field(default_factory=dict)
     only: frozenset[str] = frozenset()
-    once: frozenset[str] = frozenset()
+    few: Mapping[str, int] = field(default_factory=dict)
     skip_reason: Callable[[Settings], str | None] = lambda _settings: None
 
 

@@ -34,8 +34,8 @@ class Circumstances:
     load_after: str = ""
 
 
-def markdown(results: list[Result], how: Circumstances) -> str:
-    """Return the whole report."""
+def markdown(results: list[Result], how: Circumstances, plot: str | None = None) -> str:
+    """Return the whole report; `plot` is the file of a plot beside it."""
     lines = ["# Benchmark results", ""]
     if how.quick:
         lines += ["**A quick run (few rounds, short windows), to try the benchmark: not numbers to quote.**", ""]
@@ -47,6 +47,7 @@ def markdown(results: list[Result], how: Circumstances) -> str:
         "Less is better everywhere. *÷ planaria*: this row's median divided by planaria's, so above 1 planaria is",
         "better. Goals are those of the design; a floor is what the same work costs without any launcher.",
         "*never*: not within the time limit. Lags are of the lines that arrived whole; what did not is further below.",
+        *([] if plot is None else ["", f"![Seconds that agents need to meet, over their number]({plot})"]),
         "",
         "## What is not good",
         "",

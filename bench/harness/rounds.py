@@ -30,7 +30,7 @@ def run_bench(bench: Bench, launchers: list[Launcher], settings: Settings) -> Re
     for number in range(settings.rounds + 1):
         order = list(contestants) if number % 2 else list(reversed(contestants))
         for name in order:
-            if name in bench.once and number != 1:
+            if name in bench.few and not 1 <= number <= (1 if settings.quick else bench.few[name]):
                 continue
             _one(result, name, contestants[name], is_warm_up=number == 0)
         say(f"  {'warm-up' if number == 0 else f'round {number} of {settings.rounds}'}: {_medians(result)}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from rows import ending, idle, launch, restart, tee
+from rows import ending, idle, launch, loss, nodes, rendezvous, restart, tee
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from harness.model import Bench
 
-ALL: tuple[Bench, ...] = (*launch.BENCHES, *idle.BENCHES, *restart.BENCHES, *ending.BENCHES, *tee.BENCHES)
+_ONE_NODE = (*launch.BENCHES, *idle.BENCHES, *restart.BENCHES, *ending.BENCHES, *tee.BENCHES)
+_MANY_NODES = (*nodes.BENCHES, *loss.BENCHES, *rendezvous.BENCHES)
+ALL: tuple[Bench, ...] = (*_ONE_NODE, *_MANY_NODES)

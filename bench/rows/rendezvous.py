@@ -3,60 +3,112 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from functools import partial
 from typing import TYPE_CHECKING
 
+from harness import plot
+from harness.children import clean_environment
 from harness.model import Bench, MeasurementError, Metric, Sample
+from harness.stats import NEVER, summarise
 
 from rows.launch import script
 
 if TYPE_CHECKING:
-    from harness.model import Launcher, Settings
+    from harness.model import Launcher, Result, Settings
 
-_GOALS_S = {64: None, 256: 0.3, 1024: 1.0, 4096: 3.0}
+_GOALS_S = {64: None, 128: None, 256: 0.3, 1024: 1.0, 4096: 3.0}
 _GOAL_BYTES = 1024.0
 _TIMEOUT_S = 120.0
+_OF_TORCH = (64, 128, 256)  # the last of them is there to show where it ends
+_TORCH_LIMIT_S = 60.0
+_PLOTTED = "rendezvous-"
 
 
-def _measure(count: int, _launcher: Launcher, settings: Settings) -> Sample:
+def _measure(count: int, launcher: Launcher, settings: Settings) -> Sample:
+    if launcher.name == "torchrun":
+        return _measure_torch(count, settings)
+    found = _run(settings, "meet.py", str(count))
+    return Sample(_values(found, found["seconds"]))
+
+
+def _measure_torch(count: int, settings: Settings) -> Sample:
+    found = _run(settings, "meet_torch.py", str(count), f"{_TORCH_LIMIT_S:g}")
+    if found["met"] < count:
+        seen = f"{found['met']:g} of {count}, {found['connected']:g} were connected to the store"
+        return Sample({"seconds": [NEVER]}, {"had met when the time was over": seen})
+    return Sample(_values(found, found["seconds"]))
+
+
+def _run(settings: Settings, name: str, *arguments: str) -> dict[str, float]:
     done = subprocess.run(
-        [settings.python, script(settings, "meet.py"), str(count)],
+        [settings.python, script(settings, name), *arguments],
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_S,
         check=False,
+        env=clean_environment(os.environ, settings.scratch),
     )
     if done.returncode:
         raise MeasurementError(done.stderr.strip()[-300:])
-    found = json.loads(done.stdout)
-    return Sample(
-        {
-            "seconds": [found["seconds"]],
-            "leader": [found["leader_cpu_s"] * 1e3],
-            "member": [found["member_cpu_ms"]],
-            "bytes": [found["bytes"]],
-            "messages": [found["messages"]],
-        }
-    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _values(found: dict[str, float], seconds: float) -> dict[str, list[float]]:
+    return {
+        "seconds": [seconds],
+        "leader": [found["leader_cpu_s"] * 1e3],
+        "member": [found["member_cpu_ms"]],
+        "bytes": [found["bytes"]],
+        "messages": [found["messages"]],
+    }
+
+
+def draw(results: list[Result]) -> str | None:
+    """Return the plot of seconds over agents; None when no such row was measured."""
+    lines: dict[str, list[plot.Point]] = {}
+    for result in results:
+        if not result.bench.name.startswith(_PLOTTED):
+            continue
+        count = float(result.bench.name.removeprefix(_PLOTTED))
+        for name, record in result.records.items():
+            summary = summarise(record.values.get("seconds", ()))
+            if summary is not None:
+                point = plot.Point(count, summary.median, summary.p10, summary.p90)
+                lines.setdefault(name, []).append(point)
+    if not lines:
+        return None
+    goals = [plot.Point(float(count), goal_s, goal_s, goal_s) for count, goal_s in _GOALS_S.items() if goal_s]
+    series = [plot.Series(name, tuple(points)) for name, points in lines.items()]
+    series.append(plot.Series("goal", tuple(goals), dashed=True))
+    title = "Rendezvous: until the last of N agents is told to start"
+    return plot.svg(title, "agents", "seconds, median and p10 - p90", series)
 
 
 def _bench(count: int, goal_s: float | None) -> Bench:
+    beside = (
+        "torchrun: torch's DynamicRendezvousHandler, once, in threads of four processes beside the store's, connected "
+        f"before the clock starts, for at most {_TORCH_LIMIT_S:g} s; bytes are keys and values of the shared state."
+    )
     return Bench(
-        name=f"rendezvous-{count}",
+        name=f"{_PLOTTED}{count}",
         title=f"rendezvous of {count:,} agents",
-        method="two processes: the leader, and all the others, each with a listener and connections of its own; from the first "
-        "of the others' first step until the last agent is told to start its workers. CPU of the leader's process, and of the "
-        "others' divided by their number; bytes in both directions, handshakes and questions included.",
+        method="two processes: the leader, and all the others, each with a listener and connections of its own; from the "
+        "first of the others' first step until the last agent is told to start its workers. CPU of the leader's process, "
+        "and of the others' divided by their number; bytes in both directions, handshakes and questions included. "
+        + (beside if count in _OF_TORCH else "torchrun does not get there."),
         metrics=(
-            Metric("seconds", "until the last has started", "s", goal=goal_s),
-            Metric("leader", "CPU of the leader", "ms"),
-            Metric("member", "CPU of each other agent", "ms"),
-            Metric("bytes", "bytes for each agent, both ways", "B", goal=_GOAL_BYTES),
-            Metric("messages", "most messages that one agent was sent", "", compared=False),
+            Metric("seconds", f"rendezvous of {count:,} agents: until the last has started", "s", goal=goal_s),
+            Metric("leader", f"… {count:,}: CPU of the leader (torchrun: of the store)", "ms"),
+            Metric("member", f"… {count:,}: CPU of each other agent", "ms"),
+            Metric("bytes", f"… {count:,}: for each agent, both ways", "bytes", goal=_GOAL_BYTES),
+            Metric("messages", f"… {count:,}: most messages that one agent was sent", "messages", compared=False),
         ),
         measure=partial(_measure, count),
-        only=frozenset({"planaria"}),
+        only=frozenset({"planaria", "torchrun"} if count in _OF_TORCH else {"planaria"}),
+        few={"torchrun": 1},
     )
 
 

@@ -202,7 +202,7 @@ def _bench(writers: _Writers) -> Bench:
         ),
         measure=partial(_measure, writers),
         floors={"no launcher, one pipe": partial(_without_launcher, writers)},
-        once=frozenset({"torchrun"}),
+        few={"torchrun": 1},
         skip_reason=partial(_why_not, writers),
     )
 

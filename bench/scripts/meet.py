@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import sys
 import time
 
@@ -19,7 +20,7 @@ from planaria.rendezvous.addresses import OUTWARD, Routes
 from planaria.rendezvous.model import Settings, WorkersStopped
 from planaria.rendezvous.opening import open_driver
 
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0  # several times what the slowest of the goals allows
 
 
 class Elsewhere:
@@ -77,11 +78,14 @@ def main() -> int:
         _lead(address, count, tell, ready)
         os._exit(0)
     os.close(tell)
-    with os.fdopen(told, "r") as lines:
-        port = int(lines.readline())
-        mine = _members(address, port, count, get_ready)
-        theirs = json.loads(lines.readline())
-    os.waitpid(leader, 0)
+    try:
+        with os.fdopen(told, "r") as lines:
+            port = int(lines.readline())
+            mine = _members(address, port, count, get_ready)
+            theirs = json.loads(lines.readline())
+    finally:
+        os.kill(leader, signal.SIGKILL)  # it has said all it had to say, or never will
+        os.waitpid(leader, 0)
     print(json.dumps(_sum(mine, theirs, count)))
     return 0
 

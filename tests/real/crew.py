@@ -324,7 +324,9 @@ class Crew:
     # What the workers noted.
 
     def log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.room.read("log").decode().splitlines(keepends=True) if line[-1] == "\n"]
+        return [
+            json.loads(line) for line in self.room.read("log").decode().splitlines(keepends=True) if line[-1] == "\n"
+        ]
 
     def pids(self, name: str) -> list[int]:
         return [line["pid"] for line in self.log() if line["what"] == "began" and line["node"] == name]
@@ -382,7 +384,9 @@ class Crew:
             twin = seats.setdefault((worker.round, worker.rank), worker)
             assert twin is worker, f"two workers with one rank in one round: {twin} {worker}\n{self.story()}"
             earliest = first.setdefault(worker.round, worker)
-            assert (earliest.world, earliest.life) == (worker.world, worker.life), f"{earliest} {worker}\n{self.story()}"
+            assert (earliest.world, earliest.life) == (worker.world, worker.life), (
+                f"{earliest} {worker}\n{self.story()}"
+            )
             if worker.started < earliest.started:
                 first[worker.round] = worker
         for worker in workers:

@@ -3,7 +3,8 @@
 An event is a join, a polite leave, a kill, a pause (of the agent alone, or of the whole node) or a replacement; it is drawn so
 that a majority of the last round is alive, has said goodbye or is proven dead. After every event the world re-forms with
 exactly the nodes that are there, `--max-restarts=0` and restart count 0; at the end it is asked to finish, and does. Never
-were two worlds alive at once.
+were two worlds alive at once. A second campaign strikes several nodes at once and knows no such limit: those that are left
+go on, or hold until a majority is back.
 
 PLANARIA_TEST_EVENTS says how many events (20; 200 at night), PLANARIA_TEST_KILLS how many kills a job of real process groups
 survives (5; 20 at night), PLANARIA_TEST_SEED which campaign. A failure prints the story, and the seed repeats it.
@@ -34,6 +35,7 @@ EVENTS = int(os.environ.get("PLANARIA_TEST_EVENTS", "20"))
 KILLS = int(os.environ.get("PLANARIA_TEST_KILLS", "5"))
 SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
 GLOO_EVENTS = {"embedded": 6, "etcd": 4} if EVENTS <= 20 else {"embedded": EVENTS, "etcd": EVENTS}
+HAVOCS = max(4, EVENTS // 5)
 TTL_S = 3.0
 PATIENCE_S = 90.0  # for one event: importing torch costs several seconds of two busy cores
 
@@ -158,6 +160,62 @@ class Campaign:
         self._wait_world()
         return f"pause {node.name} ({'whole' if whole else 'agent'})"
 
+    def _havoc(self) -> str:
+        """Strike any number of nodes at once, but one; kill less than half. Who is left goes on or holds until they wake."""
+        self._rng.shuffle(self._alive)
+        count = len(self._alive)
+        spared = self._rng.randrange(1, count)
+        self._alive, struck = self._alive[:spared], self._alive[spared:]
+        killed = struck[: self._rng.randrange((count - 1) // 2 + 1)]
+        paused = [node for node in struck if node not in killed]
+        stopped = [pid for node in paused for pid in self._drawn_processes(node)]
+        held = {node: node.err().count("holding: ") for node in self._alive}
+        pause_all(stopped)
+        for node in killed:
+            node.kill()
+        self._wait_settled(held)
+        self._crew.wake(stopped)
+        self._alive += paused + [self._add() for _ in killed]
+        self._wait_world()
+        return f"havoc: {len(killed)} killed, {len(paused)} paused of {count}"
+
+    def ruin(self) -> None:
+        """Kill half of the nodes while the others are stopped: nobody can know, so going on and holding are both right."""
+        half = len(self._alive) // 2
+        killed, self._alive = self._alive[:half], self._alive[half:]
+        stopped = [pid for node in self._alive for pid in self._drawn_processes(node)]
+        pause_all(stopped)
+        for node in killed:
+            node.kill()
+        workers = [pid for node in self._alive for pid in node.workers()]
+        held = {node: node.err().count("holding: ") for node in self._alive}
+        self._crew.wake(stopped)
+        wait_gone(workers)
+        self._wait_settled(held)
+        for node in self._alive:
+            node.signal(signal.SIGTERM)
+        assert [node.wait().status for node in self._alive] == [143] * len(self._alive)
+        self._crew.check_one_world()
+
+    def _drawn_processes(self, node: CrewNode) -> list[int]:
+        return node.processes() if self._rng.random() < 0.5 else [node.agent()]
+
+    def _wait_settled(self, held: dict[CrewNode, int]) -> None:
+        names = {node.name for node in held}
+        known = self._crew.worlds()[-1].round
+
+        def settled() -> bool:
+            world = self._crew.worlds()[-1]
+            if world.round > known and world.nodes == names:
+                return True
+            holds = any(node.err().count("holding: ") > count for node, count in held.items())
+            return holds and not any(node.workers() for node in held)
+
+        try:
+            wait_until(settled, f"{names} go on or hold", PATIENCE_S)
+        except AssertionError as exc:
+            raise AssertionError(f"events: {self.told}\n{exc}\n{self._crew.story()}") from None
+
 
 @pytest.fixture
 def room(room: Room) -> Room:
@@ -194,6 +252,15 @@ def test_a_job_survives_whatever_happens_to_its_nodes(room: Room, where: dict[st
     campaign.begin(3)
     campaign.run(EVENTS, ALL)
     campaign.end()
+
+
+@pytest.mark.timeout(60 + 60 * HAVOCS)
+def test_a_job_that_loses_its_majority_holds_or_goes_on_and_is_never_two(room: Room, where: dict[str, str]) -> None:
+    crew = Crew(room, "--max-restarts=0", nodes="1:4", ttl_s=TTL_S, **where)
+    campaign = Campaign(crew, SEED, most=4)
+    campaign.begin(4)
+    campaign.run(HAVOCS, ("havoc",))
+    campaign.ruin()
 
 
 @pytest.mark.torch

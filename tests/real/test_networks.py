@@ -202,6 +202,21 @@ def test_the_others_go_on_when_the_stores_host_loses_power(room: Room, network: 
     end_well(crew, "b", "c", "f")
 
 
+def test_a_second_endpoint_is_no_second_beginning_for_those_who_were_cut_off(room: Room, network: Any) -> None:
+    net = network(3)
+    both = f"{endpoint(net)},{endpoint(net, 2)}"
+    crew = Crew(room, "--max-restarts=0", nodes="1:3", endpoint=both, ttl_s=FENCE_TTL_S)
+    add(crew, net, "ab")
+    crew.wait_world("a", "b")
+    net.partition(tuple(net.hosts[:1]), tuple(net.hosts[1:]))
+    crew.wait_world("a")
+    add(crew, net, "c")  # it has the second endpoint, and never hears from the first
+    crew.nodes["c"].wait_said("holding: ")
+    net.heal()
+    assert crew.wait_world("a", "b", "c").life == 0
+    end_well(crew, "a", "b", "c")
+
+
 def test_a_survivor_of_two_that_cannot_know_holds_until_a_replacement_comes_and_ends_in_one_world(
     room: Room, network: Any
 ) -> None:
@@ -273,14 +288,19 @@ def test_of_two_nics_the_one_that_was_named_is_used(room: Room, network: Any) ->
 # Bad lines.
 
 
+@pytest.mark.timeout(400)
 def test_a_job_forms_and_survives_a_kill_on_lines_that_lose_and_delay_packets(room: Room, network: Any) -> None:
     net = network(3)
     for host in net.hosts:
         host.lose(0.3)
         host.delay(0.05)
-    crew = three(room, net, ttl_s=30)
+    crew = Crew(room, "--max-restarts=0", nodes="1:3", endpoint=endpoint(net))
+    add(crew, net, "abc")
+    patience_s = 100.0  # a packet that is lost three times in a row waits for seven seconds
+    crew.wait_world("a", "b", "c", timeout_s=patience_s)
     crew.nodes["b"].kill()
-    assert crew.wait_world("a", "c").life == 0
+    assert crew.wait_world("a", "c", timeout_s=patience_s).life == 0
     crew.add("d", host=net.hosts[1])
-    assert crew.wait_world("a", "c", "d").life == 0
+    assert crew.wait_world("a", "c", "d", timeout_s=patience_s).life == 0
+    net.heal()
     end_well(crew, "a", "c", "d")

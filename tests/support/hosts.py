@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,13 +71,9 @@ def why_not() -> str:
     tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
     if tried.returncode:
         return f"no network namespace can be made: {tried.stderr.strip()}"
-    tried = subprocess.run(
-        ["ip", "netns", "exec", name, "iptables", "-A", "INPUT", "-m", "statistic", "--mode", "random"]
-        + ["--probability", "0.5", "-j", "DROP"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    rule = ("-A", "INPUT", "-m", "statistic", "--mode", "random", "--probability", "0.5", "-j", "DROP")
+    words = ["ip", "netns", "exec", name, "iptables", *rule]
+    tried = subprocess.run(words, capture_output=True, text=True, check=False)
     _run("ip", "netns", "del", name)
     return f"iptables cannot drop packets at random: {tried.stderr.strip()}" if tried.returncode else ""
 
@@ -189,7 +185,9 @@ class Host:
     def delay(self, delay_s: float) -> None:
         """Let every packet to others wait."""
         words = [*self.command(), sys.executable, "-c", DELAY, str(delay_s)]
-        helper = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"]})
+        helper = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"]}
+        )
         self._helpers.append(helper)
         assert helper.stdout is not None
         assert helper.stdout.readline() == b"ready\n", "no queue for packets"
@@ -235,7 +233,7 @@ class Network:
         self._ipv4 = ipv4
         self.hosts = [Host(self, number) for number in range(1, hosts + 1)]
 
-    def __enter__(self) -> Network:
+    def __enter__(self) -> Self:
         try:
             _run("ip", "netns", "add", self.name)
             for nic in range(self.nics):

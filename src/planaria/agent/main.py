@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 AGENT_NICE = -10  # idle nearly always; when a worker dies or prints, it should not queue behind the others
 CLEAR_LINE = "\r\x1b[K"
+AGENT_FILES = 65536  # a leader holds a connection to every node; 1,024, the usual limit, is fewer than we serve
 FLUSH_S = 10.0  # how long the end waits for a reader of our output that has fallen behind
 
 
@@ -116,6 +117,7 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         virtual_rank=job.virtual_local_rank,
         signal_mask=frozenset(mask),
         priority=os.getpriority(os.PRIO_PROCESS, 0),
+        file_limit=None if job.meeting is None else linux.file_limit()[0],
         handled_signals=(*job.signals, signals.SIGCHLD, signals.SIGCONT),
         prefix_template=job.logs.prefix_template,
     )
@@ -123,6 +125,8 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     _listen(driver, loop, line.hear, job.signals)
     signals.restore_mask(mask)
     linux.raise_priority(AGENT_NICE)
+    if job.meeting is not None:
+        linux.set_file_limit(AGENT_FILES)
     seat = None if job.meeting is None else _take_seat(job, loop, driver, line, screen)
     outcome = driver.run()
     if seat is not None:

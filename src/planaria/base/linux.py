@@ -86,6 +86,21 @@ def catches(pid: int, number: int) -> bool:
     return False
 
 
+def file_limit() -> tuple[int, int]:
+    """Return how many descriptors this process may have open, and how many it may allow itself."""
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def set_file_limit(soft: int) -> None:
+    """Allow this process so many open descriptors, at most what it may allow itself."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard), hard))
+
+
 def set_title(title: str) -> None:
     """Show `title` as this process's command line in `ps`, as far as the old one was long. Never fails."""
     fields = read_file("/proc/self/stat").rpartition(b")")[2].split()

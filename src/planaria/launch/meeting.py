@@ -200,6 +200,8 @@ def _said_of_trust(options: Options, meeting: Meeting) -> list[str]:
             f"{options.source('require_token')} expects a secret in PLANARIA_TOKEN or PLANARIA_TOKEN_FILE, "
             "or tls_cert, tls_key and tls_ca in --rdzv-conf, got neither"
         )
+    if meeting.backend not in ("embedded", "static"):
+        return [_OPEN_DOOR]  # wherever the store is, the agents listen for each other on every address
     hosts = [endpoint.rpartition(":")[0].strip("[]") for endpoint in meeting.endpoints]
     if meeting.local_addr is not None:
         hosts.append(meeting.local_addr)

@@ -1,7 +1,8 @@
 """Start one worker: own session, dies with the agent, output where it was told to go.
 
 Plain fork and exec instead of `subprocess`: importing that costs 11-20 ms, and the steps between fork and exec (parent
-death signal, CPU binding) are what this file is about. The agent has one thread, so forking is safe.
+death signal, CPU binding) are what this file is about. Only the agent's main thread forks. Other threads exist while a
+name is looked up or with an etcd store; the interpreter makes its own locks usable again in the child, which takes no other.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Start(Value):
     signal_mask: frozenset[int] = frozenset()
     handled_signals: tuple[int, ...] = ()
     priority: int | None = None
+    file_limit: int | None = None
 
 
 def spawn(start: Start) -> int:
@@ -65,6 +67,8 @@ def _become(start: Start, parent: int) -> None:
             os.sched_setaffinity(0, start.cpus)
         if start.priority is not None:
             os.setpriority(os.PRIO_PROCESS, 0, start.priority)
+        if start.file_limit is not None:
+            linux.set_file_limit(start.file_limit)
         if start.inherit_black_box_as is not None:
             os.dup2(start.black_box_fd, start.inherit_black_box_as)
             os.set_inheritable(start.inherit_black_box_as, True)  # dup2 onto itself changes nothing

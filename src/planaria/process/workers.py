@@ -40,6 +40,7 @@ class WorkerSettings(Value):
     virtual_rank: bool = False
     signal_mask: frozenset[int] = frozenset()
     priority: int | None = None
+    file_limit: int | None = None
     handled_signals: tuple[int, ...] = ()
     prefix_template: str | None = None
 
@@ -130,6 +131,7 @@ class Workers:
             inherit_black_box_as=self._black_box_fd if settings.command.bootstrap else None,
             signal_mask=settings.signal_mask,
             priority=settings.priority,
+            file_limit=settings.file_limit,
             handled_signals=settings.handled_signals,
         )
         try:

@@ -19,6 +19,7 @@ from planaria.rendezvous.model import (
     KeyRead,
     KeyWritten,
     ReadKey,
+    Say,
     Standing,
     StoreAnswered,
     StoreLeaseLost,
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 NEVER = float("-inf")
 ALWAYS = float("inf")
 PROOF_S = 0.3  # between two refusals that together prove a leader dead
+COMPLAIN_S = 3.0
 RETRY_S = 0.5
+STALE_S = 3.0  # a refusal older than this says nothing about now
 ASK_S = 1.2
 
 
@@ -63,8 +66,9 @@ class Claim:
         self._asked_until = NEVER
         self._asked_for = -1
 
-    def begin(self) -> list[Effect]:
+    def begin(self, now: float) -> list[Effect]:
         """Ask for the run's keys; their changes are reported from then on."""
+        self._retry_at = now + COMPLAIN_S
         return [ReadKey("leader"), ReadKey("round"), ReadKey("outcome")]
 
     def held_until(self) -> float:
@@ -114,20 +118,39 @@ class Claim:
 
     def refused(self, address: str, now: float) -> None:
         """Note that nobody listens where the leader should."""
-        self._refused_at.setdefault(address, now)
+        first = self._refused_at.get(address, now)
+        self._refused_at = {address: first if now < first + STALE_S else now}
         self._retry_at = now + PROOF_S
+
+    def reached(self) -> None:
+        """Forget refusals: somebody listens."""
+        self._refused_at = {}
+        self._retry_at = ALWAYS
 
     def answered(self, answer: Answered) -> None:
         """Take the answer of a deputy that was asked who leads."""
         if answer.address in self._asked:
             self._asked[answer.address] = answer
 
+    def retries_at(self) -> float:
+        """Return when a leader should write its key again."""
+        return self._retry_at if self._leader is None and self.settings.external else ALWAYS
+
     def wakes_at(self) -> float:
-        """Return when to decide again."""
+        """Return when one who seeks should decide again."""
         return min(self._retry_at, self._asked_until if self._asked else ALWAYS)
 
     def decide(self, ask: Ask, now: float) -> Order:
         """Say what a node without a leader should do."""
+        if len(self._known) < 3 and now >= self._retry_at:
+            self._retry_at = ALWAYS
+            return Order(
+                (
+                    Say(
+                        "the store has not answered yet; still trying (is it up, and are its address and password right?)"
+                    ),
+                )
+            )
         if len(self._known) < 3 or self._writing:
             return Order()
         if self._is_mine():

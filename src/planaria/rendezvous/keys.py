@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from planaria.rendezvous.model import Settings
 
 VERSION = 1
+LONGEST_OUTCOME = 24_000  # characters of failures; written into JSON twice, they stay below what a store takes (64 KiB)
 
 
 class LeaderRecord(Value):
@@ -33,11 +34,11 @@ def read_leader(text: str | None) -> LeaderRecord | None:
     return LeaderRecord(node, address) if isinstance(node, str) and isinstance(address, str) else None
 
 
-def round_record(standing: Standing, nodes: list[str]) -> str:
+def round_record(standing: Standing) -> str:
     """Return what the store keeps of a round that is about to start."""
     deputies = [[one.node, one.address] for one in standing.deputies]
     fields = [standing.epoch, standing.term, standing.round, standing.size, standing.restart_count, standing.next_round]
-    return json.dumps({"version": VERSION, "round": fields, "deputies": deputies, "nodes": nodes})
+    return json.dumps({"version": VERSION, "round": fields, "deputies": deputies})
 
 
 def read_round(text: str | None) -> Standing:
@@ -54,8 +55,13 @@ def read_round(text: str | None) -> Standing:
 
 
 def outcome_record(ended: Ended, epoch: str) -> str:
-    """Return what the store keeps of the end of a run."""
-    fields = [ended.kind, ended.status, ended.explanation, list(ended.failures), ended.restart_count]
+    """Return what the store keeps of the end of a run: the first causes, as many as fit."""
+    texts: list[str] = []
+    for text in ended.failures:
+        if sum(map(len, texts)) + len(text) > LONGEST_OUTCOME:
+            break
+        texts.append(text)
+    fields = [ended.kind, ended.status, ended.explanation, texts, ended.restart_count]
     return json.dumps({"version": VERSION, "epoch": epoch, "ended": fields})
 
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 PROBE_S = 0.5  # between two looks at a node whose connection ended
 FOUND_S = 0.2  # how long an older world has to object to a first round; its leader asks here every MEET_S
+PATIENCE_TTLS = 12  # how long a leader stays for a store that is away, so that those who are away hear of the end
 TELL_S = 0.5  # between two lines about what we wait for
 STALE_S = 0.1  # how old our idea of our own validity may be: it only grows while nothing else happens
 
@@ -75,6 +76,8 @@ class Leader:
         self.ended_at = 0.0
         self.end_told = False
         self._is_farewell_said = False
+        self._outcome_written = False
+        self._write_at = quorum.ALWAYS
         self.is_dirty = True
         self._conns: dict[str, Seat] = {}
         self._reason = ""
@@ -163,9 +166,10 @@ class Leader:
 
     def outcome_written(self) -> None:
         """Tell everybody how it ended, now that the store will tell those who are away."""
+        self._outcome_written = True
+        self._touch()
         if self.ended is not None and not self.end_told:
             self._tell_end()
-            self._touch()
 
     def take_orders(self) -> list[Effect]:
         """Return what events alone have ordered: answers that need no decision."""
@@ -175,6 +179,7 @@ class Leader:
     def advance(self, now: float) -> tuple[list[Effect], float]:
         """Decide what follows from what is known; return the orders and when to look again."""
         self.is_dirty = False
+        self._valid = None
         self._now, self._wake_at = now, quorum.ALWAYS
         self._drop_silent(now)
         while self._step(now):
@@ -194,7 +199,7 @@ class Leader:
 
     def valid_until(self, now: float) -> float:
         """Return the end of its validity as it stands. While a round is being made, both it and the last one count."""
-        if self._valid is None or now >= self._valid[0] + STALE_S or self.phase == "claiming" or self._held:
+        if self._valid is None or now >= self._valid[0] + self._valid_for_s(now):
             until = self.roll.valid_until(now)
             if self.phase in ("placing", "starting"):
                 chosen = [one.node for one in self._chosen]
@@ -202,11 +207,15 @@ class Leader:
             self._valid = now, until
         return self._valid[1]
 
+    def _valid_for_s(self, now: float) -> float:
+        """Say how long our idea of our validity is good enough: it only grows by itself, and counting costs."""
+        if self._valid is not None and self._valid[1] - now > self.settings.lease_s / 2:
+            return STALE_S
+        return STALE_S / 20 if len(self.seats) > placing.MANY_NODES else 0.0
+
     def _left_s(self, now: float) -> float:
         if self.phase == "claiming":
             return 0.0
-        if self._valid is not None and self._valid[1] - now < self.settings.lease_s / 2:
-            self._valid = None  # whoever renews now may be the one that makes it longer
         return min(max(self.valid_until(now) - now, 0.0), self.settings.lease_s)
 
     def _may_shrink(self, now: float) -> bool:
@@ -353,9 +362,10 @@ class Leader:
 
     def _probe(self, now: float) -> None:
         """Look after members that are not here: one whose address refuses us is dead."""
-        for node in list(self.roll.missing()):
+        spares = [node for node in self.roll.spares_alive() if node not in self.seats] if self.phase == "ended" else []
+        for node in [*self.roll.missing(), *spares]:
             address = self.roll.addresses.get(node)
-            if address is None or self.phase == "ended":
+            if address is None:
                 continue
             due = self._probe_at.get(node, now)
             if due <= now:
@@ -402,11 +412,14 @@ class Leader:
         if now < hold_at:
             return False
         if policy == "exit":
-            why = f"only {roll.present()} of {roll.size()} members of the last round are left"
-            self._end(Ended("lost", 75, why, (), self.restart_count), now)
+            self._end_lost(now)
             return True
         self._hold()
         return False
+
+    def _end_lost(self, now: float) -> None:
+        why = f"only {self.roll.present()} of {self.roll.size()} members of the last round are left"
+        self._end(Ended("lost", 75, why, (), self.restart_count), now)
 
     def _hold(self) -> None:
         if self.roll.has_enough(self._now):
@@ -495,11 +508,11 @@ class Leader:
     def _settle(self, now: float) -> bool:
         """Wait until no worker of the last round can be alive; then judge the failures, if any."""
         if not self._all_accounted(now):
-            return False
+            return self._check_majority(now)
         if not self.is_valid(now) and self.settings.on_lost_majority != "continue":
             self._wait_for_majority()
             return False
-        self._lost_one = self._lost_one or not self.roll.dead.keys().isdisjoint(self.roll.members)
+        self._lost_one = self._lost_one or any(self._is_going(node) for node in self.roll.members)
         if self._for_failure and not self._lost_one and self._may_turn_out_lost(now):
             return False
         if self._for_failure and not self._lost_one:
@@ -511,9 +524,36 @@ class Leader:
                 self._end(ruling, now)
                 return True
             self.restart_count = ruling
+        if self._for_failure and self._lost_one:
+            self._reason = self._loss() or self._reason
         self._failed = []
         self.phase = "gathering"
         return True
+
+    def _check_majority(self, now: float) -> bool:
+        """Hold, or end, if those who are silent are too many to go on without them."""
+        fences = self.roll.fences()
+        if self.roll.may_exclude(now) or not any(when <= now for when in fences):
+            return False
+        if self.settings.on_lost_majority == "exit":
+            self._end_lost(now)
+            return True
+        self._hold()
+        return False
+
+    def _is_going(self, node: str) -> bool:
+        seat = self.seats.get(node)
+        return node in self.roll.dead or node in self.roll.gone or (seat is not None and seat.departing)
+
+    def _loss(self) -> str:
+        """Say which loss excuses the failures of a round."""
+        for node in self.roll.members:
+            if node not in self.seats and node not in self.roll.gone and node not in self.roll.dead:
+                return f"node {self.roll.name(node)} fell silent"
+            reason = self._reason_in(node) if node not in self.seats or self.seats[node].departing else ""
+            if reason:
+                return reason
+        return ""
 
     def _may_turn_out_lost(self, now: float) -> bool:
         """Wait for a member that stopped its workers and went: it comes back, or it was lost and failures are free."""
@@ -616,7 +656,9 @@ class Leader:
                 why = f"only {count} of {settings.min_nodes} nodes came within {settings.join_timeout_s:g} s"
                 self._end(Ended("timeout", 124, why, (), self.restart_count), now)
                 return True
-        text = f"{count} of {settings.min_nodes} to {settings.max_nodes} nodes are here"
+        fixed = settings.min_nodes == settings.max_nodes
+        wanted = f"{settings.max_nodes}" if fixed else f"{settings.min_nodes} to {settings.max_nodes}"
+        text = f"{count} of {wanted} nodes are here"
         if count <= 8:
             text += f" ({', '.join(sorted(seat.join.host for seat in self.seats.values()))})"
         if count < settings.min_nodes:
@@ -675,8 +717,7 @@ class Leader:
             return False
         if self.settings.external:
             self.phase = "starting"
-            record = round_record(self._new_standing(), [one.node for one in self._chosen])
-            self._out.append(WriteKey("round", record, self.round_revision))
+            self._out.append(WriteKey("round", round_record(self._new_standing()), self.round_revision))
             return False
         self._start(now)
         return True
@@ -718,9 +759,14 @@ class Leader:
         self.phase = "ended"
         self.ended, self.ended_at = ended, now
         if self.settings.external:
-            self._out.append(WriteKey("outcome", outcome_record(ended, self.epoch), None))
+            self._write_outcome(now)
         else:
             self._tell_end()
+
+    def _write_outcome(self, now: float) -> None:
+        if self.ended is not None:
+            self._write_at = now + self.settings.ttl_s
+            self._out.append(WriteKey("outcome", outcome_record(self.ended, self.epoch), None))
 
     def _tell_end(self) -> None:
         """Tell everybody else; our own node hears it last, because it goes then and nobody is left to ask."""
@@ -735,6 +781,10 @@ class Leader:
             self._wake(self.ended_at + self.settings.ttl_s)
             if now >= self.ended_at + self.settings.ttl_s:
                 self._tell_end()
+        if self.settings.external and not self._outcome_written:
+            if now >= self._write_at:
+                self._write_outcome(now)
+            self._wake(self._write_at)
         self._wake(self.ended_at + 2 * self.settings.ttl_s)
         if self.ended is None or self._is_farewell_said or not self.is_over(now):
             return False
@@ -745,10 +795,15 @@ class Leader:
 
     def is_over(self, now: float) -> bool:
         """Tell whether nobody is left who has to hear how it ended."""
+        if not self.end_told:
+            return False
         others = [seat for node, seat in self.seats.items() if node != self.settings.node]
         away = any(True for _ in self.roll.absent()) or any(node not in self.seats for node in self.roll.spares_alive())
+        if self.settings.external:  # the store will tell them, once it knows
+            away = not self._outcome_written and now < self.ended_at + PATIENCE_TTLS * self.settings.ttl_s
+            return not away and all(seat.knows_end for seat in others)
         waiting = away or any(not seat.knows_end for seat in others)
-        return self.end_told and (not waiting or now >= self.ended_at + 2 * self.settings.ttl_s)
+        return not waiting or now >= self.ended_at + 2 * self.settings.ttl_s
 
     def repeat_end(self, ended: Ended, now: float) -> None:
         """Tell again how the run ended, in the place of a leader that was lost while it told."""
@@ -774,7 +829,6 @@ class Leader:
 
     def _touch(self) -> None:
         self.is_dirty = True
-        self._valid = None
 
     def _send(self, seat: Seat, message: ToMember) -> None:
         self._out.append(Send(seat.conn, message))

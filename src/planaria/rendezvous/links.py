@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from planaria.rendezvous.security import Security
 
 CONNECT_WITHIN_S = 3.0  # a host that is gone without a trace answers nothing; the machine has others to try
+SPEAK_WITHIN_S = 10.0  # how long a peer may be connected without a word
 ANSWER_WITHIN_S = 1.0
 COMPLAIN_EVERY_S = 1.0  # strangers at the door may be many; one line a second is enough to know
 
@@ -83,6 +84,12 @@ class Links:
         self._unheard.add(conn)
         connection.on_lost = lambda _why, refused: self._lost(conn, refused=refused)
         connection.on_message = lambda data: self._received(conn, connection, data)
+        self._loop.call_later(SPEAK_WITHIN_S, lambda: self._drop_mute(conn))
+
+    def _drop_mute(self, conn: str) -> None:
+        """Let go of a peer that shook hands and never said anything: it would keep a descriptor for ever."""
+        if conn in self._unheard:
+            self.close(conn)
 
     def connect(self, conn: str, address: str) -> None:
         """Open the connection `conn` to another agent, or to this one."""

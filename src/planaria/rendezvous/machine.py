@@ -81,7 +81,7 @@ class Rendezvous:
     def begin(self, now: float) -> tuple[Effect, ...]:
         """Start looking for the others."""
         if self.settings.external:
-            self._out += self._claim.begin()
+            self._out += self._claim.begin(now)
         return self._finish(now, looks=True)
 
     def handle(self, event: Event, now: float) -> tuple[Effect, ...]:
@@ -92,6 +92,7 @@ class Rendezvous:
                 self._received(conn, message, now)
             case Opened(conn):
                 if conn == self.member.conn:
+                    self._claim.reached()
                     self.member.opened(now)
             case Lost(conn, refused):
                 self._lost(conn, now, refused=refused)
@@ -147,7 +148,7 @@ class Rendezvous:
             if self.standing.round < 0:
                 moments.append(self._began_at + self.settings.join_timeout_s)
         if self.leader is not None:
-            moments += [self._meet_at, self._leader_wakes_at, self._claim.wakes_at()]
+            moments += [self._meet_at, self._leader_wakes_at, self._claim.retries_at()]
             if self.leader.ended is not None:
                 moments.append(self.leader.ended_at + 2 * self.settings.ttl_s)
         soonest = min(moments)
@@ -299,8 +300,8 @@ class Rendezvous:
     def _gave_up(self, now: float) -> bool:
         if self.standing.round >= 0 or now < self._began_at + self.settings.join_timeout_s or self.leader is not None:
             return False
-        where = ", ".join(self.settings.endpoints)
-        why = f"no leader was found at {where} within {self.settings.join_timeout_s:g} s"
+        where = "through the store" if self.settings.external else f"at {', '.join(self.settings.endpoints)}"
+        why = f"no leader was found {where} within {self.settings.join_timeout_s:g} s"
         self.member.end(Ended("timeout", 124, why, (), 0))
         return True
 
@@ -380,7 +381,7 @@ class Rendezvous:
             self._out += [order for order in out if not self._was_said(order)]
         elif leader.is_dirty:
             self._leader_wakes_at = now
-        if leader.is_over(now) and self.is_ended:
+        if self.is_ended and leader.is_over(now):
             self.leader = None
             self._meet_at = ALWAYS
 
@@ -406,15 +407,7 @@ class Rendezvous:
     def _leave(self, reason: str) -> None:
         member, leader = self.member, self.leader
         if leader is not None:
-            successor = next(
-                (
-                    one
-                    for one in leader.roll.last.deputies
-                    if one.node in leader.seats and one.node != self.settings.node
-                ),
-                None,
-            )
-            self._out += leader.resign(successor.address if successor else "", leader.term)
+            self._out += leader.hand_over()
             self._out += self._claim.release()
             self.leader = None
             self._meet_at = ALWAYS

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 NEVER = float("-inf")
 ALWAYS = float("inf")
+MANY_NODES = 64  # from here on a leader is not to be hurried by all of its members at once
 LONG_AGO_S = 1e9  # JSON knows no infinity
 
 
@@ -59,6 +60,7 @@ class Member:
         self.bound_term = 0
         self.conn = ""
         self.last_ack_at = NEVER
+        self._welcomed_at = NEVER
         self.lease_until = NEVER
         self.dead: set[str] = set()
         self.gone: set[str] = set()
@@ -198,6 +200,7 @@ class Member:
 
     def _welcomed(self, term: int, node: str, now: float) -> None:
         self.phase = "joined"
+        self._welcomed_at = now
         self.leader = node
         self.bound_term = term
         self._join_until = ALWAYS
@@ -227,10 +230,11 @@ class Member:
         self.last_ack_at = now
         if ack.left_s > 0:
             self._extend(sent_at + min(ack.left_s, self.settings.lease_s))
-        if (
-            self._has_place and ack.left_s < self.settings.lease_s / 4
-        ):  # it has to hear from us, and others, before it can grant more
-            self._renew_at = min(self._renew_at, now + self.settings.renew_s / 10)
+        # A new leader has to hear from us, and others, before it can grant more.
+        fresh = self._has_place and now < self._welcomed_at + self.settings.silence_s
+        if fresh and ack.left_s < self.settings.lease_s / 4:
+            hurry = 10 if self.standing.size <= MANY_NODES else 2
+            self._renew_at = min(self._renew_at, now + self.settings.renew_s / hurry)
 
     def _redirected(self, address: str, now: float) -> None:
         if address and address != self.settings.address:

@@ -10,12 +10,14 @@ from planaria.rendezvous.model import Ended
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from planaria.rendezvous.model import Failed, Join, Settings
 
     Reports = list[tuple[Failed, Join, float]]
 
-LONGEST_REPORT = 64
-"""How many failures travel with the outcome; the first causes come first."""
+LONGEST_REPORT = 200_000
+"""How many characters of failures travel with the outcome; the first causes come first."""
 WORKER_FAILED = 1
 
 
@@ -45,7 +47,7 @@ def rule(reports: Reports, restart_count: int, settings: Settings, now: float) -
     if any(report.free for report, _, _ in reports):
         return restart_count, now  # the others failed because the first rank could not even listen
     failures = merged(reports)
-    texts = tuple(json.dumps(as_dict(failure)) for failure in failures[:LONGEST_REPORT])
+    texts = _fitting(json.dumps(as_dict(failure)) for failure in failures)
     if _is_a_mistake(reports, failures, settings):
         why = "every rank failed alike at start-up, so restarting cannot help (--always-restart restarts all the same)"
         return Ended("failed", WORKER_FAILED, why, texts, restart_count), now
@@ -56,6 +58,18 @@ def rule(reports: Reports, restart_count: int, settings: Settings, now: float) -
     if blames_a_peer and now < first_at + 2 * settings.ttl_s:
         return None, first_at + 2 * settings.ttl_s  # the peer's own end may still be on its way
     return Ended("failed", WORKER_FAILED, "", texts, restart_count), now
+
+
+def _fitting(texts: Iterator[str]) -> tuple[str, ...]:
+    """Return as many of the first causes as one message takes."""
+    found: list[str] = []
+    room = LONGEST_REPORT
+    for text in texts:
+        room -= len(text)
+        if room < 0:
+            break
+        found.append(text)
+    return tuple(found)
 
 
 def _is_a_mistake(reports: Reports, failures: tuple[Failure, ...], settings: Settings) -> bool:

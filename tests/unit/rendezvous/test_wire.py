@@ -1,0 +1,234 @@
+"""Messages as bytes: what one agent sends another gets, and nothing else gets in."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planaria.base.value import Value
+from planaria.rendezvous import model, wire
+
+NAMES = sorted(wire._SCHEMA)
+SIGNED = {("Standing", "round"), ("Standing", "ran"), ("Ask", "round"), ("Leads", "round")}
+"""Fields where -1 stands for none."""
+CAREFUL = settings(derandomize=True, deadline=None, max_examples=15, database=None)
+
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
+COUNTS = st.one_of(st.integers(0, 9), st.integers(0, (1 << 62) - 1))
+SECONDS = st.floats(-1e11, 1e11, allow_nan=False)
+PLAIN = {"str": TEXTS, "int": COUNTS, "float": SECONDS, "bool": st.booleans(), "int | None": st.none() | COUNTS}
+
+
+def fields_of(kind: type[Value]) -> dict[str, str]:
+    """Return the fields of a record with their types as they are written."""
+    return {name: kind.__annotations__[name] for name in kind._fields}
+
+
+def values_of(kind: type[Value], name: str) -> st.SearchStrategy[object]:
+    """Return a strategy for one field, by its type."""
+    written = fields_of(kind)[name]
+    if (kind.__name__, name) in SIGNED:
+        return st.integers(-1, 5)
+    if written in PLAIN:
+        return PLAIN[written]
+    if written.startswith("tuple["):
+        item = written.removeprefix("tuple[").removesuffix(", ...]")
+        return st.lists(PLAIN[item] if item in PLAIN else records(getattr(model, item)), max_size=3).map(tuple)
+    return records(getattr(model, written))
+
+
+def records(kind: type[Value]) -> st.SearchStrategy[Value]:
+    """Return a strategy for a whole record."""
+    return st.builds(kind, **{name: values_of(kind, name) for name in kind._fields})
+
+
+MESSAGES = st.sampled_from(NAMES).flatmap(lambda name: records(getattr(model, name)))
+
+
+def example_of(kind: type[Value]) -> Value:
+    """Return a record in which every list has one item."""
+    found: dict[str, object] = {}
+    simple = {"str": "x", "int": 1, "float": 1.5, "bool": True, "int | None": 2}
+    for name, written in fields_of(kind).items():
+        item = written.removeprefix("tuple[").removesuffix(", ...]")
+        one = simple[item] if item in simple else example_of(getattr(model, item))
+        found[name] = (one,) if written.startswith("tuple[") else one
+    return kind(**found)
+
+
+def wrong_for(written: str, *, signed: bool) -> list[object]:
+    """Return JSON values that a field of this type must not take."""
+    if written.startswith("tuple["):
+        return [None, {}, "x", 1, True, [None], [{}], [[[]]]]
+    return {
+        "str": [None, 1, 1.5, True, [], {}, "x" * (wire.LONGEST_TEXT + 1)],
+        "int": [None, "1", 1.0, 1.5, True, [], {}, -2 if signed else -1, 1 << 62, float("nan")],
+        "int | None": ["1", 1.0, False, [], -1, 1 << 62],
+        "float": [None, "1", True, [], {}, 1e12, -1e12, 10**400, float("nan"), float("inf"), -float("inf")],
+        "bool": [None, 0, 1, "true", [], {}],
+    }.get(written, [None, {}, "x", 1, []])
+
+
+def spots(kind: type[Value], at: tuple[int, ...]) -> list[tuple[tuple[int, ...], str, bool]]:
+    """Return where each field is in the plain form of an example, with its type, inner records included."""
+    found = []
+    for index, (name, written) in enumerate(fields_of(kind).items(), start=0 if at else 1):
+        here = (*at, index)
+        item = written.removeprefix("tuple[").removesuffix(", ...]")
+        found.append((here, written, (kind.__name__, name) in SIGNED))
+        inner = (*here, 0) if written.startswith("tuple[") else here
+        if item in ("Standing", "Deputy"):
+            found += spots(getattr(model, item), inner)
+        elif written.startswith("tuple["):
+            found.append((inner, item, False))
+    return found
+
+
+def with_changed(plain: list[object], at: tuple[int, ...], value: object) -> bytes:
+    """Return the bytes of a message in which one spot is something else."""
+    copy = json.loads(json.dumps(plain))
+    spot = copy
+    for index in at[:-1]:
+        spot = spot[index]
+    spot[at[-1]] = value
+    return json.dumps(copy).encode()
+
+
+def plain_of(name: str) -> list[object]:
+    found: list[object] = json.loads(wire.encode(example_of(getattr(model, name))))  # type: ignore[arg-type]
+    return found
+
+
+def test_every_message_of_the_model_can_travel_and_nothing_else() -> None:
+    unions = {}
+    for node in ast.walk(ast.parse(inspect.getsource(model))):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            unions[node.targets[0].id] = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+    assert unions["ToLeader"] | unions["ToMember"] | {"Ask", "Leads"} == set(NAMES)
+    assert unions["Message"] == {"ToLeader", "ToMember", "Ask", "Leads"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_message_arrives_as_it_was_sent(name: str) -> None:
+    @CAREFUL
+    @given(message=records(getattr(model, name)))
+    def check(message: model.Message) -> None:
+        arrived = wire.decode(wire.encode(message))
+        assert arrived == message
+        assert repr(arrived) == repr(message)  # 1, 1.0 and True are equal, and not the same
+
+    check()
+
+
+def test_whole_seconds_arrive_as_seconds() -> None:
+    assert repr(wire.decode(b'["Ack",1,2]')) == "Ack(seq=1, left_s=2.0)"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_field_of_the_wrong_type_is_refused(name: str) -> None:
+    plain = plain_of(name)
+    assert wire.decode(json.dumps(plain).encode()) == example_of(getattr(model, name))
+    taken = []
+    for at, written, signed in spots(getattr(model, name), ()):
+        for wrong in wrong_for(written, signed=signed):
+            try:
+                wire.decode(with_changed(plain, at, wrong))
+            except ValueError:
+                continue
+            taken.append((at, written, repr(wrong)[:40]))
+    assert not taken
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_message_with_a_field_more_or_less_is_refused(name: str) -> None:
+    plain = plain_of(name)
+    for broken in [[*plain, 1], [*plain, None], *([*plain[:at], *plain[at + 1 :]] for at in range(1, len(plain)))]:
+        with pytest.raises(ValueError, match=rf"{name} has {len(plain) - 1} fields|expected"):
+            wire.decode(json.dumps(broken).encode())
+
+
+@pytest.mark.parametrize(("name", "at"), [("Join", 8), ("Join", 15), ("Join", 16), ("Place", 14), ("Failed", 3)])
+def test_a_list_that_is_too_long_or_a_record_that_is_too_short_is_refused(name: str, at: int) -> None:
+    plain = plain_of(name)
+    item = plain[at]
+    assert isinstance(item, list)
+    wrong = item[:-1] if (name, at) == ("Join", 8) else item * (wire.MOST_ITEMS + 1)
+    with pytest.raises(ValueError, match="expected"):
+        wire.decode(with_changed(plain, (at,), wrong))
+
+
+def test_the_longest_text_and_list_still_arrive() -> None:
+    message = model.Ended("failed", 1, "x" * wire.LONGEST_TEXT, ("",) * wire.MOST_ITEMS, 0)
+    assert wire.decode(wire.encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b"[]",
+        b"[1]",
+        b'"Heard"',
+        b'["heard"]',
+        b'["Settings"]',
+        b'["Opened","x"]',
+        b'[["Heard"]]',
+        b'["Heard"',
+        b'["Heard"] x',
+        b"[" * 100_000,
+        b'["Renew",' + b"9" * 5000 + b",1]",
+        b'["Waiting","\xff"]',
+        b"\xff\xfe\x00",
+    ],
+)
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  some of these are JSON's own
+        wire.decode(data)
+
+
+def test_a_refusal_does_not_repeat_a_long_name() -> None:
+    with pytest.raises(ValueError, match="no message is called") as caught:
+        wire.decode(json.dumps(["x" * 10_000]).encode())
+    assert len(str(caught.value)) < 100
+
+
+def survives(data: bytes) -> None:
+    try:
+        found = wire.decode(data)
+    except ValueError:
+        return
+    assert wire.decode(wire.encode(found)) == found
+
+
+@settings(CAREFUL, max_examples=50)
+@given(data=st.binary(max_size=60))
+def test_any_bytes_are_a_message_or_a_value_error(data: bytes) -> None:
+    survives(data)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=8,
+)
+
+
+@settings(CAREFUL, max_examples=50)
+@given(name=st.sampled_from(NAMES), fields=st.lists(JUNK, max_size=8))
+def test_any_json_is_a_message_or_a_value_error(name: str, fields: list[object]) -> None:
+    survives(json.dumps([name, *fields]).encode())
+
+
+@settings(CAREFUL, max_examples=50)
+@given(message=MESSAGES, at=st.integers(0, 400), byte=st.integers(0, 255), cut=st.booleans())
+def test_a_damaged_message_is_a_message_or_a_value_error(message: model.Message, at: int, byte: int, cut: bool) -> None:
+    data = wire.encode(message)
+    at %= len(data)
+    survives(data[:at] if cut else data[:at] + bytes([byte]) + data[at + 1 :])
