@@ -68,7 +68,7 @@ class Child:
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._errors = os.path.join(scratch, "stderr")
-        environment = clean_environment(os.environ, scratch) | variables
+        environment = {**clean_environment(os.environ, scratch), **variables}
         with open(self._errors, "wb") as errors:
             self.started_ns = time.monotonic_ns()
             self._process = subprocess.Popen(

@@ -18,7 +18,7 @@ from harness.model import MeasurementError
 from harness.processes import descendants
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from harness.model import Launcher, Settings
@@ -206,5 +206,5 @@ def _word(line: bytes) -> Word:
     return Word(word, rank, size, restarts, pid, moment_ns)
 
 
-def _listed(statuses: list[int | None]) -> str:
+def _listed(statuses: Sequence[int | None]) -> str:
     return ", ".join(map(str, statuses))

@@ -16,7 +16,7 @@ _INK, _FAINT, _GRID = "#222222", "#666666", "#e3e3e3"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One place on a line, with the range around it; `y` may be NEVER, which is drawn at the upper edge."""
+    """One place on a line, with the range around it; NEVER is drawn at the upper edge."""
 
     x: float
     y: float
@@ -96,15 +96,13 @@ def _line(series: Series, across: Scale, up: Scale, colour: str) -> list[str]:
     dashes = ' stroke-dasharray="5 4"' if series.dashed else ""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     words = [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>']
+    if series.dashed:  # named at its beginning: at its end the lines it is compared with are near
+        return [*words, _text(places[0][0] - 8, places[0][1] - 8, series.name, anchor="end", fill=colour)]
     for point, (x, y) in zip(series.points, places, strict=True):
-        if series.dashed:
-            continue
-        if point.y == NEVER:
-            words.append(_text(x, y - 8, "never", anchor="middle", fill=colour))
-        else:
+        if point.y != NEVER:
             words.append(_stroke(x, up.place(point.low), x, up.place(point.high), colour))
-            words.append(_text(x + 8, y + 16, plain(point.y), fill=colour))
         words.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}" stroke="#ffffff"/>')
+        words.append(_text(x + 8, y + 16, plain(point.y), fill=colour))
     return [*words, _text(places[-1][0] + 10, places[-1][1] - 6, series.name, fill=colour)]
 
 

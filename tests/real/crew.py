@@ -3,8 +3,6 @@
 The workers note in the room's `log`, one JSON line each, when they began, met and ended; the clock is CLOCK_MONOTONIC, which
 all processes of one machine share, network namespaces or not. While it lives, a worker writes the time into a file of its
 own every few milliseconds: that is how a test knows when it was last alive, whoever killed it.
-
-`JOB` needs no torch: an all-reduce over MASTER_ADDR and MASTER_PORT that fails as Gloo does when a peer goes away.
 """
 
 from __future__ import annotations
@@ -18,165 +16,13 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crew_jobs import JOB, NOTES
 from harness import LAUNCHER, PATIENCE_S, End, children_of, is_alive, kill, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from harness import Room
-
-NOTES = '''\
-"""What every worker of these tests notes, whatever it works at."""
-import json, os, signal, struct, threading, time
-
-ROOM = os.path.dirname(os.path.abspath(__file__))
-NODE = os.environ["CREW_NODE"]
-RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-ROUND, LIFE = int(os.environ["PLANARIA_ROUND"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-
-
-def note(what, **more):
-    line = {"what": what, "node": NODE, "pid": os.getpid(), "rank": RANK, "world": WORLD, "round": ROUND, "life": LIFE}
-    line.update(at=time.monotonic(), **more)
-    fd = os.open(ROOM + "/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.write(fd, (json.dumps(line) + "\\n").encode())
-    os.close(fd)
-
-
-def is_over():
-    """Whether the test wants the job to end well; rank 0 asks, and tells the others."""
-    return os.path.exists(ROOM + "/stop")
-
-
-def started():
-    """When this process came to be, by the kernel's clock, which ticks 100 times a second: at least a tick too late."""
-    with open("/proc/self/stat") as file:
-        ticks = int(file.read().rpartition(")")[2].split()[19])
-    asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-    return min((ticks + 1) / os.sysconf("SC_CLK_TCK") - asleep, time.monotonic())
-
-
-_fd = os.open(f"{ROOM}/alive/{os.getpid()}", os.O_WRONLY | os.O_CREAT, 0o644)
-
-
-def stamp():
-    os.pwrite(_fd, struct.pack("d", time.monotonic()), 0)
-
-
-def keep_stamping(every_s=0.01):
-    """Stamp from a thread, for a job whose own loop may hang in a collective."""
-    pause = threading.Event()
-
-    def run():
-        while True:
-            stamp()
-            pause.wait(every_s)
-
-    threading.Thread(target=run, daemon=True).start()
-
-
-stamp()
-note("began", started=started(), reason=os.environ.get("PLANARIA_RESTART_REASON", ""), master=os.environ["MASTER_ADDR"])
-'''
-
-JOB = '''\
-"""An all-reduce without torch: sums of ranks, over and over, until a file appears."""
-from notes import *
-import select, socket, sys
-
-STEP_S = 0.02
-ADDRESS = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-FAMILY = socket.AF_INET6 if ":" in ADDRESS[0] else socket.AF_INET
-
-
-def lost(peer):
-    note("lost", peer=peer)
-    sys.exit("Connection closed by peer [%s]" % peer)
-
-
-def read(peer, size=8):
-    data = b""
-    while len(data) < size:
-        stamp()
-        if not select.select([peer], [], [], 0.01)[0]:
-            continue
-        try:
-            chunk = peer.recv(size - len(data))
-        except OSError:
-            chunk = b""
-        if not chunk:
-            lost("%s:%s" % ADDRESS)
-        data += chunk
-    return data
-
-
-def write(peer, data):
-    try:
-        peer.sendall(data)
-    except OSError:
-        lost("%s:%s" % ADDRESS)
-
-
-def met(total):
-    assert total == WORLD * (WORLD - 1) // 2, total
-    note("met")
-
-
-def lead():
-    door = socket.socket(FAMILY)
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    door.bind(("", ADDRESS[1]))
-    door.listen(64)
-    peers = []
-    while len(peers) < WORLD - 1:
-        stamp()
-        if select.select([door], [], [], 0.01)[0]:
-            peer = door.accept()[0]
-            hello = read(peer)
-            assert struct.unpack("q", hello)[0] == ROUND, (hello, ROUND)
-            peers.append(peer)
-    count = 0
-    while True:
-        over = is_over()
-        total = sum(struct.unpack("q", read(peer))[0] for peer in peers)
-        for peer in peers:
-            write(peer, struct.pack("q", -1 if over else total))
-        if count == 0:
-            met(total)
-        if over:
-            return
-        count += 1
-        stamp()
-        time.sleep(STEP_S)
-
-
-def follow():
-    while True:
-        stamp()
-        try:
-            peer = socket.socket(FAMILY)
-            peer.settimeout(1)
-            peer.connect(ADDRESS)
-            break
-        except OSError:
-            peer.close()
-            time.sleep(0.01)
-    peer.setblocking(True)
-    write(peer, struct.pack("q", ROUND))
-    count = 0
-    while True:
-        write(peer, struct.pack("q", RANK))
-        total = struct.unpack("q", read(peer))[0]
-        if total < 0:
-            return
-        if count == 0:
-            met(total)
-        count += 1
-
-
-lead() if RANK == 0 else follow()
-note("ended")
-'''
 
 
 class World(NamedTuple):
@@ -292,6 +138,10 @@ class Crew:
         )
         self.nodes: dict[str, CrewNode] = {}
         self._seen = -1
+        self._log: list[dict[str, Any]] = []
+        self._log_bytes = 0
+        self._worlds: list[World] = []
+        self._worlds_until = 0
         self._stopped_at: dict[int, float] = {}
         room.write("notes.py", NOTES)
         self._script = room.write("job.py", where.get("job") or JOB)
@@ -324,28 +174,24 @@ class Crew:
     # What the workers noted.
 
     def log(self) -> list[dict[str, Any]]:
-        return [
-            json.loads(line) for line in self.room.read("log").decode().splitlines(keepends=True) if line[-1] == "\n"
-        ]
+        """Return all lines so far. Tests look at it many times a second, so each is read once."""
+        with open(self.room.path("log"), "rb") as file:
+            file.seek(self._log_bytes)
+            fresh = file.read()
+        whole = fresh[: fresh.rfind(b"\n") + 1]
+        self._log_bytes += len(whole)
+        self._log += map(json.loads, whole.splitlines())
+        return self._log
 
     def pids(self, name: str) -> list[int]:
         return [line["pid"] for line in self.log() if line["what"] == "began" and line["node"] == name]
 
     def worlds(self) -> list[World]:
         """Return every round in which all workers met, in the order in which they did."""
-        rounds: dict[int, list[dict[str, Any]]] = {}
-        for line in self.log():
-            if line["what"] == "met":
-                rounds.setdefault(line["round"], []).append(line)
-        return [self._world(lines) for lines in rounds.values() if len(lines) == lines[0]["world"]]
-
-    def _world(self, lines: list[dict[str, Any]]) -> World:
-        ranks: dict[str, tuple[int, ...]] = {}
-        for line in sorted(lines, key=lambda line: line["rank"]):
-            ranks[line["node"]] = (*ranks.get(line["node"], ()), line["rank"])
-        first = lines[0]
-        began = [one for one in self.log() if one["what"] == "began" and one["round"] == first["round"]]
-        return World(first["round"], first["life"], ranks, began[0]["reason"], min(one["started"] for one in began))
+        log = self.log()
+        if len(log) != self._worlds_until:
+            self._worlds, self._worlds_until = _worlds(log), len(log)
+        return self._worlds
 
     def wait_world(self, *names: str, timeout_s: float = PATIENCE_S) -> World:
         """Wait for a world of exactly these nodes, newer than the one last waited for."""
@@ -429,6 +275,23 @@ class Crew:
         parts = [f"{name}:\n{node.err()}" for name, node in self.nodes.items()]
         lines = [json.dumps(line) for line in self.log()[-40:]]
         return "\n".join([*parts, "log:", *lines, f"now {time.monotonic():.3f}"])
+
+
+def _worlds(log: list[dict[str, Any]]) -> list[World]:
+    met: dict[int, list[dict[str, Any]]] = {}
+    began: dict[int, list[dict[str, Any]]] = {}
+    for line in log:
+        if line["what"] in ("met", "began"):
+            (met if line["what"] == "met" else began).setdefault(line["round"], []).append(line)
+    return [_world(lines, began[number]) for number, lines in met.items() if len(lines) == lines[0]["world"]]
+
+
+def _world(met: list[dict[str, Any]], began: list[dict[str, Any]]) -> World:
+    ranks: dict[str, tuple[int, ...]] = {}
+    for line in sorted(met, key=lambda line: line["rank"]):
+        ranks[line["node"]] = (*ranks.get(line["node"], ()), line["rank"])
+    started = min(line["started"] for line in began)
+    return World(met[0]["round"], met[0]["life"], ranks, began[0]["reason"], started)
 
 
 def pause_all(pids: Iterable[int]) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import etcd_server
 import pytest
 from crew import Crew, pause_all
+from crew_jobs import GLOO
 from etcd_server import Etcd
 from harness import is_alive, wait_gone, wait_until
 
@@ -38,29 +39,6 @@ GLOO_EVENTS = {"embedded": 6, "etcd": 4} if EVENTS <= 20 else {"embedded": EVENT
 HAVOCS = max(4, EVENTS // 5)
 TTL_S = 3.0
 PATIENCE_S = 90.0  # for one event: importing torch costs several seconds of two busy cores
-
-GLOO = '''\
-"""An unmodified training script, but for its diary: all-reduce until it is told to stop."""
-from notes import *
-keep_stamping()
-from datetime import timedelta
-import torch, torch.distributed as dist
-
-dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-count = 0
-while True:
-    told = torch.tensor([float(RANK), float(RANK == 0 and is_over())])
-    dist.all_reduce(told)
-    assert told[0] == WORLD * (WORLD - 1) / 2
-    if count % 20 == 0:
-        note("met" if count == 0 else "step", step=count)
-    count += 1
-    if told[1]:
-        break
-    time.sleep(0.05)
-dist.destroy_process_group()
-note("ended")
-'''
 
 
 class Campaign:

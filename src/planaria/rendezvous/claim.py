@@ -35,7 +35,6 @@ ALWAYS = float("inf")
 PROOF_S = 0.3  # between two refusals that together prove a leader dead
 COMPLAIN_S = 3.0
 RETRY_S = 0.5
-STALE_S = 3.0  # a refusal older than this says nothing about now
 ASK_S = 1.2
 
 
@@ -60,15 +59,16 @@ class Claim:
         self._known: set[str] = set()
         self._held_until = NEVER
         self._writing = False
-        self._refused_at: dict[str, float] = {}
+        self._refusals: dict[str, tuple[float, float]] = {}
         self._retry_at = ALWAYS
+        self._complain_at = ALWAYS
         self._asked: dict[str, Answered | None] = {}
         self._asked_until = NEVER
         self._asked_for = -1
 
     def begin(self, now: float) -> list[Effect]:
         """Ask for the run's keys; their changes are reported from then on."""
-        self._retry_at = now + COMPLAIN_S
+        self._complain_at = now + COMPLAIN_S
         return [ReadKey("leader"), ReadKey("round"), ReadKey("outcome")]
 
     def held_until(self) -> float:
@@ -118,14 +118,13 @@ class Claim:
 
     def refused(self, address: str, now: float) -> None:
         """Note that nobody listens where the leader should."""
-        first = self._refused_at.get(address, now)
-        self._refused_at = {address: first if now < first + STALE_S else now}
+        first, _ = self._refusals.get(address, (now, now))
+        self._refusals = {address: (first, now)}
         self._retry_at = now + PROOF_S
 
-    def reached(self) -> None:
-        """Forget refusals: somebody listens."""
-        self._refused_at = {}
-        self._retry_at = ALWAYS
+    def not_refused(self) -> None:
+        """Forget refusals: somebody listens there, or nothing is known."""
+        self._refusals = {}
 
     def answered(self, answer: Answered) -> None:
         """Take the answer of a deputy that was asked who leads."""
@@ -138,12 +137,13 @@ class Claim:
 
     def wakes_at(self) -> float:
         """Return when one who seeks should decide again."""
-        return min(self._retry_at, self._asked_until if self._asked else ALWAYS)
+        complain_at = self._complain_at if len(self._known) < 3 else ALWAYS
+        return min(self._retry_at, complain_at, self._asked_until if self._asked else ALWAYS)
 
     def decide(self, ask: Ask, now: float) -> Order:
         """Say what a node without a leader should do."""
-        if len(self._known) < 3 and now >= self._retry_at:
-            self._retry_at = ALWAYS
+        if len(self._known) < 3 and now >= self._complain_at:
+            self._complain_at = ALWAYS
             return Order(
                 (
                     Say(
@@ -157,8 +157,10 @@ class Claim:
             return Order(lead=(self.leader_revision, self._standing()))
         if self._leader is not None:
             return self._approach(self._leader, now)
+        self._refusals = {}
+        if now < self._retry_at < ALWAYS:
+            return Order()
         self._retry_at = ALWAYS
-        self._refused_at = {}
         return self._ask_deputies(ask, now)
 
     def is_ahead_of(self, term: int, last: Standing) -> bool:
@@ -173,21 +175,15 @@ class Claim:
         return standing
 
     def _approach(self, leader: LeaderRecord, now: float) -> Order:
-        first = self._refused_at.get(leader.address)
-        if first is None:
-            if now < self._retry_at < ALWAYS:
-                return Order()
-            self._retry_at = now + RETRY_S
-            return Order(join=leader.address)
-        if now < self._retry_at:
+        """Go to the leader that the store names; take its key only if its address refused us twice, a little apart."""
+        if now < self._retry_at < ALWAYS:
             return Order()
-        if now >= first + PROOF_S and len(self._refused_at) and self._retry_at <= now:
-            if first + 2 * PROOF_S <= now:
-                self._refused_at = {}
-                return self._write(self.leader_revision)
-            self._retry_at = now + PROOF_S
-            return Order(join=leader.address)
-        return Order()
+        first, newest = self._refusals.get(leader.address, (now, now))
+        if newest >= first + PROOF_S:
+            self._refusals = {}
+            return self._write(self.leader_revision)
+        self._retry_at = now + RETRY_S
+        return Order(join=leader.address)
 
     def _ask_deputies(self, ask: Ask, now: float) -> Order:
         """Before taking an empty seat, look whether a leader that lost the store still has its members."""
@@ -196,8 +192,10 @@ class Claim:
             self._asked_for = self.round_revision
             self._asked = {one.address: None for one in standing.deputies if one.node != self.settings.node}
             self._asked_until = now + ASK_S
-            return Order(tuple(AskAround(address, ask) for address in self._asked))
+            if self._asked:
+                return Order(tuple(AskAround(address, ask) for address in self._asked))
         found = [answer.leads for answer in self._asked.values() if answer is not None and answer.leads is not None]
+        found = [one for one in found if one.run_id == self.settings.run_id]
         named = [one for one in found if one.address and one.address != self.settings.address]
         if named:
             best = max(named, key=lambda one: (one.valid, one.term))

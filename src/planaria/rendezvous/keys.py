@@ -57,12 +57,22 @@ def read_round(text: str | None) -> Standing:
 def outcome_record(ended: Ended, epoch: str) -> str:
     """Return what the store keeps of the end of a run: the first causes, as many as fit."""
     texts: list[str] = []
-    for text in ended.failures:
+    for text in map(_short, ended.failures):
         if sum(map(len, texts)) + len(text) > LONGEST_OUTCOME:
             break
         texts.append(text)
     fields = [ended.kind, ended.status, ended.explanation, texts, ended.restart_count]
     return json.dumps({"version": VERSION, "epoch": epoch, "ended": fields})
+
+
+def _short(text: str) -> str:
+    """Cut the evidence of a failure, not the failure, where it is too long to keep."""
+    if len(text) <= LONGEST_OUTCOME:
+        return text
+    fields = _read(text)
+    for name in ("stderr_tail", "traceback", "message"):
+        fields[name] = str(fields.get(name, ""))[-LONGEST_OUTCOME // 6 :]
+    return json.dumps(fields)
 
 
 def read_outcome(text: str | None) -> Ended | None:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from planaria.rendezvous.model import Answered, Effect, Place, Settings, ToLeader, ToMember
 
 PROBE_S = 0.5  # between two looks at a node whose connection ended
+EARLY_PROBES_S = (0.02, 0.05, 0.1, 0.2)  # the first ones: a dying agent's connection may end before its listener does
 FOUND_S = 0.2  # how long an older world has to object to a first round; its leader asks here every MEET_S
 PATIENCE_TTLS = 12  # how long a leader stays for a store that is away, so that those who are away hear of the end
 TELL_S = 0.5  # between two lines about what we wait for
@@ -89,6 +90,7 @@ class Leader:
         self._places: dict[str, Place] = {}
         self._placed_at = now
         self._probe_at: dict[str, float] = {}
+        self._probes: dict[str, int] = {}
         self._arrivals = 0
         self._last_arrival = now
         self._began_at = now
@@ -115,6 +117,8 @@ class Leader:
         elif seat is not None:
             self._touch()
             self._told_by(seat, message, now)
+        else:
+            self._out.append(Close(conn))  # who has not joined has nothing to say
 
     def _told_by(self, seat: Seat, message: ToLeader, now: float) -> None:
         match message:
@@ -345,6 +349,7 @@ class Leader:
             del self.seats[node]
             self.roll.answered[node] = seat.answered_at
             self._probe_at[node] = now
+            self._probes[node] = 0
 
     def _drop_silent(self, now: float) -> None:
         """Let go of connections on which nothing came for so long that the node is fenced."""
@@ -363,13 +368,15 @@ class Leader:
     def _probe(self, now: float) -> None:
         """Look after members that are not here: one whose address refuses us is dead."""
         spares = [node for node in self.roll.spares_alive() if node not in self.seats] if self.phase == "ended" else []
-        for node in [*self.roll.missing(), *spares]:
+        for node in [*self.roll.missing(), *self.roll.announced_and_away(), *spares]:
             address = self.roll.addresses.get(node)
             if address is None:
                 continue
             due = self._probe_at.get(node, now)
             if due <= now:
-                self._probe_at[node] = due = now + PROBE_S
+                tries = self._probes.get(node, 0)
+                self._probes[node] = tries + 1
+                self._probe_at[node] = due = now + (*EARLY_PROBES_S, PROBE_S)[min(tries, len(EARLY_PROBES_S))]
                 self._out.append(AskAround(address, self.ask(now)))
             self._wake(due)
 
@@ -602,10 +609,10 @@ class Leader:
 
     def _gather(self, now: float) -> bool:
         """Open the next round if there are enough nodes."""
-        opens_at = self._opens_at(len(self.seats), now)
+        opens_at = self._opens_at(sum(seat.can_run for seat in self.seats.values()), now)
         if now < opens_at or not self._may_open(now):
             self._wake(opens_at)
-            return now < opens_at and self._wait_for_nodes(now)
+            return (now < opens_at or not self.roll.has_round) and self._wait_for_nodes(now)
         chosen = choose(tuple(self._candidates()), self.settings.max_nodes)
         if len(chosen) < self.settings.min_nodes:
             self._waits = True
@@ -623,7 +630,10 @@ class Leader:
             return True
         if self.is_valid(now) and self.roll.has_enough(now):
             return True
-        self._wait_for_majority()
+        if self.roll.has_round:
+            self._wait_for_majority()
+        else:
+            self._wake(now + PROBE_S)  # a first round was announced, and some who heard of it are not back yet
         return False
 
     def _candidates(self) -> Iterator[Candidate]:
@@ -648,7 +658,7 @@ class Leader:
         return quiet_at if roll.has_round else max(quiet_at, self._began_at + settings.boot_quiet_s)
 
     def _wait_for_nodes(self, now: float) -> bool:
-        settings, count = self.settings, len(self.seats)
+        settings, count = self.settings, sum(seat.can_run for seat in self.seats.values())
         first = not self.roll.has_round
         if first:
             self._wake(self._began_at + settings.join_timeout_s)

@@ -120,6 +120,7 @@ class Links:
             self._inner.close(conn)
         if conn in self._dialled:
             self._dialled.pop(conn).cancel()
+        self._unheard.discard(conn)
         if conn in self._open:
             connection = self._open.pop(conn)
             connection.close()

@@ -16,6 +16,7 @@ from planaria.rendezvous.model import (
     AskAround,
     Close,
     Ended,
+    Join,
     KeyRead,
     KeyWritten,
     Leads,
@@ -92,7 +93,7 @@ class Rendezvous:
                 self._received(conn, message, now)
             case Opened(conn):
                 if conn == self.member.conn:
-                    self._claim.reached()
+                    self._claim.not_refused()
                     self.member.opened(now)
             case Lost(conn, refused):
                 self._lost(conn, now, refused=refused)
@@ -161,10 +162,18 @@ class Rendezvous:
             self._asked(conn, message, now)
         elif conn == self.member.conn:
             self._told(message, now)
+        elif isinstance(message, Join) and message.standing.round >= 0 and self._has_no_world():
+            self._elder_at = now
+            self._out += [Send(conn, Redirect("", 0)), Close(conn)]
+            self._yield("", 0)  # it belongs to an older world, which is not ours to take over
         elif self.leader is not None:
             self.leader.received(conn, message, now)  # type: ignore[arg-type]  # likewise
         elif not isinstance(message, Leads):
             self._out += [Send(conn, Redirect(self._known_leader(), self._term())), Close(conn)]
+
+    def _has_no_world(self) -> bool:
+        leader = self.leader
+        return leader is not None and not leader.roll.has_round and not self.settings.external
 
     def _told(self, message: Message, now: float) -> None:
         before = self.member.phase
@@ -217,7 +226,7 @@ class Rendezvous:
             return
         leader = self.leader
         if leader is None:
-            if self.member.phase == "seeking" and claim[2] >= self._floor():
+            if self.member.phase == "seeking" and claim[2] >= self._floor() and claim[1] >= (self.standing.round >= 0):
                 self.member.join(address, now)
             return
         own = (leader.established and leader.is_valid(now), leader.roll.has_round, leader.term)
@@ -246,6 +255,8 @@ class Rendezvous:
             member = self.member
             if refused and member.phase == "joining":
                 self._claim.refused(member.address, now)
+            else:
+                self._claim.not_refused()
             if member.phase != "ended":
                 before, member.conn = member.phase, ""
                 member.seek()
@@ -265,8 +276,8 @@ class Rendezvous:
         self._note_deaths(answer, now)
         if self.leader is not None:
             self.leader.answered_probe(answer, now)
-            leads = answer.leads
-            if leads is not None and leads.run_id == self.settings.run_id and leads.address == answer.address:
+            leads = answer.leads if answer.leads and answer.leads.run_id == self.settings.run_id else None
+            if leads is not None and leads.address == answer.address:
                 self._met(leads.address, (leads.valid, leads.round >= 0, leads.term), leads.node, now)
             elif leads is not None and leads.address and not self.leader.is_valid(now):
                 self._out.append(AskAround(leads.address, self.leader.ask(now)))  # hearsay: let it speak for itself
@@ -314,7 +325,7 @@ class Rendezvous:
         self._out += seeker.ask_if_due(self._targets(), ask, now)
         said = seeker.leads()
         self._highest_term = max([self._highest_term, *(one.term for one in said)])
-        address = best_leader(said, self._floor(), seeker.refused() | {own.address})
+        address = best_leader(said, self._floor(), seeker.refused() | {own.address}, has_round=self.standing.round >= 0)
         if address is not None:
             seeker.pause(now)
             self.member.join(address, now)
@@ -376,7 +387,7 @@ class Rendezvous:
             self._meet_at = now + MEET_S
             self._out += [AskAround(address, leader.ask(now)) for address in self._rivals()]
         self._out += leader.take_orders()
-        if looks or now >= self._leader_wakes_at:
+        if looks:
             out, self._leader_wakes_at = leader.advance(now)
             self._out += [order for order in out if not self._was_said(order)]
         elif leader.is_dirty:
@@ -433,7 +444,7 @@ class Rendezvous:
                 self._yield(other.address, claim.leader_revision)
             case KeyWritten("round", revision):
                 leader.round_written(revision, now)
-            case KeyWritten("outcome"):
+            case KeyWritten("outcome", revision) if revision:
                 leader.outcome_written()
             case KeyRead("leader", None):
                 self._out += claim.claim_again(now)

@@ -256,9 +256,10 @@ class Member:
 
     def _placed(self, place: Place, now: float) -> None:
         known = self.standing
-        if (place.term, place.round) < (known.term, known.round):
+        same = place.epoch == known.epoch
+        if same and (place.term, place.round) < (known.term, known.round):
             return
-        if (place.term, place.round) == (known.term, known.round) and self._place is not None:
+        if same and (place.term, place.round) == (known.term, known.round) and self._place is not None:
             self.standing = replace(known, deputies=place.deputies)  # a spectator came, or we came back
             self._placed_at = now
             self._send(Placed(place.round))

@@ -52,12 +52,15 @@ def arrange(chosen: Sequence[Candidate], sizes_before: Mapping[int, int]) -> tup
             placed[place] = one
         else:
             homeless.append(one)
-    for place in range(len(chosen)):
-        if place in placed:
-            continue
-        alike = [one for one in homeless if one.local_world_size == sizes_before.get(place)]
-        placed[place] = (alike or homeless)[0]
-        homeless.remove(placed[place])
+    empty = [place for place in range(len(chosen)) if place not in placed]
+    for place in empty:
+        alike = next((one for one in homeless if one.local_world_size == sizes_before.get(place)), None)
+        if alike is not None:
+            placed[place] = alike
+            homeless.remove(alike)
+    for place in empty:
+        if place not in placed:
+            placed[place] = homeless.pop(0)
     return tuple(placed[place] for place in range(len(chosen)))
 
 

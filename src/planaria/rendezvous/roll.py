@@ -182,6 +182,13 @@ class Roll:
             if node not in self.here and node not in self.gone and node not in self.dead:
                 yield node
 
+    def announced_and_away(self) -> Iterator[str]:
+        """Yield those who heard of a first round that never started, and are not here."""
+        for nodes in self.announced:
+            for node in nodes:
+                if node not in self.here and node not in self.gone and node not in self.dead:
+                    yield node
+
     def fenced_at(self, node: str) -> float:
         """Return when a node that is not here has killed its workers for certain."""
         return max(self.fence_floor, self.answered.get(node, quorum.NEVER)) + self.settings.silence_s
@@ -199,4 +206,4 @@ class Roll:
 
     def name(self, node: str) -> str:
         """Return what people call a node."""
-        return self.hosts.get(node, node)
+        return self.hosts.get(node) or node.rpartition("-")[0] or node

@@ -85,9 +85,13 @@ class Seeker:
         return since is not None and now >= since + at_least_s
 
 
-def best_leader(said: list[Leads], floor: int, avoid: set[str]) -> str | None:
-    """Return the address of the leader to go to; `floor` is the lowest term that is not behind us."""
+def best_leader(said: list[Leads], floor: int, avoid: set[str], *, has_round: bool = False) -> str | None:
+    """Return the address of the leader to go to; `floor` is the lowest term that is not behind us.
+
+    One who knows of a round does not go to a leader that has none: that one has to hear of ours.
+    """
     named = [one for one in said if one.address and one.term >= floor and one.address not in avoid]
+    named = [one for one in named if one.round >= 0 or not has_round]
     best = max(named, key=lambda one: (one.valid, one.round >= 0, one.term), default=None)
     return best.address if best is not None else None
 

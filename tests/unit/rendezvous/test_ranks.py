@@ -67,7 +67,6 @@ def test_arranging(what: str, chosen: list[Candidate], sizes: dict[int, int], ar
     assert names(arrange(chosen, sizes)) == arranged, what
 
 
-@pytest.mark.xfail(strict=True, reason="a slot that nobody fits is filled first, with whom another slot would fit")
 def test_a_newcomer_goes_where_as_many_workers_were_also_if_an_earlier_slot_fits_nobody() -> None:
     chosen = [node("x", workers=4), node("y", workers=8)]
     assert names(arrange(chosen, {0: 2, 1: 4})) == "y x"
