@@ -215,7 +215,7 @@ class Leader:
         """Say how long our idea of our validity is good enough: it only grows by itself, and counting costs."""
         if self._valid is not None and self._valid[1] - now > self.settings.lease_s / 2:
             return STALE_S
-        return STALE_S / 20 if len(self.seats) > placing.MANY_NODES else 0.0
+        return STALE_S / 2 if len(self.seats) > placing.MANY_NODES else 0.0
 
     def _left_s(self, now: float) -> float:
         if self.phase == "claiming":
