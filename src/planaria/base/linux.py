@@ -14,14 +14,9 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None: what is loaded already
 _PRCTL = _ctypes.dlsym(_LIBC, "prctl")
-_SYSCALL = _ctypes.dlsym(_LIBC, "syscall")
 _SIGTIMEDWAIT = _ctypes.dlsym(_LIBC, "sigtimedwait")
 _SIGNAL_SET_BYTES = 128
 _NS = 1_000_000_000
-_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
-_SCHED_OTHER = 0
-_RESET_ON_FORK = 1
-_SLICE_NS = 100_000  # the shortest that the kernel grants
 
 
 def _prctl(option: int, value: int) -> None:
@@ -117,31 +112,18 @@ def set_title(title: str) -> None:
 
 
 def raise_priority(nice: int) -> None:
-    """Let this process run before its busy neighbours, as far as we are allowed to; children do not inherit it.
+    """Let this process run before its busy neighbours, where we are allowed to (root, CAP_SYS_NICE); else do nothing.
 
-    Anybody may ask for short slices (Linux 6.12+): a short turn comes sooner, the share of the CPU stays the same. More
-    than that share takes root or CAP_SYS_NICE. A process that was made to give way (`nice`) keeps doing so.
+    A process that was made to give way (`nice`) keeps doing so. Short scheduler slices, which anybody may ask for, were
+    tried and made it wait longer: a process that needs more than its share is stopped the more often.
 
     With autogroups, every session competes as one: 64 busy workers would leave a session of its own 1/65 of the CPUs.
     """
-    now = os.getpriority(os.PRIO_PROCESS, 0)
-    if now > 0:
+    if os.getpriority(os.PRIO_PROCESS, 0) > 0:
         return
     try:
         os.setpriority(os.PRIO_PROCESS, 0, nice)
-        now = nice
         with open("/proc/self/autogroup", "w") as group:
             group.write(str(nice))
     except OSError:
-        pass
-    _ask_for_short_slices(now)
-
-
-def _ask_for_short_slices(nice: int) -> None:
-    """Call `sched_setattr` for this process; where the kernel does not know it, nothing changes."""
-    call = _SCHED_SETATTR.get(os.uname().machine)
-    if call is None:
         return
-    fields = ((48, 4), (_SCHED_OTHER, 4), (_RESET_ON_FORK, 8), (nice, 4), (0, 4), (_SLICE_NS, 8), (0, 8), (0, 8))
-    request = b"".join(value.to_bytes(size, "little", signed=True) for value, size in fields)
-    _ctypes.call_function(_SYSCALL, (call, 0, request, 0))
