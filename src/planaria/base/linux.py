@@ -14,6 +14,11 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None: what is loaded already
 _PRCTL = _ctypes.dlsym(_LIBC, "prctl")
+_SYSCALL = _ctypes.dlsym(_LIBC, "syscall")
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
+_SCHED_OTHER = 0
+_RESET_ON_FORK = 1
+_SLICE_NS = 100_000  # the shortest that the kernel grants
 _SIGTIMEDWAIT = _ctypes.dlsym(_LIBC, "sigtimedwait")
 _SIGNAL_SET_BYTES = 128
 _NS = 1_000_000_000
@@ -114,8 +119,7 @@ def set_title(title: str) -> None:
 def raise_priority(nice: int) -> None:
     """Let this process run before its busy neighbours, where we are allowed to (root, CAP_SYS_NICE); else do nothing.
 
-    A process that was made to give way (`nice`) keeps doing so. Short scheduler slices, which anybody may ask for, were
-    tried and made it wait longer: a process that needs more than its share is stopped the more often.
+    A process that was made to give way (`nice`) keeps doing so. Children do not inherit the short slices.
 
     With autogroups, every session competes as one: 64 busy workers would leave a session of its own 1/65 of the CPUs.
     """
@@ -127,3 +131,17 @@ def raise_priority(nice: int) -> None:
             group.write(str(nice))
     except OSError:
         return
+    _ask_for_short_slices(nice)
+
+
+def _ask_for_short_slices(nice: int) -> None:
+    """Call `sched_setattr`: short turns come sooner (Linux 6.12+; elsewhere nothing changes).
+
+    Only for one whose share is large enough: with too small a share they were measured to make it wait four times longer.
+    """
+    call = _SCHED_SETATTR.get(os.uname().machine)
+    if call is None:
+        return
+    fields = ((48, 4), (_SCHED_OTHER, 4), (_RESET_ON_FORK, 8), (nice, 4), (0, 4), (_SLICE_NS, 8), (0, 8), (0, 8))
+    request = b"".join(value.to_bytes(size, "little", signed=True) for value, size in fields)
+    _ctypes.call_function(_SYSCALL, (call, 0, request, 0))
