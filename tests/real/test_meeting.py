@@ -29,7 +29,7 @@ from planaria.agent import meeting
 from planaria.agent.model import Job, Meeting
 from planaria.launch.main import _supervise
 from planaria.process.model import Command
-from planaria.rendezvous import model
+from planaria.rendezvous import messages, model
 
 ROOM = os.path.dirname(os.path.abspath(__file__))
 
@@ -53,9 +53,9 @@ class Scripted:
 
     def obey(self, what, *given):
         if what == "start":
-            given = (model.Place(**given[0]),)
+            given = (messages.Place(**given[0]),)
         if what == "end":
-            given = (model.Ended(*given),)
+            given = (messages.Ended(*given),)
         if what == "fence":
             given = (None if given[0] is None else self.loop.now() + given[0],)
         getattr(self.hands, what)(*given)

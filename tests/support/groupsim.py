@@ -42,7 +42,7 @@ from planaria.agent.model import (
     WorkersStarted,
 )
 from planaria.contract.failure import Failure
-from planaria.rendezvous.model import Place
+from planaria.rendezvous.messages import Place
 
 SIGKILL, SIGTERM, SIGINT = 9, 15, 2
 KINDS = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from planaria.rendezvous.addresses import Network
     from planaria.rendezvous.driver import Driver
-    from planaria.rendezvous.model import Ended, Place
+    from planaria.rendezvous.messages import Ended, Place
     from planaria.store.api import Store
 
 PATIENCE_S = 30.0  # how long anything may take before a test calls it a hang: two busy cores, shared with others

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from planaria.agent.model import EndKind, Job, Meeting, SeatEffect
     from planaria.base.loop import Loop
     from planaria.process.guardian import Line
-    from planaria.rendezvous.model import Ended, Event, Place
+    from planaria.rendezvous.messages import Ended, Place
+    from planaria.rendezvous.model import Event
     from planaria.store.api import Store
 
     class Rendezvous(Protocol):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from planaria.contract.secret import Secret
-    from planaria.rendezvous.model import Place
+    from planaria.rendezvous.messages import Place
 
     Phase = Literal[
         "waiting",

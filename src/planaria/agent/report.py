@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.agent.model import Group, Outcome
     from planaria.contract.failure import Failure
-    from planaria.rendezvous.model import Place
+    from planaria.rendezvous.messages import Place
 
 SCHEMA = 1
 TRACE_LINES = 30

@@ -7,7 +7,7 @@ from planaria.contract.env import Round
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.agent.model import Job, StartWorkers
-    from planaria.rendezvous.model import Place
+    from planaria.rendezvous.messages import Place
 
 
 def lone_round(job: Job, order: StartWorkers, master_port: int) -> Round:

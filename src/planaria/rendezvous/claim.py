@@ -28,7 +28,8 @@ from planaria.rendezvous.model import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.rendezvous.model import Answered, Ask, Effect, Ended, Settings
+    from planaria.rendezvous.messages import Ask, Ended
+    from planaria.rendezvous.model import Answered, Effect, Settings
 
 NEVER = float("-inf")
 ALWAYS = float("inf")

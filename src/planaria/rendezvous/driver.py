@@ -8,8 +8,8 @@ from planaria.base.value import Value
 from planaria.errors import InternalError
 from planaria.rendezvous.links import Links, Traffic
 from planaria.rendezvous.machine import Rendezvous
+from planaria.rendezvous.messages import Ack, Renew
 from planaria.rendezvous.model import (
-    Ack,
     AskAround,
     Close,
     Connect,
@@ -19,7 +19,6 @@ from planaria.rendezvous.model import (
     LeaveRequested,
     ReadKey,
     Received,
-    Renew,
     Say,
     Send,
     Standing,
@@ -37,7 +36,8 @@ if TYPE_CHECKING:
 
     from planaria.base.loop import Loop, Timer
     from planaria.base.net import Listener
-    from planaria.rendezvous.model import Effect, Ended, Event, Place, Settings
+    from planaria.rendezvous.messages import Ended, Place
+    from planaria.rendezvous.model import Effect, Event, Settings
     from planaria.rendezvous.records import Records
     from planaria.rendezvous.security import Security
 

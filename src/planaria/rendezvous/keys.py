@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from planaria.base.value import Value
-from planaria.rendezvous.model import Deputy, Ended, Standing
+from planaria.rendezvous.messages import Ended
+from planaria.rendezvous.model import Deputy, Standing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

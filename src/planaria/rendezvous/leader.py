@@ -11,98 +11,56 @@ Everything is decided again from the facts once a turn (`advance`), so no fact i
 from __future__ import annotations
 
 from planaria.base.value import replace
-from planaria.rendezvous import placing, quorum, verdict
-from planaria.rendezvous.keys import outcome_record, round_record
-from planaria.rendezvous.model import (
-    SELF,
-    Ack,
-    Ask,
-    AskAround,
-    Close,
+from planaria.rendezvous import placing, quorum, verdict, words
+from planaria.rendezvous.attendance import PROBE_S
+from planaria.rendezvous.ending import Ending
+from planaria.rendezvous.keys import round_record
+from planaria.rendezvous.messages import (
     Departing,
-    Deputy,
     Done,
     Ended,
     Failed,
-    Farewell,
     Heard,
     Join,
     Leave,
     Placed,
-    Redirect,
-    Refused,
     Renew,
-    Say,
-    Send,
-    Standing,
     Start,
     Stop,
     Stopped,
     Waiting,
-    Welcome,
-    WriteKey,
 )
+from planaria.rendezvous.model import Close, Say, Standing, WriteKey
 from planaria.rendezvous.ranks import Candidate, arrange, choose
-from planaria.rendezvous.roll import DEAD_S, Roll
+from planaria.rendezvous.roll import DEAD_S
 from planaria.rendezvous.seats import Seat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planaria.rendezvous.model import Answered, Effect, Place, Settings, ToLeader, ToMember
+    from planaria.rendezvous.messages import ToLeader
+    from planaria.rendezvous.model import Answered, Effect, Settings
 
-PROBE_S = 0.5  # between two looks at a node whose connection ended
-EARLY_PROBES_S = (0.02, 0.05, 0.1, 0.2)  # the first ones: a dying agent's connection may end before its listener does
 FOUND_S = 0.2  # how long an older world has to object to a first round; its leader asks here every MEET_S
-PATIENCE_TTLS = 12  # how long a leader stays for a store that is away, so that those who are away hear of the end
 TELL_S = 0.5  # between two lines about what we wait for
-STALE_S = 0.1  # how old our idea of our own validity may be: it only grows while nothing else happens
 
 
-class Leader:
-    """One leadership. `standing` is the newest round that its node, or the store, knows of."""
+class Leader(Ending):
+    """One leadership: what follows from who is here."""
 
     def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, since_ack_s: float) -> None:
-        self.settings = settings
-        self.term = term
-        self.phase = "claiming" if standing.round >= 0 else "gathering"
-        self.seats: dict[str, Seat] = {}
-        self.roll = Roll(settings, standing, self.seats, now - since_ack_s)
-        self.epoch = standing.epoch or settings.node
-        self.next_round = max(standing.next_round, standing.round + 1)
-        self.restart_count = standing.restart_count
+        super().__init__(settings, now, term=term, standing=standing, since_ack_s=since_ack_s)
         self.round_revision = 0
-        self.ended: Ended | None = None
-        self.ended_at = 0.0
-        self.end_told = False
-        self._is_farewell_said = False
-        self._outcome_written = False
-        self._write_at = quorum.ALWAYS
-        self.is_dirty = True
-        self._conns: dict[str, Seat] = {}
-        self._reason = ""
         self._failed: list[tuple[Failed, Join, float]] = []
         self._for_failure = False
         self._lost_one = False
-        self._chosen: tuple[Candidate, ...] = ()
         self._base: frozenset[str] = frozenset()
-        self._places: dict[str, Place] = {}
         self._placed_at = now
-        self._probe_at: dict[str, float] = {}
-        self._probes: dict[str, int] = {}
-        self._arrivals = 0
-        self._last_arrival = now
         self._began_at = now
         self._waits = standing.round < 0
-        self._held = False
         self._told = ""
         self._told_at = quorum.NEVER
-        self._valid: tuple[float, float] | None = None
-        self._out: list[Effect] = []
-        self._now = now
-        self._wake_at = quorum.ALWAYS
-        self._silence_at = quorum.ALWAYS
 
     # What happens to it.
 
@@ -168,18 +126,6 @@ class Leader:
         else:
             self._start(now)
 
-    def outcome_written(self) -> None:
-        """Tell everybody how it ended, now that the store will tell those who are away."""
-        self._outcome_written = True
-        self._touch()
-        if self.ended is not None and not self.end_told:
-            self._tell_end()
-
-    def take_orders(self) -> list[Effect]:
-        """Return what events alone have ordered: answers that need no decision."""
-        out, self._out = self._out, []
-        return out
-
     def advance(self, now: float) -> tuple[list[Effect], float]:
         """Decide what follows from what is known; return the orders and when to look again."""
         self.is_dirty = False
@@ -189,203 +135,6 @@ class Leader:
         while self._step(now):
             self._valid = None
         return self.take_orders(), self._wake_at
-
-    # Validity.
-
-    @property
-    def established(self) -> bool:
-        """Tell whether it has ever had enough members to decide."""
-        return self.phase != "claiming"
-
-    def is_valid(self, now: float) -> bool:
-        """Tell whether it may decide, and grant leases, now."""
-        return self.valid_until(now) > now
-
-    def valid_until(self, now: float) -> float:
-        """Return the end of its validity as it stands. While a round is being made, both it and the last one count."""
-        if self._valid is None or now >= self._valid[0] + self._valid_for_s(now):
-            until = self.roll.valid_until(now)
-            if self.phase in ("placing", "starting"):
-                chosen = [one.node for one in self._chosen]
-                until = min(until, self.roll.valid_for(chosen, len(chosen), now))
-            self._valid = now, until
-        return self._valid[1]
-
-    def _valid_for_s(self, now: float) -> float:
-        """Say how long our idea of our validity is good enough: it only grows by itself, and counting costs."""
-        if self._valid is not None and self._valid[1] - now > self.settings.lease_s / 2:
-            return STALE_S
-        return STALE_S / 2 if len(self.seats) > placing.MANY_NODES else 0.0
-
-    def _left_s(self, now: float) -> float:
-        if self.phase == "claiming":
-            return 0.0
-        return min(max(self.valid_until(now) - now, 0.0), self.settings.lease_s)
-
-    def _may_shrink(self, now: float) -> bool:
-        """Tell whether a proof of death may count: only for one who cannot have been left out of a newer round."""
-        if self.established:
-            return self.is_valid(now)
-        if self.settings.external:
-            return self.roll.tie_until > now  # the store knows the newest round for certain
-        own = self.seats.get(self.settings.node)
-        return own is not None and not own.join.fenced and now < self.roll.fence_floor + self.settings.lease_s
-
-    # Joining, renewing, leaving.
-
-    def _join(self, conn: str, join: Join, now: float) -> None:
-        if join.run_id != self.settings.run_id:
-            why = f"{self.settings.address} serves run {self.settings.run_id!r}, not {join.run_id!r}"
-            self._out += [Send(conn, Waiting(why)), Send(conn, Redirect("", 0)), Close(conn)]  # until that is over
-            return
-        why = self._refusal(join)
-        if why:
-            self._out += [Send(conn, Refused(why)), Close(conn)]
-            return
-        if self.ended is not None and join.age_s < now - self.ended_at:
-            self._out += [Send(conn, Redirect("", 0)), Close(conn)]  # it came after the end: a run of its own
-            return
-        old = self.seats.pop(join.node, None)
-        if old is not None:
-            self._conns.pop(old.conn, None)
-            self._out.append(Close(old.conn))
-        seat = self.seats[join.node] = self._conns[conn] = Seat(conn, join, self._arrivals, now)
-        self._arrivals += 1
-        self._silence_at = min(self._silence_at, now + self.settings.silence_s)
-        self.roll.come_back(join)
-        self._learn(join, now)
-        if join.node not in self.roll.members:
-            self._last_arrival = now
-        self._send(seat, Welcome(self.term, self.settings.node))
-        self._brief(seat)
-
-    def _refusal(self, join: Join) -> str:
-        if join.standing.epoch and self.roll.has_round and join.standing.epoch != self.epoch:
-            return f"run {join.run_id!r} that this node was in is over; another with the same id has begun"
-        if join.slot_wish is None:
-            return ""
-        rivals = (seat.join for seat in self.seats.values() if seat.join.slot_wish == join.slot_wish)
-        holder = next((rival for rival in rivals if rival.node != join.node), None)
-        return f"node rank {join.slot_wish} is taken by {holder.host}" if holder is not None else ""
-
-    def _learn(self, join: Join, now: float) -> None:
-        """Take over what a joining node knows. Newer rounds than ours are possible only while we claim."""
-        standing, roll = join.standing, self.roll
-        if not self.established:
-            if join.bound_term > 0:
-                roll.fence_floor = max(roll.fence_floor, now - join.since_ack_s)
-            if self._is_better(join):
-                roll.adopt(standing)
-                self.epoch = standing.epoch or self.epoch
-                self.restart_count = standing.restart_count
-            if not join.fenced:
-                roll.gone |= set(join.gone) & roll.members.keys()
-                roll.dead = {
-                    node: now for node in join.dead if node in roll.members and node not in self.seats
-                } | roll.dead
-            self.next_round = max(self.next_round, standing.next_round, standing.round + 1)
-        roll.enter(join)
-
-    def _is_better(self, join: Join) -> bool:
-        """Tell whether a node's newest round, and not ours, is the last that can have started."""
-        theirs, ours = join.standing, self.roll.last
-        if (theirs.term, theirs.round) > (ours.term, ours.round):
-            return not any(_shows_no_start(seat.join, theirs) for seat in self.seats.values())
-        return theirs.round >= 0 and _shows_no_start(join, ours)
-
-    def _brief(self, seat: Seat) -> None:
-        """Tell a node that has just joined what it missed."""
-        node, roll = seat.join.node, self.roll
-        if self.ended is not None:
-            if self.end_told and seat.conn != SELF:
-                self._send(seat, self.ended)
-        elif self.phase in ("placing", "starting") and node in self._places:
-            self._send(seat, self._places[node])
-        elif self.phase in ("running", "starting") and roll.has_round and node not in roll.members:
-            self._present_spectator(seat)
-            if len(roll.members) >= self.settings.max_nodes:
-                text = f"{roll.last.size} of {self.settings.max_nodes} nodes run round {roll.last.round}; waiting for a place"
-                self._send(seat, Waiting(text))
-        stale = seat.runs >= 0 and (node not in roll.members or seat.runs != roll.last.round)
-        if stale or (self.phase == "stopping" and node in roll.members):
-            self._send(seat, Stop(self.next_round, self._reason or "the job went on without this node", 0.0))
-
-    def _present_spectator(self, seat: Seat) -> None:
-        """Tell a spectator what runs; where deputies are few, tell the others that there is one more."""
-        node, last = seat.join.node, self.roll.last
-        self._places[node] = placing.spectator_place(last, self._reason)
-        full = len(last.deputies) >= placing.DEPUTIES or last.size > placing.MANY_NODES
-        if full or self.phase != "running" or any(deputy.node == node for deputy in last.deputies):
-            self._send(seat, self._places[node])
-            return
-        deputies = (*last.deputies, Deputy(node, self.roll.addresses[node]))
-        self.roll.last = replace(last, deputies=deputies)
-        self.roll.spares.append(node)
-        for other, place in self._places.items():
-            self._places[other] = replace(place, deputies=deputies)
-            if other in self.seats:
-                self._send(self.seats[other], self._places[other])
-
-    def _renew(self, seat: Seat, renew: Renew, now: float) -> None:
-        sent_at = seat.sent.get(renew.echo)
-        if sent_at is not None:
-            self.roll.note_heard(seat.join.node, sent_at)
-            seat.sent = {seq: at for seq, at in seat.sent.items() if seq >= renew.echo}
-        seat.sent[renew.seq] = seat.answered_at = now
-        self._send(seat, Ack(renew.seq, self._left_s(now)))
-        if self.phase == "claiming" or self._held:
-            self._touch()
-
-    def _leave(self, seat: Seat) -> None:
-        node = seat.join.node
-        self.roll.gone.add(node)
-        self.seats.pop(node, None)
-        self._conns.pop(seat.conn, None)
-        self._out.append(Close(seat.conn))
-
-    def _unseat(self, seat: Seat, now: float) -> None:
-        node = seat.join.node
-        if self.seats.get(node) is seat:
-            del self.seats[node]
-            self.roll.answered[node] = seat.answered_at
-            self._probe_at[node] = now
-            self._probes[node] = 0
-
-    def _drop_silent(self, now: float) -> None:
-        """Let go of connections on which nothing came for so long that the node is fenced."""
-        if now >= self._silence_at:
-            self._silence_at = quorum.ALWAYS
-            for seat in list(self._conns.values()):
-                due = seat.answered_at + self.settings.silence_s
-                if due <= now and seat.conn != SELF:
-                    self._out.append(Close(seat.conn))
-                    del self._conns[seat.conn]
-                    self._unseat(seat, now)
-                elif seat.conn != SELF:
-                    self._silence_at = min(self._silence_at, due)
-        self._wake(self._silence_at)
-
-    def _probe(self, now: float) -> None:
-        """Look after members that are not here: one whose address refuses us is dead."""
-        spares = [node for node in self.roll.spares_alive() if node not in self.seats] if self.phase == "ended" else []
-        for node in [*self.roll.missing(), *self.roll.announced_and_away(), *spares]:
-            address = self.roll.addresses.get(node)
-            if address is None:
-                continue
-            due = self._probe_at.get(node, now)
-            if due <= now:
-                tries = self._probes.get(node, 0)
-                self._probes[node] = tries + 1
-                self._probe_at[node] = due = now + (*EARLY_PROBES_S, PROBE_S)[min(tries, len(EARLY_PROBES_S))]
-                self._out.append(AskAround(address, self.ask(now)))
-            self._wake(due)
-
-    def ask(self, now: float) -> Ask:
-        """Return the question who leads; it says that we do, if we may."""
-        own = self.settings
-        known = own.address if self.ended is None else ""
-        valid = self.established and self.ended is None and self.is_valid(now)
-        return Ask(own.run_id, own.node, known, self.term, self.roll.last.round, valid)
 
     # Decisions. Each returns whether something changed, so that the next can build on it.
 
@@ -431,11 +180,7 @@ class Leader:
     def _hold(self) -> None:
         if self.roll.has_enough(self._now):
             return  # they are here: a moment until they have all answered
-        here, size, number = self.roll.present(), self.roll.size(), self.roll.last.round
-        text = (
-            f"holding: {here} of {size} members of round {number} are here, which is no majority; "
-            "waiting for the others (--on-lost-majority decides what else to do)"
-        )
+        text = words.holding(self.roll.present(), self.roll.size(), self.roll.last.round)
         if not self._held:
             self._held = True
             self._out.append(Say(text))
@@ -507,8 +252,7 @@ class Leader:
         self._wake(self._last_arrival + self.settings.gather_s)
         if now < self._last_arrival + self.settings.gather_s:
             return ""
-        names = [seat.join.host for seat in sorted(fresh, key=lambda seat: seat.arrival)[:room]]
-        return f"node {', '.join(names[:5])}{' and others' if len(names) > 5 else ''} joined"
+        return words.joined([seat.join.host for seat in sorted(fresh, key=lambda seat: seat.arrival)[:room]])
 
     # From one round to the next.
 
@@ -666,16 +410,7 @@ class Leader:
                 why = f"only {count} of {settings.min_nodes} nodes came within {settings.join_timeout_s:g} s"
                 self._end(Ended("timeout", 124, why, (), self.restart_count), now)
                 return True
-        fixed = settings.min_nodes == settings.max_nodes
-        wanted = f"{settings.max_nodes}" if fixed else f"{settings.min_nodes} to {settings.max_nodes}"
-        text = f"{count} of {wanted} nodes are here"
-        if count <= 8:
-            text += f" ({', '.join(sorted(seat.join.host for seat in self.seats.values()))})"
-        if count < settings.min_nodes:
-            text += f"; waiting for {settings.min_nodes - count} more"
-            text += f", at most {settings.join_timeout_s:g} s" if first else ""
-        else:
-            text += "; starting in a moment, unless more come"
+        text = words.waiting(settings, [seat.join.host for seat in self.seats.values()], count, first=first)
         self._tell_waiting(text)
         return False
 
@@ -762,94 +497,3 @@ class Leader:
         if message.round == self.roll.last.round and seat.failed is None:
             seat.failed = message
             self._failed.append((message, seat.join, now))
-
-    # The end.
-
-    def _end(self, ended: Ended, now: float) -> None:
-        self.phase = "ended"
-        self.ended, self.ended_at = ended, now
-        if self.settings.external:
-            self._write_outcome(now)
-        else:
-            self._tell_end()
-
-    def _write_outcome(self, now: float) -> None:
-        if self.ended is not None:
-            self._write_at = now + self.settings.ttl_s
-            self._out.append(WriteKey("outcome", outcome_record(self.ended, self.epoch), None))
-
-    def _tell_end(self) -> None:
-        """Tell everybody else; our own node hears it last, because it goes then and nobody is left to ask."""
-        self.end_told = True
-        for seat in self.seats.values():
-            if self.ended is not None and seat.conn != SELF:
-                self._send(seat, self.ended)
-
-    def _see_it_out(self, now: float) -> bool:
-        """Wait for the store, not too long, and for those who do not know yet; then let our own node go."""
-        if not self.end_told:
-            self._wake(self.ended_at + self.settings.ttl_s)
-            if now >= self.ended_at + self.settings.ttl_s:
-                self._tell_end()
-        if self.settings.external and not self._outcome_written:
-            if now >= self._write_at:
-                self._write_outcome(now)
-            self._wake(self._write_at)
-        self._wake(self.ended_at + 2 * self.settings.ttl_s)
-        if self.ended is None or self._is_farewell_said or not self.is_over(now):
-            return False
-        self._is_farewell_said = True
-        for seat in self.seats.values():
-            self._send(seat, self.ended if seat.conn == SELF else Farewell())
-        return False
-
-    def is_over(self, now: float) -> bool:
-        """Tell whether nobody is left who has to hear how it ended."""
-        if not self.end_told:
-            return False
-        others = [seat for node, seat in self.seats.items() if node != self.settings.node]
-        away = any(True for _ in self.roll.absent()) or any(node not in self.seats for node in self.roll.spares_alive())
-        if self.settings.external:  # the store will tell them, once it knows
-            away = not self._outcome_written and now < self.ended_at + PATIENCE_TTLS * self.settings.ttl_s
-            return not away and all(seat.knows_end for seat in others)
-        waiting = away or any(not seat.knows_end for seat in others)
-        return not waiting or now >= self.ended_at + 2 * self.settings.ttl_s
-
-    def repeat_end(self, ended: Ended, now: float) -> None:
-        """Tell again how the run ended, in the place of a leader that was lost while it told."""
-        self.phase = "ended"
-        self.ended, self.ended_at, self.end_told = ended, now, True
-
-    def hand_over(self) -> list[Effect]:
-        """Say goodbye as a leader: name a successor to everybody, and say that our own node is gone."""
-        own = self.settings.node
-        line = [deputy.node for deputy in self.roll.last.deputies] + list(self.seats)
-        heir = next((node for node in line if node in self.seats and node != own), None)
-        return self.resign(self.roll.addresses[heir] if heir is not None else "", self.term, gone=own)
-
-    def resign(self, address: str, term: int, gone: str = "") -> list[Effect]:
-        """Send everybody to another leader, or (no address) to look for one."""
-        out: list[Effect] = []
-        for seat in self.seats.values():
-            if seat.conn != SELF:
-                out += [Send(seat.conn, Redirect(address, term, gone)), Close(seat.conn)]
-        return out
-
-    # Small things.
-
-    def _touch(self) -> None:
-        self.is_dirty = True
-
-    def _send(self, seat: Seat, message: ToMember) -> None:
-        self._out.append(Send(seat.conn, message))
-
-    def _wake(self, when: float) -> None:
-        """Look again at this moment; one that has passed has been looked at."""
-        if self._now < when < self._wake_at:
-            self._wake_at = when
-
-
-def _shows_no_start(join: Join, standing: Standing) -> bool:
-    """Tell whether a node proves that a round never started: it held to its leader all the time and was not told."""
-    older = (join.standing.term, join.standing.round) < (standing.term, standing.round)
-    return older and join.bound_term == standing.term and not join.fenced and join.standing.round >= 0

@@ -6,7 +6,8 @@ from planaria.base.channel import ChannelBroken
 from planaria.base.net import dial
 from planaria.base.value import Value
 from planaria.rendezvous import wire
-from planaria.rendezvous.model import SELF, Answered, Leads, Lost, Opened, Received
+from planaria.rendezvous.messages import Leads
+from planaria.rendezvous.model import SELF, Answered, Lost, Opened, Received
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
     from planaria.base.loop import Loop, Timer
     from planaria.base.net import Connection, Dialling
-    from planaria.rendezvous.model import Ask, Event, Message
+    from planaria.rendezvous.messages import Ask, Message
+    from planaria.rendezvous.model import Event
     from planaria.rendezvous.security import Security
 
 CONNECT_WITHIN_S = 3.0  # a host that is gone without a trace answers nothing; the machine has others to try

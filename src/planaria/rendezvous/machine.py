@@ -9,23 +9,19 @@ from __future__ import annotations
 from planaria.rendezvous.claim import Claim
 from planaria.rendezvous.leader import Leader
 from planaria.rendezvous.member import ALWAYS, Member
+from planaria.rendezvous.messages import Ask, Ended, Join, Leads, Redirect
 from planaria.rendezvous.model import (
     SELF,
     Answered,
-    Ask,
     AskAround,
     Close,
-    Ended,
-    Join,
     KeyRead,
     KeyWritten,
-    Leads,
     LeaveAnnounced,
     LeaveRequested,
     Lost,
     Opened,
     Received,
-    Redirect,
     Say,
     Send,
     StoreAnswered,
@@ -40,7 +36,8 @@ from planaria.rendezvous.seek import Seeker, best_leader, is_next_in_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.rendezvous.model import Effect, Event, LocalEvent, Message, Settings, Standing
+    from planaria.rendezvous.messages import Message
+    from planaria.rendezvous.model import Effect, Event, LocalEvent, Settings, Standing
 
 MEET_S = 0.05  # how often a leader looks whether somebody else leads at an endpoint where none of its members is
 ELDER_S = 5.0  # how long one who was asked by an older world does not found another: the old one may be between leaders

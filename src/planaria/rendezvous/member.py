@@ -3,42 +3,45 @@
 from __future__ import annotations
 
 from planaria.base.value import replace
-from planaria.rendezvous.model import (
-    SELF,
+from planaria.rendezvous.messages import (
     Ack,
-    Close,
-    Connect,
     Departing,
     Done,
     Ended,
-    EndRun,
     Failed,
     Farewell,
-    Fence,
     Heard,
     Join,
-    KillWorkers,
     Leave,
     Place,
     Placed,
     Redirect,
     Refused,
     Renew,
+    Start,
+    Stop,
+    Stopped,
+    Waiting,
+    Welcome,
+)
+from planaria.rendezvous.model import (
+    SELF,
+    Close,
+    Connect,
+    EndRun,
+    Fence,
+    KillWorkers,
     Say,
     Send,
     Standing,
-    Start,
     StartWorkers,
-    Stop,
-    Stopped,
     StopWorkers,
-    Waiting,
-    Welcome,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.rendezvous.model import Effect, Settings, ToLeader, ToMember, WorkersFailed
+    from planaria.rendezvous.messages import ToLeader, ToMember
+    from planaria.rendezvous.model import Effect, Settings, WorkersFailed
 
 NEVER = float("-inf")
 ALWAYS = float("inf")

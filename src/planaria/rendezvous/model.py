@@ -1,7 +1,6 @@
-"""What the rendezvous works with: settings, the messages agents exchange, events that happen and effects that are ordered.
+"""What the rendezvous works with: settings, what a node knows of a round, events that happen and effects that are ordered.
 
-Messages are values with plain fields, so that `wire.py` can check every one that arrives. Events are in the past tense,
-effects are orders. Times are local monotonic seconds; ages cross the network, moments never do.
+Events are in the past tense, effects are orders. Times are local monotonic seconds. `messages.py` has what agents say.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from planaria.base.value import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
+
+    from planaria.rendezvous.messages import Ask, Ended, Leads, Message, Place
 
     LostMajority = Literal["wait", "exit", "continue"]
     Ending = Literal["done", "failed", "timeout", "lost"]
@@ -100,208 +101,6 @@ class Standing(Value):
     """How many members of the round before were there when this one was announced, and whether it was one of them: as long
     as nobody knows that this round started, those decide with it."""
     in_base: bool = False
-
-
-# Messages to the leader.
-
-
-class Join(Value):
-    """Take me in. `state` is what my workers do: idle, running, stopping, done or failed; then a Failed follows.
-
-    `bound_term` is the term of the leader I held to last, `since_ack_s` how long ago it last answered; `fenced`: that is
-    too long. `dead` are nodes whose address refused me.
-    """
-
-    run_id: str
-    node: str
-    host: str
-    address: str
-    local_world_size: int
-    role: str
-    slot_wish: int | None
-    standing: Standing
-    state: str
-    bound_term: int
-    fenced: bool
-    since_ack_s: float
-    age_s: float
-    port: int = 0
-    dead: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
-    """Nodes that said goodbye to me."""
-
-
-class Renew(Value):
-    """I am here; `echo` is the number of the last Ack that reached me."""
-
-    seq: int
-    echo: int
-
-
-class Stopped(Value):
-    """No worker of mine is alive; I wait for `round`. Rank 0 could listen on `port`. `fenced`: I had to kill them."""
-
-    round: int
-    port: int
-    fenced: bool
-
-
-class Placed(Value):
-    """I know who is in `round`."""
-
-    round: int
-
-
-class Failed(Value):
-    """Workers of mine failed in `round`: one JSON text a failure, `ages_s` ago."""
-
-    round: int
-    failures: tuple[str, ...]
-    ages_s: tuple[float, ...]
-    names_peer: tuple[bool, ...]
-    free: bool = False
-    """The start itself could not happen (the master port was taken): costs no restart."""
-
-
-class Done(Value):
-    """All workers of mine ended well in `round`."""
-
-    round: int
-
-
-class Departing(Value):
-    """I am about to leave: let everybody stop in good order first."""
-
-    reason: str
-
-
-class Leave(Value):
-    """Goodbye: no worker of mine is alive, and none will be."""
-
-    reason: str
-
-
-class Heard(Value):
-    """I know how the run ended."""
-
-
-# Messages to a member.
-
-
-class Welcome(Value):
-    """You are in."""
-
-    term: int
-    node: str
-
-
-class Ack(Value):
-    """Renewal `seq` is granted, for at most `left_s` from the moment you sent it."""
-
-    seq: int
-    left_s: float
-
-
-class Stop(Value):
-    """Stop your workers, if any run, and wait for `round`. Workers that listen get `grace_s` to stop by themselves."""
-
-    round: int
-    reason: str
-    grace_s: float
-
-
-class Place(Value):
-    """Round `round` as one member sees it; `slot` is None for a spectator."""
-
-    epoch: str
-    term: int
-    round: int
-    size: int
-    slot: int | None
-    first_rank: int
-    world_size: int
-    first_role_rank: int
-    role_world_size: int
-    master_addr: str
-    master_port: int
-    restart_count: int
-    reason: str
-    deputies: tuple[Deputy, ...]
-    base: int = 0
-    in_base: bool = False
-
-
-class Start(Value):
-    """Everybody knows `round`: start your workers. Grants a lease as `Ack` does, from when you sent `Placed`."""
-
-    round: int
-    left_s: float
-
-
-class Waiting(Value):
-    """What the leader waits for, in one line for people."""
-
-    text: str
-
-
-class Ended(Value):
-    """The run is over, for everybody alike. `failures` are JSON texts, first cause first."""
-
-    kind: str
-    status: int
-    explanation: str
-    failures: tuple[str, ...]
-    restart_count: int
-
-
-class Farewell(Value):
-    """Everybody knows how the run ended: you may go."""
-
-
-class Redirect(Value):
-    """Another leads: at `address`, with `term`; an empty address: I do not any more, look around.
-
-    With your own address: lead, you are my heir. `gone` is the node that said goodbye with it, if one did.
-    """
-
-    address: str
-    term: int
-    gone: str = ""
-
-
-class Refused(Value):
-    """You cannot be in this run."""
-
-    why: str
-
-
-# Between any two agents, on a connection of its own.
-
-
-class Ask(Value):
-    """Who leads `run_id`? If I do, or claim to, this is my address; `valid`: I have my majority."""
-
-    run_id: str
-    node: str
-    address: str
-    term: int
-    round: int
-    valid: bool
-
-
-class Leads(Value):
-    """Who I think leads: `address` is empty when I know nobody, and my own when it is me.
-
-    `node` is who answers. `valid`: it is me, and I have my majority. `seeking`: I look for a leader too.
-    """
-
-    run_id: str
-    node: str
-    address: str
-    term: int
-    round: int
-    valid: bool
-    seeking: bool
 
 
 # Events. A connection has a name that its owner chose: `to` is one this agent opened, `conn` any.
@@ -490,9 +289,6 @@ class WriteKey(Value):
 
 
 if TYPE_CHECKING:
-    ToLeader = Join | Renew | Stopped | Placed | Failed | Done | Departing | Leave | Heard
-    ToMember = Welcome | Ack | Stop | Place | Start | Waiting | Ended | Farewell | Redirect | Refused
-    Message = ToLeader | ToMember | Ask | Leads
     LocalEvent = WorkersStopped | WorkersFailed | WorkersDone | LeaveAnnounced | LeaveRequested
     Event = (
         Opened

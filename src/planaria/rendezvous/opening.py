@@ -16,7 +16,7 @@ from planaria.rendezvous.addresses import Endpoint, Reach, Routes, known, node_i
 from planaria.rendezvous.driver import Driver
 from planaria.rendezvous.foreign import EtcdCheck, sentence
 from planaria.rendezvous.lookup import NameLookup
-from planaria.rendezvous.model import Ask, Ended
+from planaria.rendezvous.messages import Ask, Ended
 from planaria.rendezvous.security import security_of
 
 TYPE_CHECKING = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from planaria.rendezvous.model import Deputy, Place, Standing
+from planaria.rendezvous.messages import Place
+from planaria.rendezvous.model import Deputy, Standing
 from planaria.rendezvous.ranks import ranks_of
 
 TYPE_CHECKING = False

@@ -11,7 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from planaria.rendezvous.model import Join, Settings, Standing
+    from planaria.rendezvous.messages import Join
+    from planaria.rendezvous.model import Settings, Standing
     from planaria.rendezvous.seats import Seat
 
 DEAD_S = 0.3  # from the proof of an agent's death until the last of its workers is gone for certain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.rendezvous.model import Failed, Join
+    from planaria.rendezvous.messages import Failed, Join
 
 SEAT = ("answered_at", "arrival", "conn", "departing", "done", "failed", "join", "knows_end", "owes_report", "placed")
 

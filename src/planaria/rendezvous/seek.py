@@ -6,7 +6,8 @@ from planaria.rendezvous.model import AskAround
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.rendezvous.model import Answered, Ask, Effect, Leads, Settings, Standing
+    from planaria.rendezvous.messages import Ask, Leads
+    from planaria.rendezvous.model import Answered, Effect, Settings, Standing
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0

@@ -6,13 +6,14 @@ import json
 
 from planaria.base.value import as_dict, replace
 from planaria.contract.failure import Failure, are_one_mistake, first_cause_first, from_json
-from planaria.rendezvous.model import Ended
+from planaria.rendezvous.messages import Ended
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planaria.rendezvous.model import Failed, Join, Settings
+    from planaria.rendezvous.messages import Failed, Join
+    from planaria.rendezvous.model import Settings
 
     Reports = list[tuple[Failed, Join, float]]
 

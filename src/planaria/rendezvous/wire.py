@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 
 from planaria.base.value import Value
-from planaria.rendezvous import model
+from planaria.rendezvous import messages, model
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planaria.rendezvous.model import Message
+    from planaria.rendezvous.messages import Message
 
     Check = Callable[[object], object]
 
@@ -117,25 +117,25 @@ _STANDING = _record(
 _JOIN = (_text, _text, _text, _text, _count, _text, _slot, _STANDING, _text, _count, _truth, _seconds, _seconds, _count)
 _PLACE = (_text, _count, _count, _count, _slot, _count, _count, _count, _count, _text, _count, _count, _text, _DEPUTIES)
 _SCHEMA: dict[str, tuple[type, tuple[Check, ...]]] = {
-    "Join": (model.Join, (*_JOIN, _many(_text), _many(_text))),
-    "Renew": (model.Renew, (_count, _count)),
-    "Stopped": (model.Stopped, (_count, _count, _truth)),
-    "Placed": (model.Placed, (_count,)),
-    "Failed": (model.Failed, (_count, _many(_text), _many(_seconds), _many(_truth), _truth)),
-    "Done": (model.Done, (_count,)),
-    "Departing": (model.Departing, (_text,)),
-    "Leave": (model.Leave, (_text,)),
-    "Heard": (model.Heard, ()),
-    "Welcome": (model.Welcome, (_count, _text)),
-    "Ack": (model.Ack, (_count, _seconds)),
-    "Stop": (model.Stop, (_count, _text, _seconds)),
-    "Place": (model.Place, (*_PLACE, _count, _truth)),
-    "Start": (model.Start, (_count, _seconds)),
-    "Waiting": (model.Waiting, (_text,)),
-    "Ended": (model.Ended, (_text, _count, _text, _many(_text), _count)),
-    "Farewell": (model.Farewell, ()),
-    "Redirect": (model.Redirect, (_text, _count, _text)),
-    "Refused": (model.Refused, (_text,)),
-    "Ask": (model.Ask, (_text, _text, _text, _count, _integer, _truth)),
-    "Leads": (model.Leads, (_text, _text, _text, _count, _integer, _truth, _truth)),
+    "Join": (messages.Join, (*_JOIN, _many(_text), _many(_text))),
+    "Renew": (messages.Renew, (_count, _count)),
+    "Stopped": (messages.Stopped, (_count, _count, _truth)),
+    "Placed": (messages.Placed, (_count,)),
+    "Failed": (messages.Failed, (_count, _many(_text), _many(_seconds), _many(_truth), _truth)),
+    "Done": (messages.Done, (_count,)),
+    "Departing": (messages.Departing, (_text,)),
+    "Leave": (messages.Leave, (_text,)),
+    "Heard": (messages.Heard, ()),
+    "Welcome": (messages.Welcome, (_count, _text)),
+    "Ack": (messages.Ack, (_count, _seconds)),
+    "Stop": (messages.Stop, (_count, _text, _seconds)),
+    "Place": (messages.Place, (*_PLACE, _count, _truth)),
+    "Start": (messages.Start, (_count, _seconds)),
+    "Waiting": (messages.Waiting, (_text,)),
+    "Ended": (messages.Ended, (_text, _count, _text, _many(_text), _count)),
+    "Farewell": (messages.Farewell, ()),
+    "Redirect": (messages.Redirect, (_text, _count, _text)),
+    "Refused": (messages.Refused, (_text,)),
+    "Ask": (messages.Ask, (_text, _text, _text, _count, _integer, _truth)),
+    "Leads": (messages.Leads, (_text, _text, _text, _count, _integer, _truth, _truth)),
 }

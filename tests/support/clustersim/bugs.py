@@ -6,7 +6,8 @@ from planaria.rendezvous import quorum
 from planaria.rendezvous.leader import Leader
 from planaria.rendezvous.machine import Rendezvous
 from planaria.rendezvous.member import Member
-from planaria.rendezvous.model import Settings, Stopped
+from planaria.rendezvous.messages import Stopped
+from planaria.rendezvous.model import Settings
 from planaria.rendezvous.roll import Roll
 from planaria.rendezvous.seats import Seat
 

@@ -6,13 +6,13 @@ from clustersim.checks import Violation
 from clustersim.cluster import Cluster
 from clustersim.plan import Fault, Plan
 from planaria.base.value import Value, replace
-from planaria.rendezvous import model
+from planaria.rendezvous import messages, model
 
 LINES = 60
 OPENING = 10
 """How many of them tell the beginning, which is mostly the same."""
 DULL_EVENTS = (model.Ticked, model.Opened, model.StoreAnswered)
-DULL_MESSAGES = (model.Renew, model.Ack, model.Ask, model.Leads, model.Waiting)
+DULL_MESSAGES = (messages.Renew, messages.Ack, messages.Ask, messages.Leads, messages.Waiting)
 DULL_EFFECTS = (model.WakeAt, model.Fence, model.AskAround, model.ReadKey, model.Close)
 
 
@@ -151,11 +151,11 @@ def told_effect(effect):
 
 
 SHOWN = {
-    model.Join: ("node", "state", "fenced", "since_ack_s", "dead"),
-    model.Place: ("round", "slot", "size", "restart_count"),
-    model.Ended: ("kind", "status"),
+    messages.Join: ("node", "state", "fenced", "since_ack_s", "dead"),
+    messages.Place: ("round", "slot", "size", "restart_count"),
+    messages.Ended: ("kind", "status"),
     model.EndRun: (),
-    model.Failed: ("round",),
+    messages.Failed: ("round",),
     model.WorkersFailed: ("names_peer",),
     model.StopWorkers: ("round",),
     model.KillWorkers: (),

@@ -1,7 +1,8 @@
 """The connections of one agent, by the names its machine gives them: to others, from others, and to itself."""
 
 from clustersim.net import DIAL_S, End
-from planaria.rendezvous.model import SELF, Answered, Leads, Lost, Opened, Received
+from planaria.rendezvous.messages import Leads
+from planaria.rendezvous.model import SELF, Answered, Lost, Opened, Received
 
 
 class Talking:

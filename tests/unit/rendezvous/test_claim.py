@@ -7,15 +7,13 @@ import pytest
 from planaria.base.value import replace
 from planaria.rendezvous.claim import ASK_S, Claim, Order
 from planaria.rendezvous.keys import leader_record, outcome_record, round_record
+from planaria.rendezvous.messages import Ask, Ended, Leads
 from planaria.rendezvous.model import (
     Answered,
-    Ask,
     AskAround,
     Deputy,
-    Ended,
     KeyRead,
     KeyWritten,
-    Leads,
     ReadKey,
     Say,
     Settings,

@@ -11,22 +11,19 @@ from planaria.base.loop import Loop
 from planaria.errors import InternalError
 from planaria.rendezvous import driver as driver_module
 from planaria.rendezvous.driver import STORY_LENGTH, Driver
+from planaria.rendezvous.messages import Done, Ended, Heard, Renew, Welcome
 from planaria.rendezvous.model import (
     SELF,
     Close,
     Connect,
-    Done,
-    Ended,
     EndRun,
     Fence,
-    Heard,
     KillWorkers,
     LeaveRequested,
     Lost,
     Opened,
     ReadKey,
     Received,
-    Renew,
     Say,
     Send,
     Settings,
@@ -34,7 +31,6 @@ from planaria.rendezvous.model import (
     StopWorkers,
     Ticked,
     WakeAt,
-    Welcome,
     WorkersDone,
     WorkersStopped,
 )

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from planaria.rendezvous import keys
 from planaria.rendezvous.keys import LeaderRecord
-from planaria.rendezvous.model import Deputy, Ended, Settings, Standing
+from planaria.rendezvous.messages import Ended
+from planaria.rendezvous.model import Deputy, Settings, Standing
 
 CAREFUL = settings(derandomize=True, deadline=None, max_examples=25, database=None)
 COUNTS = st.integers(0, 1 << 60)

@@ -12,14 +12,9 @@ from planaria.base.value import as_dict, replace
 from planaria.contract.failure import Failure
 from planaria.rendezvous import quorum
 from planaria.rendezvous.leader import Leader
-from planaria.rendezvous.model import (
-    SELF,
+from planaria.rendezvous.messages import (
     Ack,
-    Answered,
-    AskAround,
-    Close,
     Departing,
-    Deputy,
     Done,
     Ended,
     Failed,
@@ -33,17 +28,13 @@ from planaria.rendezvous.model import (
     Redirect,
     Refused,
     Renew,
-    Say,
-    Send,
-    Settings,
-    Standing,
     Start,
     Stop,
     Stopped,
     Waiting,
     Welcome,
-    WriteKey,
 )
+from planaria.rendezvous.model import SELF, Answered, AskAround, Close, Deputy, Say, Send, Settings, Standing, WriteKey
 
 OWN = Settings("a", "host-a", "a:1", 1, run_id="run", min_nodes=1, max_nodes=3, max_restarts=1, ttl_s=5.0)
 SILENCE_S = 5.5

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planaria.rendezvous.model import Answered, Ask, AskAround, Deputy, Leads, Settings, Standing
+from planaria.rendezvous.messages import Ask, Leads
+from planaria.rendezvous.model import Answered, AskAround, Deputy, Settings, Standing
 from planaria.rendezvous.seek import (
     ANSWER_S,
     FIRST_PAUSE_S,

@@ -9,7 +9,8 @@ import pytest
 from planaria.base.value import as_dict, replace
 from planaria.contract.failure import ROUND_OVER, Failure, from_json
 from planaria.rendezvous import verdict
-from planaria.rendezvous.model import Ended, Failed, Join, Settings, Standing
+from planaria.rendezvous.messages import Ended, Failed, Join
+from planaria.rendezvous.model import Settings, Standing
 
 TTL_S = 5.0
 MISTAKE = {"kind": "exception", "type": "ModuleNotFoundError", "bases": ("ImportError",), "where": "train.py:1"}

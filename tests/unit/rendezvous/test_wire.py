@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planaria.base.value import Value
-from planaria.rendezvous import model, wire
+from planaria.rendezvous import messages, model, wire
 
 NAMES = sorted(wire._SCHEMA)
 SIGNED = {("Standing", "round"), ("Standing", "ran"), ("Ask", "round"), ("Leads", "round")}
@@ -22,6 +22,12 @@ TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
 COUNTS = st.one_of(st.integers(0, 9), st.integers(0, (1 << 62) - 1))
 SECONDS = st.floats(-1e11, 1e11, allow_nan=False)
 PLAIN = {"str": TEXTS, "int": COUNTS, "float": SECONDS, "bool": st.booleans(), "int | None": st.none() | COUNTS}
+
+
+def known(name: str) -> type[Value]:
+    """Return the record of that name: a message, or a part of one."""
+    found: type[Value] = getattr(messages, name, None) or getattr(model, name)
+    return found
 
 
 def fields_of(kind: type[Value]) -> dict[str, str]:
@@ -38,8 +44,8 @@ def values_of(kind: type[Value], name: str) -> st.SearchStrategy[object]:
         return PLAIN[written]
     if written.startswith("tuple["):
         item = written.removeprefix("tuple[").removesuffix(", ...]")
-        return st.lists(PLAIN[item] if item in PLAIN else records(getattr(model, item)), max_size=3).map(tuple)
-    return records(getattr(model, written))
+        return st.lists(PLAIN[item] if item in PLAIN else records(known(item)), max_size=3).map(tuple)
+    return records(known(written))
 
 
 def records(kind: type[Value]) -> st.SearchStrategy[Value]:
@@ -47,7 +53,7 @@ def records(kind: type[Value]) -> st.SearchStrategy[Value]:
     return st.builds(kind, **{name: values_of(kind, name) for name in kind._fields})
 
 
-MESSAGES = st.sampled_from(NAMES).flatmap(lambda name: records(getattr(model, name)))
+MESSAGES = st.sampled_from(NAMES).flatmap(lambda name: records(known(name)))
 
 
 def example_of(kind: type[Value]) -> Value:
@@ -56,7 +62,7 @@ def example_of(kind: type[Value]) -> Value:
     simple = {"str": "x", "int": 1, "float": 1.5, "bool": True, "int | None": 2}
     for name, written in fields_of(kind).items():
         item = written.removeprefix("tuple[").removesuffix(", ...]")
-        one = simple[item] if item in simple else example_of(getattr(model, item))
+        one = simple[item] if item in simple else example_of(known(item))
         found[name] = (one,) if written.startswith("tuple[") else one
     return kind(**found)
 
@@ -83,7 +89,7 @@ def spots(kind: type[Value], at: tuple[int, ...]) -> list[tuple[tuple[int, ...],
         found.append((here, written, (kind.__name__, name) in SIGNED))
         inner = (*here, 0) if written.startswith("tuple[") else here
         if item in ("Standing", "Deputy"):
-            found += spots(getattr(model, item), inner)
+            found += spots(known(item), inner)
         elif written.startswith("tuple["):
             found.append((inner, item, False))
     return found
@@ -100,13 +106,13 @@ def with_changed(plain: list[object], at: tuple[int, ...], value: object) -> byt
 
 
 def plain_of(name: str) -> list[object]:
-    found: list[object] = json.loads(wire.encode(example_of(getattr(model, name))))  # type: ignore[arg-type]
+    found: list[object] = json.loads(wire.encode(example_of(known(name))))  # type: ignore[arg-type]
     return found
 
 
-def test_every_message_of_the_model_can_travel_and_nothing_else() -> None:
+def test_every_message_can_travel_and_nothing_else() -> None:
     unions = {}
-    for node in ast.walk(ast.parse(inspect.getsource(model))):
+    for node in ast.walk(ast.parse(inspect.getsource(messages))):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             unions[node.targets[0].id] = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
     assert unions["ToLeader"] | unions["ToMember"] | {"Ask", "Leads"} == set(NAMES)
@@ -116,8 +122,8 @@ def test_every_message_of_the_model_can_travel_and_nothing_else() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_message_arrives_as_it_was_sent(name: str) -> None:
     @CAREFUL
-    @given(message=records(getattr(model, name)))
-    def check(message: model.Message) -> None:
+    @given(message=records(known(name)))
+    def check(message: messages.Message) -> None:
         arrived = wire.decode(wire.encode(message))
         assert arrived == message
         assert repr(arrived) == repr(message)  # 1, 1.0 and True are equal, and not the same
@@ -132,9 +138,9 @@ def test_whole_seconds_arrive_as_seconds() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_field_of_the_wrong_type_is_refused(name: str) -> None:
     plain = plain_of(name)
-    assert wire.decode(json.dumps(plain).encode()) == example_of(getattr(model, name))
+    assert wire.decode(json.dumps(plain).encode()) == example_of(known(name))
     taken = []
-    for at, written, signed in spots(getattr(model, name), ()):
+    for at, written, signed in spots(known(name), ()):
         for wrong in wrong_for(written, signed=signed):
             try:
                 wire.decode(with_changed(plain, at, wrong))
@@ -163,7 +169,7 @@ def test_a_list_that_is_too_long_or_a_record_that_is_too_short_is_refused(name: 
 
 
 def test_the_longest_text_and_list_still_arrive() -> None:
-    message = model.Ended("failed", 1, "x" * wire.LONGEST_TEXT, ("",) * wire.MOST_ITEMS, 0)
+    message = messages.Ended("failed", 1, "x" * wire.LONGEST_TEXT, ("",) * wire.MOST_ITEMS, 0)
     assert wire.decode(wire.encode(message)) == message
 
 
@@ -228,7 +234,9 @@ def test_any_json_is_a_message_or_a_value_error(name: str, fields: list[object])
 
 @settings(CAREFUL, max_examples=50)
 @given(message=MESSAGES, at=st.integers(0, 400), byte=st.integers(0, 255), cut=st.booleans())
-def test_a_damaged_message_is_a_message_or_a_value_error(message: model.Message, at: int, byte: int, cut: bool) -> None:
+def test_a_damaged_message_is_a_message_or_a_value_error(
+    message: messages.Message, at: int, byte: int, cut: bool
+) -> None:
     data = wire.encode(message)
     at %= len(data)
     survives(data[:at] if cut else data[:at] + bytes([byte]) + data[at + 1 :])
