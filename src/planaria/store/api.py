@@ -5,6 +5,8 @@ What holds for every backend is written here and tested by `planaria.testing.sto
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from planaria.base.value import Value
 
 TYPE_CHECKING = False
@@ -45,7 +47,7 @@ class Watching:
         """End it: nothing more is told from now on, not even what was on its way. Harmless when it has ended."""
 
 
-class Store:
+class Store(ABC):
     """One client of a store. Belongs to one loop; callbacks come from that loop and never from inside a call made here.
 
     Requests are linearisable: each takes effect at one moment between `ask` and its answer, and every later request of
@@ -53,6 +55,7 @@ class Store:
     the order matters.
     """
 
+    @abstractmethod
     def ask(self, asked: Request, on_reply: Callable[[Reply], object], *, timeout_s: float = ANSWER_WITHIN_S) -> None:
         """Send a request; `on_reply` gets its answer, exactly once, unless the store is closed first.
 
@@ -61,8 +64,8 @@ class Store:
         `Unavailable(maybe_done=True)` a write has taken effect, or still may, or never will: whoever must know reads, and
         compares what is there with what was written.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def watch(self, prefix: str, after: int, on_event: Callable[[Event], object]) -> Watching:
         """Tell every change of a key that begins with `prefix`, after the revision `after`, in order and once.
 
@@ -74,11 +77,10 @@ class Store:
         Raises:
             ValueError: No key can begin with `prefix`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Drop connections, watches and requests. Nothing is called any more; leases run on and end by themselves.
 
         What was asked before may or may not have been done. What is asked later is never answered.
         """
-        raise NotImplementedError

@@ -19,12 +19,12 @@ class Bed:
     @pytest.fixture
     def make_store(self) -> Callable[[Loop], Store]:
         """Return a function that makes one more client of the store under test."""
-        raise NotImplementedError
+        pytest.fail("the tests of a store need a fixture make_store: a function that takes a Loop and returns a Store")
 
     @pytest.fixture
     def forget_history(self) -> Callable[[Client], object]:
         """Return a function that makes the store forget what has changed until now; it may write to do so."""
-        raise NotImplementedError
+        pytest.fail("the tests of a store need a fixture forget_history: a function that takes a Client")
 
     @pytest.fixture
     def loop(self) -> Iterator[Loop]:
