@@ -120,7 +120,7 @@ class Attendance:
         self._learn(join, now)
         if join.node not in self.roll.members:
             self._last_arrival = now
-        self._send(seat, Welcome(self.term, self.settings.node))
+        self._send(seat, Welcome(self.term, self.settings.node, self._left_s(now)))
         self._brief(seat)
 
     def _refusal(self, join: Join) -> str:
@@ -142,11 +142,9 @@ class Attendance:
                 roll.adopt(standing)
                 self.epoch = standing.epoch or self.epoch
                 self.restart_count = standing.restart_count
-            if not join.fenced:
-                roll.gone |= set(join.gone) & roll.members.keys()
-                roll.dead = {
-                    node: now for node in join.dead if node in roll.members and node not in self.seats
-                } | roll.dead
+            concerned = roll.members.keys() | roll.base
+            roll.gone |= set(join.gone) & concerned
+            roll.dead = {node: now for node in join.dead if node in concerned and node not in self.seats} | roll.dead
             self.next_round = max(self.next_round, standing.next_round, standing.round + 1)
         roll.enter(join)
 
@@ -154,7 +152,9 @@ class Attendance:
         """Tell whether a node's newest round, and not ours, is the last that can have started."""
         theirs, ours = join.standing, self.roll.last
         if (theirs.term, theirs.round) > (ours.term, ours.round):
-            return not any(_shows_no_start(seat.join, theirs) for seat in self.seats.values())
+            return theirs.ran >= theirs.round or not any(
+                _shows_no_start(seat.join, theirs) for seat in self.seats.values()
+            )
         return theirs.round >= 0 and _shows_no_start(join, ours)
 
     def _brief(self, seat: Seat) -> None:
@@ -233,7 +233,7 @@ class Attendance:
 
     def _probe(self, now: float) -> None:
         """Look after members that are not here: one whose address refuses us is dead."""
-        spares = [node for node in self.roll.spares_alive() if node not in self.seats] if self.phase == "ended" else []
+        spares = self.roll.spares_away() if self.phase in ("gathering", "ended") else []
         for node in [*self.roll.missing(), *self.roll.announced_and_away(), *spares]:
             address = self.roll.addresses.get(node)
             if address is None:
@@ -290,6 +290,6 @@ class Attendance:
 
 
 def _shows_no_start(join: Join, standing: Standing) -> bool:
-    """Tell whether a node proves that a round never started: it held to its leader all the time and was not told."""
+    """Tell whether a node proves that a round never started, and never will: it is in it, and was not told of it."""
     older = (join.standing.term, join.standing.round) < (standing.term, standing.round)
-    return older and join.bound_term == standing.term and not join.fenced and join.standing.round >= 0
+    return older and any(join.node == deputy.node for deputy in standing.deputies[: standing.size])

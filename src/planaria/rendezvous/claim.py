@@ -169,6 +169,12 @@ class Claim:
         known = read_round(self._round)
         return known.term != term and (known.term, known.round) > (last.term, last.round)
 
+    def read_leader_again(self) -> list[Effect]:
+        """Doubt what we know of the leader key: whoever wrote a newer round held it."""
+        self._known.discard("leader")
+        self._leader = None
+        return [ReadKey("leader")]
+
     def _standing(self) -> Standing:
         standing = read_round(self._round)
         if self._outcome is not None and epoch_of_outcome(self._outcome.value) == standing.epoch:

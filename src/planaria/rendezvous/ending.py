@@ -79,7 +79,7 @@ class Ending(Attendance):
         if not self.end_told:
             return False
         others = [seat for node, seat in self.seats.items() if node != self.settings.node]
-        away = any(True for _ in self.roll.absent()) or any(node not in self.seats for node in self.roll.spares_alive())
+        away = any(True for _ in self.roll.missing()) or bool(self.roll.spares_away())
         if self.settings.external:  # the store will tell them, once it knows
             away = not self._outcome_written and now < self.ended_at + PATIENCE_TTLS * self.settings.ttl_s
             return not away and all(seat.knows_end for seat in others)

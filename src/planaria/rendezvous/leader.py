@@ -89,6 +89,8 @@ class Leader(Ending):
                 self._note_failed(seat, message, now)
             case Done(number):
                 seat.runs, seat.done = -1, number
+                if number == self.roll.last.round and seat.join.node in self.roll.members:
+                    self.roll.finished.add(seat.join.node)
             case Departing():
                 seat.departing = True
             case Leave():
@@ -112,6 +114,13 @@ class Leader(Ending):
             if (answer.refused or another) and self._may_shrink(now):
                 self.roll.dead[node] = now
                 self._touch()
+
+    def raise_term(self, term: int) -> None:
+        """Lead in a newer term: the store had lost the leader key, and it was written anew."""
+        self.term = max(self.term, term)
+        if self.phase in ("placing", "starting"):
+            self._place_again()
+        self._touch()
 
     def round_written(self, revision: int, now: float) -> None:
         """Go on with a round that the store has taken."""
@@ -209,9 +218,7 @@ class Leader(Ending):
 
     def _all_done(self) -> bool:
         roll = self.roll
-        here = [node for node in roll.members if node not in roll.gone]
-        everyone = bool(here) and not roll.has_unknown()
-        return everyone and all(node in self.seats and self.seats[node].done == roll.last.round for node in here)
+        return roll.has_round and not roll.has_unknown() and roll.finished.issuperset(roll.members)
 
     def _reason_to_change(self, now: float) -> tuple[str, float]:
         roll = self.roll
@@ -231,6 +238,8 @@ class Leader(Ending):
 
     def _reason_in(self, node: str) -> str:
         roll, name, seat = self.roll, self.roll.name(node), self.seats.get(node)
+        if node in roll.finished:
+            return ""
         if node in roll.dead:
             return f"node {name} is gone"
         if node in roll.gone:
@@ -242,12 +251,12 @@ class Leader(Ending):
         return ""
 
     def _arrivals_reason(self, now: float) -> str:
-        roll, last = self.roll, self.roll.last.round
+        roll = self.roll
         fresh = [seat for node, seat in self.seats.items() if node not in roll.members and seat.can_run]
         room = self.settings.max_nodes - len(roll.members)
         if not fresh or room <= 0 or not self.is_valid(now):
             return ""
-        if any(seat.done == last for seat in self.seats.values()):
+        if roll.finished:
             return ""  # it is finishing: who comes now would only make it start over
         self._wake(self._last_arrival + self.settings.gather_s)
         if now < self._last_arrival + self.settings.gather_s:
@@ -294,7 +303,8 @@ class Leader(Ending):
 
     def _is_going(self, node: str) -> bool:
         seat = self.seats.get(node)
-        return node in self.roll.dead or node in self.roll.gone or (seat is not None and seat.departing)
+        is_going = node in self.roll.dead or node in self.roll.gone or (seat is not None and seat.departing)
+        return is_going and node not in self.roll.finished
 
     def _loss(self) -> str:
         """Say which loss excuses the failures of a round."""
@@ -331,9 +341,9 @@ class Leader(Ending):
         """Tell whether no worker of the last round can be alive on a node any more."""
         roll, seat = self.roll, self.seats.get(node)
         if node in roll.gone:
-            self._lost_one = True
+            self._lost_one |= node not in roll.finished
             return True
-        if node in roll.settled:
+        if node in roll.settled or (seat is None and node in roll.finished):
             return True
         if node in roll.dead:
             self._lost_one = True
@@ -372,6 +382,8 @@ class Leader(Ending):
             return False
         if self.settings.on_lost_majority == "continue":
             return True
+        if not self._are_spares_settled(now):
+            return False
         if self.is_valid(now) and self.roll.has_enough(now):
             return True
         if self.roll.has_round:
@@ -379,6 +391,13 @@ class Leader(Ending):
         else:
             self._wake(now + PROBE_S)  # a first round was announced, and some who heard of it are not back yet
         return False
+
+    def _are_spares_settled(self, now: float) -> bool:
+        """Tell whether no spectator that is away could still take this round for the newest: its lease says that it is."""
+        due = [self.roll.fenced_at(node) for node in self.roll.spares_away()] if not self.settings.external else []
+        for when in due:
+            self._wake(when)
+        return all(when <= now for when in due)
 
     def _candidates(self) -> Iterator[Candidate]:
         for seat in sorted(self.seats.values(), key=lambda seat: seat.arrival):

@@ -121,9 +121,7 @@ class Rendezvous:
 
     def _finish(self, now: float, *, looks: bool) -> tuple[Effect, ...]:
         if self.member.tick(now):
-            before = self.member.phase
-            self.member.seek()
-            self._search_again(before, now)
+            self._give_up_leader(now)
         if self.member.phase == "seeking":
             self._seek(now)
         if self.leader is not None:
@@ -134,6 +132,15 @@ class Rendezvous:
             self._wake_at = wake_at
             out.append(WakeAt(wake_at if wake_at < ALWAYS else None))
         return tuple(out)
+
+    def _give_up_leader(self, now: float) -> None:
+        """Let go of a leader that is silent. One that was telling how the run ended has to be stood in for."""
+        before = self.member.phase
+        self.member.seek()
+        if self.member.parting is not None:
+            self._tell_the_rest(now)
+        else:
+            self._search_again(before, now)
 
     def _take_member(self) -> list[Effect]:
         out, self.member.out = self.member.out, []
@@ -437,8 +444,11 @@ class Rendezvous:
                 self._yield("", 0)
             case KeyRead("round") if claim.is_ahead_of(leader.term, leader.roll.last):
                 self._yield("", 0)  # while we were away from the store, another led
+                self._out += claim.read_leader_again()
             case _ if other is not None:
                 self._yield(other.address, claim.leader_revision)
+            case KeyWritten("leader", revision) if revision:
+                leader.raise_term(revision)
             case KeyWritten("round", revision):
                 leader.round_written(revision, now)
             case KeyWritten("outcome", revision) if revision:

@@ -63,6 +63,7 @@ class Member:
         self.bound_term = 0
         self.conn = ""
         self.last_ack_at = NEVER
+        self._asked_at = NEVER
         self._welcomed_at = NEVER
         self.lease_until = NEVER
         self.dead: set[str] = set()
@@ -125,6 +126,7 @@ class Member:
     def opened(self, now: float) -> None:
         """Introduce ourselves."""
         own = self.settings
+        self._asked_at = now
         self._join_until = now + self._patience_s
         self._send(
             Join(
@@ -156,6 +158,10 @@ class Member:
         """Tell whether this node has been in touch all the time, so that no newer round can have left it out."""
         return self.standing.round < 0 or now < self.lease_until
 
+    def _knows_newest(self, now: float) -> bool:
+        """Tell whether no newer round than ours existed when the leader spoke: it told us this one, or we hold a lease."""
+        return self._placed_at >= self._welcomed_at or self.is_fresh(now)
+
     def is_lapsed(self, now: float) -> bool:
         """Tell whether a lease that this node once had is over."""
         return self.standing.size > 1 and now >= self.lease_until
@@ -164,8 +170,8 @@ class Member:
         """Take a message from the leader."""
         self.last_ack_at = now  # whatever it says shows that we still held to it at this moment
         match message:
-            case Welcome(term, node):
-                self._welcomed(term, node, now)
+            case Welcome():
+                self._welcomed(message, now)
             case Ack():
                 self._acked(message, now)
             case Stop(number, reason, grace_s):
@@ -179,8 +185,7 @@ class Member:
             case Ended() | Farewell():
                 self._part(message, now)
             case Redirect(address, _, gone):
-                self.gone |= {gone} - {""}
-                self._redirected(address, now)
+                self._redirected(address, gone, now)
             case Refused(why):
                 self.end(Ended("refused", 1, why, (), self.standing.restart_count))
 
@@ -201,16 +206,18 @@ class Member:
         if self.parting is not None:
             self.end(self.parting)
 
-    def _welcomed(self, term: int, node: str, now: float) -> None:
+    def _welcomed(self, welcome: Welcome, now: float) -> None:
         self.phase = "joined"
         self._welcomed_at = now
-        self.leader = node
-        self.bound_term = term
+        self.leader = welcome.node
+        self.bound_term = welcome.term
+        if welcome.left_s > 0:
+            self._extend(self._asked_at + min(welcome.left_s, self.settings.lease_s))
         self._join_until = ALWAYS
         self._seq = self._echo = 0
         self._sent = {}
         self.last_ack_at = now
-        self.dead.discard(node)
+        self.dead.discard(welcome.node)
         self._renew(now)
         self._send_report(now)
         if self._departing:
@@ -239,7 +246,9 @@ class Member:
             hurry = 10 if self.standing.size <= MANY_NODES else 2
             self._renew_at = min(self._renew_at, now + self.settings.renew_s / hurry)
 
-    def _redirected(self, address: str, now: float) -> None:
+    def _redirected(self, address: str, gone: str, now: float) -> None:
+        if gone and self._knows_newest(now):
+            self.gone.add(gone)
         if address and address != self.settings.address:
             self.join(address, now)
         else:

@@ -98,10 +98,11 @@ class Heard(Value):
 
 
 class Welcome(Value):
-    """You are in."""
+    """You are in, with a lease of at most `left_s` from the moment you asked."""
 
     term: int
     node: str
+    left_s: float = 0.0
 
 
 class Ack(Value):

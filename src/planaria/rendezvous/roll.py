@@ -21,6 +21,7 @@ DEAD_S = 0.3  # from the proof of an agent's death until the last of its workers
 class Roll:
     """`last` is the newest round known, `members` its nodes by slot as far as they are known, `here` who is connected.
 
+    `settled` have stopped their workers for the next round, `finished` are done with this one: nothing is lost with them.
     `fence_floor` is the moment from which on a former leader cannot have granted a lease: nodes that we never heard from
     are fenced `silence_s` after it. `tie_until` says how long half of a round is enough.
     """
@@ -40,6 +41,7 @@ class Roll:
         self.gone: set[str] = set()
         self.dead: dict[str, float] = {}
         self.settled: set[str] = set()
+        self.finished: set[str] = set()
         self.heard: dict[str, float] = {}
         self.answered: dict[str, float] = {}
         self.fence_floor = heard_until
@@ -53,6 +55,7 @@ class Roll:
         self.last = standing
         self.members = {}
         self.base = set()
+        self.finished = set()
         self.is_started = False
         self._learn_deputies(standing)
         for seat in self.here.values():
@@ -61,9 +64,12 @@ class Roll:
     def enter(self, join: Join) -> None:
         """Take a node's word for its own place in the newest round."""
         known = join.standing
-        if (known.term, known.round) == (self.last.term, self.last.round) and known.slot is not None:
+        is_same = (known.term, known.round) == (self.last.term, self.last.round)
+        if is_same and known.slot is not None:
             self.members[join.node] = known.slot
-        if (known.term, known.round) == (self.last.term, self.last.round) and known.in_base:
+            if join.state == "done":
+                self.finished.add(join.node)
+        if is_same and known.in_base:
             self.base.add(join.node)
         self.is_started |= known.ran >= self.last.round
         if join.node in self.members and known.slot is not None:
@@ -87,6 +93,7 @@ class Roll:
         self.spares = [deputy.node for deputy in standing.deputies[standing.size :]]
         self.gone -= set(self.members)
         self.settled = set()
+        self.finished = set()
         self.is_started = True
         self.announced = []
 
@@ -163,6 +170,10 @@ class Roll:
         """Return the spectators that the round was announced with and that are not known to be gone."""
         return [node for node in self.spares if node not in self.gone and node not in self.dead]
 
+    def spares_away(self) -> list[str]:
+        """Return those of them who are not here."""
+        return [node for node in self.spares_alive() if node not in self.here]
+
     def valid_for(self, nodes: Iterable[str], size: int, now: float) -> float:
         """Return how long those of `nodes` who are known to hold to us are enough for a round of `size`."""
         own = self.settings.node
@@ -175,7 +186,7 @@ class Roll:
 
     def absent(self) -> Iterator[str]:
         """Yield the members that are not here and may have workers."""
-        return (node for node in self.missing() if node not in self.settled)
+        return (node for node in self.missing() if node not in self.settled and node not in self.finished)
 
     def missing(self) -> Iterator[str]:
         """Yield the members that are not here, also those whose workers are known to be dead."""

@@ -126,7 +126,7 @@ _SCHEMA: dict[str, tuple[type, tuple[Check, ...]]] = {
     "Departing": (messages.Departing, (_text,)),
     "Leave": (messages.Leave, (_text,)),
     "Heard": (messages.Heard, ()),
-    "Welcome": (messages.Welcome, (_count, _text)),
+    "Welcome": (messages.Welcome, (_count, _text, _seconds)),
     "Ack": (messages.Ack, (_count, _seconds)),
     "Stop": (messages.Stop, (_count, _text, _seconds)),
     "Place": (messages.Place, (*_PLACE, _count, _truth)),

@@ -12,7 +12,7 @@ class Violation(AssertionError):
 class World:
     """One started round, as the first node that started it saw it, and who joined in."""
 
-    __slots__ = ("done", "key", "members", "place", "ranks", "roots")
+    __slots__ = ("done", "failed_at", "key", "members", "place", "ranks", "roots", "stopped_at")
 
     def __init__(self, key, place):
         self.key = key
@@ -21,6 +21,7 @@ class World:
         self.ranks = {}
         self.done = set()
         self.roots = 0
+        self.failed_at = self.stopped_at = float("inf")
 
 
 AGREED = ("size", "world_size", "restart_count", "master_addr", "master_port", "deputies")
@@ -104,7 +105,9 @@ class Checks:
             raise Violation(
                 "budget", f"{told(world.key)} was charged, but no worker of {told(before.key)} failed by itself"
             )
-        if not grew and before.roots and self.cluster.plan.is_quiet:
+        soon = before.failed_at + 10 * self.cluster.plan.delay_s + 0.1
+        crossed = "failed" not in world.place.reason and before.stopped_at < soon  # it was being changed anyway
+        if not grew and before.roots and self.cluster.plan.is_quiet and not crossed:
             raise Violation("budget", f"{told(world.key)} was not charged, but a worker of {told(before.key)} failed")
 
     def _member(self, world, agent, place):
@@ -174,7 +177,15 @@ class Checks:
 
     def failed(self, life, *, is_root):
         """Take note of a failure; `is_root`: nobody else caused it, and it is none of the start."""
-        self.worlds[life.world].roots += is_root
+        world = self.worlds[life.world]
+        world.roots += is_root
+        if is_root:
+            world.failed_at = min(world.failed_at, self.cluster.now)
+
+    def stopping(self, life):
+        """Take note that workers were asked to stop."""
+        world = self.worlds[life.world]
+        world.stopped_at = min(world.stopped_at, self.cluster.now)
 
     def finished(self, life):
         """Take note that the workers of a life ended well."""

@@ -56,6 +56,7 @@ class Working:
             self.cluster.after(0.0, self._say_stopped, self.lives)
         elif not life.ending:
             life.ending = True
+            self.cluster.checks.stopping(life)
             self.cluster.after(self.cluster.jobs.stop_s(self, effect.grace_s), self.end_life, life)
 
     def _on_kill_workers(self, _effect):

@@ -604,13 +604,33 @@ def test_one_who_does_not_hear_the_end_is_waited_for_for_two_ttl() -> None:
     assert to_whom(court.look(0.2), Farewell) == ["b"]
 
 
-def test_a_member_that_left_is_not_waited_for_to_be_done() -> None:
+@pytest.mark.parametrize("how", ["left", "killed", "silent"])
+def test_a_member_that_is_done_takes_nothing_along_when_it_goes(how: str) -> None:
     court = Court()
     court.begin("abc")
-    court.say("c", Leave(""))
+    court.say("c", Done(0))
+    court.look()
+    if how == "left":
+        court.say("c", Leave(""))
+    else:
+        court.lose("c")
+    if how == "killed":
+        court.refuse("c")
+    told = court.look() + court.live("ab", 12.0)
+    assert to_whom(told, Stop) == [], "it was done: there is nothing to start over"
     court.say("ab", Done(0))
     court.look()
     assert court.leader.ended == Ended("done", 0, "", (), 0)
+
+
+def test_a_member_that_leaves_before_it_is_done_has_not_done_its_part() -> None:
+    court = Court()
+    court.begin("abc")
+    court.say("ab", Done(0))
+    court.say("c", Leave(""))
+    told = court.look()
+    assert court.leader.ended is None
+    assert to_whom(told, Stop) == ["a", "b"]
 
 
 def test_who_comes_while_the_run_finishes_does_not_make_it_start_over() -> None:
@@ -720,12 +740,13 @@ def test_a_deputy_without_a_majority_does_as_it_was_told(policy: str, says: bool
     assert court.leader.established == (policy != "wait")
 
 
-def test_the_word_of_a_fenced_node_proves_nobody_dead() -> None:
-    for fenced in (True, False):
-        court = claimed("a")
-        known = court.leader.roll.last
-        court.join("b", standing=replace(known, slot=1), state="idle", bound_term=1, fenced=fenced, dead=("c",))
-        assert ("c" in court.leader.roll.dead) != fenced
+@pytest.mark.parametrize("fenced", [True, False])
+def test_the_proofs_that_a_node_brings_count_whatever_became_of_its_lease_since(fenced: bool) -> None:
+    court = claimed("a")
+    known = replace(court.leader.roll.last, slot=1)
+    court.join("b", standing=known, state="idle", bound_term=1, fenced=fenced, dead=("c",), gone=("x",))
+    assert set(court.leader.roll.dead) == {"c"}
+    assert court.leader.roll.gone == set(), "x is none of the round"
 
 
 def test_a_leader_that_goes_names_an_heir_and_says_that_it_is_gone() -> None:

@@ -466,8 +466,12 @@ def test_a_leader_that_has_lost_its_key_to_another_joins_it() -> None:
 
 def test_whoever_leads_on_after_a_newer_round_was_written_knows_it_and_compares_with_it() -> None:
     agent = stored_agent()
-    agent.hear(KeyRead("round", round_record(Standing("x", 12, 8, 1)), 44))
+    out = agent.hear(KeyRead("round", round_record(Standing("x", 12, 8, 1)), 44))
+    assert ReadKey("leader") in out, "whoever wrote that held the key"
+    assert not agent.machine.is_leading
+    agent.hear(KeyRead("leader", leader_record(STORED), 13))
     assert agent.machine.leader is not None
+    assert agent.machine.leader.term == 13
     assert agent.machine.leader.roll.last.round == 8
     assert agent.machine.leader.round_revision == 44
 
@@ -484,7 +488,9 @@ def test_a_leader_whose_key_is_gone_writes_it_again_without_taking_anothers() ->
     assert kinds(out, WriteKey) == []
     (write,) = [one for one in agent.pass_time(agent.now + 0.6) if isinstance(one, WriteKey)]
     assert (write.key, write.expect) == ("leader", 0)
-    assert agent.machine.is_leading
+    assert agent.machine.leader is not None
+    agent.hear(KeyWritten("leader", 33))
+    assert agent.machine.leader.term == 33, "rounds of a newer term are newer than all that others may have made"
 
 
 def test_the_outcome_in_the_store_ends_an_agent_that_was_there() -> None:
