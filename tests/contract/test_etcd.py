@@ -20,6 +20,8 @@ from planaria.store.backends import open_store
 from planaria.store.model import (
     Absent,
     Changed,
+    Delete,
+    Denied,
     Found,
     Get,
     Grant,
@@ -27,7 +29,6 @@ from planaria.store.model import (
     List,
     Listed,
     Put,
-    Refused,
     Renew,
     Renewed,
     Unavailable,
@@ -191,7 +192,7 @@ def test_where_nobody_listens_requests_are_answered_in_time_and_certainly_not_do
         reply = client.ask(asked, timeout_s=2.0)
         assert isinstance(reply, Unavailable)
         assert not reply.maybe_done
-        assert str(port) in reply.why
+        assert reply.why == f"etcd at http://127.0.0.1:{port}: Connection refused"
     assert loop.now() - began < 10
 
 
@@ -222,6 +223,7 @@ def test_what_is_not_etcd_is_said_to_be_away(connect: Connect, tmp_path: Path) -
 
 def test_users_are_let_in_by_password_and_again_after_a_restart(start: Start, connect: Connect) -> None:
     etcd = start()
+    assert etcd.post("/v3/kv/put", {"key": b64("theirs/k"), "value": ""}) is not None
     for name, body in (
         ("user/add", {"name": "root", "password": "right"}),
         ("role/add", {"name": "root"}),
@@ -237,11 +239,19 @@ def test_users_are_let_in_by_password_and_again_after_a_restart(start: Start, co
     written = ann.ask(Put("ours/k", b"v"))
     assert isinstance(written, Written)
     watched = ann.watch("ours/", written.revision)
-    assert isinstance(ann.ask(Put("theirs/k", b"v")), Refused)
+    denied = ann.ask(Put("theirs/k", b"v"))
+    assert isinstance(denied, Denied)
+    assert denied.by_rights
+    assert "permission denied" in denied.why
     wrong = connect(Where(etcd.endpoints, user="ann", password="guessed")).ask(Put("ours/k", b"v"))
-    assert isinstance(wrong, Refused)
+    assert isinstance(wrong, Denied)
+    assert wrong.by_rights
     assert "'ann'" in wrong.why
     assert "guessed" not in wrong.why
+    assert ann.watch("theirs/", written.revision).wait_for(1) == [WatchLost()], "whoever lists hears why"
+    nobody = connect(Where(etcd.endpoints)).ask(Get("ours/k"))
+    assert isinstance(nobody, Denied)
+    assert nobody.by_rights
     etcd.kill()
     etcd.start(wait=False)  # its tokens were in its memory
     while not isinstance(again := ann.ask(Put("ours/k", b"w")), Written):
@@ -251,6 +261,27 @@ def test_users_are_let_in_by_password_and_again_after_a_restart(start: Start, co
 
 def b64(text: str) -> str:
     return b64encode(text.encode()).decode()
+
+
+def test_an_etcd_that_is_full_says_so_and_takes_writes_again_when_there_is_room(start: Start, connect: Connect) -> None:
+    etcd = start(1, "--quota-backend-bytes=200000")
+    client = connect(Where(etcd.endpoints))
+    written = 0  # it counts what is on its disk, so a few more may fit
+    while isinstance(full := client.ask(Put(f"big/{written}", bytes(50_000))), Written):
+        written += 1
+    assert isinstance(full, Denied)
+    assert not full.by_rights
+    assert "space exceeded" in full.why
+    assert isinstance(client.ask(Get("big/0")), Found)
+    for number in range(written):
+        client.ask(Delete(f"big/{number}"))
+    etcd.compact()
+    assert etcd.post("/v3/maintenance/defragment", {}) is not None
+    alarms = etcd.post("/v3/maintenance/alarm", {"action": "GET"})
+    assert alarms is not None
+    alarm = {**alarms["alarms"][0], "action": "DEACTIVATE"}
+    assert etcd.post("/v3/maintenance/alarm", alarm) is not None
+    assert isinstance(client.ask(Put("big/0", b"small")), Written)
 
 
 def test_an_etcd_without_users_lets_everybody_in(start: Start, connect: Connect) -> None:
@@ -281,7 +312,9 @@ def test_certificates_are_checked_on_both_sides(start: Start, connect: Connect, 
     distrusting = connect(Where(etcd.endpoints, ca=f"{stranger}.pem", cert=f"{client}.pem", key=f"{client}.key"))
     distrusted = connect(Where(etcd.endpoints, ca=f"{ca}.pem", cert=f"{stranger}.pem", key=f"{stranger}.key"))
     for refused in (distrusting, distrusted):
-        assert isinstance(refused.ask(Get("k"), timeout_s=1.0), Unavailable)
+        said = refused.ask(Get("k"), timeout_s=1.0)
+        assert isinstance(said, Unavailable)
+        assert "certificate" in said.why.lower() or "SSL" in said.why
 
 
 def make_certificate(path: str, *signed_by: str) -> None:

@@ -2,6 +2,8 @@
 
 A server in a process of its own echoes messages, one line of text for each connection it refuses or loses. Meanwhile an
 honest client asks it again and again and has to get every answer.
+
+The last test is about strangers that speak our language, at an agent of a job that has no token.
 """
 
 from __future__ import annotations
@@ -16,13 +18,22 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from crew import Crew, free_port
 
 from planaria.base.channel import Channel, ChannelBroken
 from planaria.base.loop import Loop
 from planaria.base.net import Connection, dial
+from planaria.base.value import replace
+from planaria.rendezvous import wire
+from planaria.rendezvous.messages import Ask, Join, Leads, Redirect
+from planaria.rendezvous.model import Deputy, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from harness import Room
+
+    from planaria.rendezvous.messages import Message
 
 TIMEOUT_S = 60.0
 GROWTH_KIB = 24 << 10  # far above what allocators round up to, far below what one hostile peer wants us to hold
@@ -424,3 +435,55 @@ def test_the_recording_of_a_client_does_not_fool_a_client(guarded: Server) -> No
     fresh = Channel(token=b"secret", dials=True, nonce=b"f" * 32)
     with pytest.raises(ChannelBroken, match="another token"):
         fresh.receive(heard)
+
+
+def stranger(name: str) -> Join:
+    """Return what a node says that never comes back: nobody listens at its address."""
+    address = f"127.0.0.1:{free_port()}"
+    standing = Standing()
+    return Join("crew", name, "host", address, 1, "default", None, standing, "idle", 0, False, 1e9, 0.0)
+
+
+WRONG_ADDRESSES = ["/\ud800", "/tmp/\0", "/nobody/is/here", "\ud800:1", "127.0.0.1:000000" + "9" * 30]
+WRONG_HOSTS = ["é" * (1 << 18), "a\0b", "\ud800", "\x1b[2J\n" * 1000]
+
+
+def evil_messages() -> Iterator[list[Message]]:
+    """Give what strangers say, one list for each connection. Those of the last two are well formed."""
+    for address in WRONG_ADDRESSES:
+        yield [Ask("crew", "x", address, 1 << 60, 5, valid=True)]
+        yield [Leads("crew", "x", address, 1 << 60, 5, valid=True, seeking=False)]
+        yield [Redirect(address, 1 << 60)]
+        yield [replace(stranger("ghost-1"), address=address)]
+        known = Standing("e", 1, 1, 2, None, 0, (Deputy("b", address),), 2)
+        yield [replace(stranger("ghost-2"), standing=known)]
+    for host in WRONG_HOSTS:
+        yield [replace(stranger("ghost-3"), host=host)]
+        yield [stranger(host)]
+    yield [Leads("crew", "x", f"127.0.0.1:{free_port()}", 1, -1, valid=False, seeking=False)]
+    yield [stranger("ghost-4"), stranger("ghost-5")]
+
+
+def as_bytes(message: Message) -> bytes:
+    """Return a message as somebody writes it who wants a long name to fit."""
+    return json.dumps(json.loads(wire.encode(message)), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def test_strangers_that_speak_our_language_neither_kill_an_agent_nor_spoil_its_job(room: Room) -> None:
+    crew = Crew(room, nodes="2")
+    agent = crew.add("a")
+    agent.wait_said("1 of 2 nodes are here")
+    for said in evil_messages():
+        with socket.create_connection(("127.0.0.1", int(crew.endpoint.rpartition(":")[2])), TIMEOUT_S) as stream:
+            channel = Channel(token=None, dials=True, nonce=bytes(32))
+            with contextlib.suppress(OSError):  # it may have heard enough before the end
+                stream.sendall(channel.opening() + b"".join(channel.seal(as_bytes(message)) for message in said))
+                stream.shutdown(socket.SHUT_WR)
+                while stream.recv(1 << 16):
+                    pass
+        assert agent.is_running, crew.story()
+    crew.add("b")
+    crew.wait_world("a", "b")
+    crew.finish_well("a", "b")
+    crew.check_one_world()
+    assert "sent no message of ours" in agent.err()

@@ -66,6 +66,8 @@ class Scripted:
         os.write(fd, (json.dumps([name, *fields]) + "\\n").encode())
         os.close(fd)
 
+    is_gone = True
+
     def close(self):
         self.loop.forget(self.fd)
         os.close(self.fd)
@@ -261,6 +263,15 @@ def test_a_run_that_never_began_says_so(node: Node) -> None:
     end = node.launcher.wait()
     assert (end.status, end.report["outcome"], end.report["lives"]) == (124, "timeout", [])
     assert "planaria: no round: only 1 of 2 nodes came within 600 s" in end.err
+
+
+def test_a_node_that_the_others_refuse_ends_with_their_sentence_and_status_2(node: Node) -> None:
+    node.start(WAIT)
+    node.hear("WorkersStopped")
+    node.order("end", "refused", 2, "--node-rank=1 is taken by vm", [], 0)
+    end = node.launcher.wait()
+    assert (end.status, end.report["outcome"], end.report["exit_status"]) == (2, "refused", 2)
+    assert end.err == "planaria: refused: --node-rank=1 is taken by vm\n"
 
 
 def stop_process(pid: int) -> None:

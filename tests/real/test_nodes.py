@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from crew import Crew, pause_all
+from crew import Crew, free_port, pause_all
 from harness import is_alive, kill, state_of, wait_gone, wait_until
 
 if TYPE_CHECKING:
@@ -229,6 +229,49 @@ def test_too_few_nodes_in_time_end_all_of_them_with_124(room: Room) -> None:
         assert (end.status, end.report["outcome"]) == (124, "timeout")
         assert "planaria: no round: " in end.err
     assert crew.log() == []
+
+
+def test_a_node_with_a_wrong_token_says_so_from_the_first_line_to_the_last(room: Room) -> None:
+    crew = Crew(room, nodes="2", conf="join_timeout=6")
+    crew.add("a", env={"PLANARIA_TOKEN": "right"}).wait_said("1 of 2 nodes are here")
+    ends = {"b": crew.add("b", env={"PLANARIA_TOKEN": "wrong"}).wait(), "a": crew.nodes["a"].wait()}
+    assert {end.status for end in ends.values()} == {124}
+    first_line, *_, last = ends["b"].err.splitlines()
+    assert "it has another token than this end" in first_line
+    assert last.startswith("planaria: no round: no leader was found at ")
+    assert "it has another token than this end" in last
+    dropped = [line for line in ends["a"].err.splitlines() if "dropped a connection" in line]
+    assert all("it has another token than this end" in line for line in dropped)
+    assert 0 < len(dropped) <= 4  # in six seconds: at once, and after 1, 2, and 4
+    assert any("more)" in line for line in dropped)
+
+
+def static(room: Room, **settings: str) -> tuple[Crew, str]:
+    """Return a job of two nodes with fixed ranks, at a port whose neighbour is free too."""
+    port = free_port()
+    return Crew(room, "--max-restarts=0", nodes="2", backend="static", endpoint=f"localhost:{port}", **settings), str(
+        port
+    )
+
+
+def test_workers_of_a_static_run_get_the_master_address_as_it_was_given(room: Room) -> None:
+    job = 'from told import *\ntell(f\'{RANK} {os.environ["MASTER_ADDR"]} {os.environ["MASTER_PORT"]}\')'
+    crew, port = static(room, job=job)
+    for rank, name in enumerate("ab"):
+        crew.add(name, f"--node-rank={rank}")
+    room.hear_many([f"{rank} localhost {port}" for rank in range(2)])
+    assert [crew.nodes[name].wait().status for name in "ab"] == [0, 0]
+
+
+def test_a_second_node_with_the_same_rank_ends_with_2_and_a_sentence_and_the_job_goes_on(room: Room) -> None:
+    crew, _ = static(room)
+    crew.add("a", "--node-rank=0")
+    crew.add("b", "--node-rank=1")
+    crew.wait_world("a", "b")
+    end = crew.add("c", "--node-rank=1").wait()
+    assert (end.status, end.report["outcome"]) == (2, "refused")
+    assert end.err.splitlines()[-1].startswith("planaria: refused: --node-rank=1 is taken by ")
+    end_well(crew, "a", "b")
 
 
 # Silence: nobody refuses a connection, nobody answers.

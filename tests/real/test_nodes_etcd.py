@@ -6,6 +6,7 @@ import importlib.util
 import os
 import signal
 import time
+from base64 import b64encode
 from typing import TYPE_CHECKING
 
 import etcd_server
@@ -107,6 +108,8 @@ def test_a_crash_while_etcd_is_away_waits_for_it(room: Room, etcd: Etcd) -> None
     etcd.kill()
     kill(crew.nodes["b"].workers()[0])
     wait_until(lambda: not crew.nodes["a"].workers() and not crew.nodes["b"].workers(), "no worker lives")
+    told = "the next round waits for the store: etcd at "
+    wait_until(lambda: any(told in crew.nodes[name].err() for name in ("a", "b")), "it says what it waits for")
     etcd.start()
     assert crew.wait_world("a", "b").life == 1
     crew.finish_well("a", "b")
@@ -142,6 +145,44 @@ def test_a_node_that_is_cut_off_while_etcd_is_away_stops_too(room: Room, etcd: E
     kill(node.agent(), signal.SIGCONT)
     crew.wait_world("a", "b", "c")
     end_well(crew, "a", "b", "c")
+
+
+def grant_users(etcd: Etcd) -> None:
+    """Give etcd users: `rob` may read our keys and write none."""
+    ours = {"key": b64encode(b"planaria/").decode(), "range_end": b64encode(b"planaria0").decode()}
+    for name, body in (
+        ("user/add", {"name": "root", "password": "right"}),
+        ("role/add", {"name": "root"}),
+        ("user/grant", {"user": "root", "role": "root"}),
+        ("user/add", {"name": "rob", "password": "hunter2"}),
+        ("role/add", {"name": "reads"}),
+        ("role/grant", {"name": "reads", "perm": {"permType": 0, **ours}}),
+        ("user/grant", {"user": "rob", "role": "reads"}),
+        ("enable", {}),
+    ):
+        assert etcd.post(f"/v3/auth/{name}", body) is not None, name
+
+
+@pytest.mark.parametrize(
+    ("password", "said"), [("guessed", "etcd does not let 'rob' in"), ("hunter2", "permission denied")]
+)
+def test_a_node_that_etcd_refuses_ends_at_once_and_says_why(room: Room, etcd: Etcd, password: str, said: str) -> None:
+    grant_users(etcd)
+    crew = Crew(room, nodes="1:2", backend="etcd", endpoint=etcd.endpoints[0], conf="username=rob")
+    node = crew.add("a", env={"PLANARIA_ETCD_PASSWORD": password})
+    assert node.wait().status == 2
+    assert said in node.err()
+    assert password not in node.err()
+
+
+def test_a_node_that_nobody_answers_says_where_it_looks_and_what_it_meets(room: Room) -> None:
+    endpoint = f"127.0.0.1:{etcd_server.free_ports(1)[0]}"
+    crew = Crew(room, nodes="1:2", backend="etcd", endpoint=endpoint, conf="join_timeout=6")
+    node = crew.add("a")
+    assert node.wait().status == 124
+    said = [line for line in node.err().splitlines() if f"etcd at http://{endpoint}: Connection refused" in line]
+    assert len(said) == 2, "once while it lasts, and once as the reason of the end"
+    assert "the store last said" in said[1]
 
 
 def test_a_run_id_that_is_used_again_begins_anew(room: Room, etcd: Etcd) -> None:

@@ -69,6 +69,10 @@ if TYPE_CHECKING:
         def close(self) -> object:
             """Let go of everything."""
 
+        @property
+        def is_gone(self) -> bool:
+            """Tell whether the last words were heard; before that the loop has to be turned."""
+
     class Screen(Protocol):
         """Where people read."""
 
@@ -78,6 +82,7 @@ if TYPE_CHECKING:
 
 LONGEST_REASON = 500  # characters of a reason that workers are told
 FAREWELL_S = 0.1  # what was sent is the kernel's to deliver at once, unless its buffer is full
+LAST_WORDS_S = 0.5  # how long the end waits for peers to take what was sent, and for a store to take its lease back
 
 
 class Seat:
@@ -97,9 +102,12 @@ class Seat:
         self._rendezvous = open_driver(self._loop, self._job, self)
 
     def close(self) -> None:
-        """Give it up: the job is over on this node."""
+        """Give it up: the job is over on this node. What was sent last has a moment to arrive."""
         self._rendezvous.close()
         self._release_port()
+        deadline = self._loop.now() + LAST_WORDS_S
+        while not self._rendezvous.is_gone and (left_s := deadline - self._loop.now()) > 0:
+            self._loop.run_once(left_s)
 
     # The hands of the rendezvous.
 
@@ -123,9 +131,10 @@ class Seat:
 
     def end(self, ended: Ended) -> None:
         """Finish: the run is over."""
-        kind: EndKind = ended.kind if ended.kind in ("done", "timeout", "lost") else "failed"  # type: ignore[assignment]
+        kind: EndKind = ended.kind if ended.kind in ("done", "timeout", "lost", "refused") else "failed"  # type: ignore[assignment]
         failures = tuple(found for found in map(from_json, ended.failures) if found is not None)
-        status = exit_status.USAGE if ended.status == exit_status.USAGE else exit_status.WORKER_FAILED
+        is_usage = ended.kind == "refused" or ended.status == exit_status.USAGE
+        status = exit_status.USAGE if is_usage else exit_status.WORKER_FAILED
         at = self._loop.now()
         self._group.post(RunEnded(kind, ended.explanation, failures, ended.restart_count, at, status))
 
@@ -244,7 +253,7 @@ def _open_store(loop: Loop, meeting: Meeting) -> Store:
     from planaria.store.backends import open_store
 
     options = meeting.options
-    scheme = "https://" if options.get("protocol") == "https" else ""
+    scheme = "https://" if meeting.backend == "etcd" and options.get("protocol") == "https" else ""
     where = Where(
         endpoints=tuple(f"{scheme}{endpoint}" for endpoint in meeting.endpoints),
         token=meeting.token.reveal() if meeting.token is not None else None,

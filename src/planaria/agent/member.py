@@ -66,7 +66,12 @@ if TYPE_CHECKING:
 GOODBYE_S = (
     2.0  # how long a node that leaves waits for its goodbye to be heard; without one the others notice by themselves
 )
-_STATUSES = {"done": exit_status.DONE, "timeout": exit_status.NO_ROUND, "lost": exit_status.DRAINED}
+_STATUSES = {
+    "done": exit_status.DONE,
+    "timeout": exit_status.NO_ROUND,
+    "lost": exit_status.DRAINED,
+    "refused": exit_status.USAGE,
+}
 _LIVELY = (RUNNING, SETTLING, RESIZING, STOPPING)
 
 

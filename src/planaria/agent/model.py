@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         "leaving",
         "done",
     ]
-    OutcomeKind = Literal["done", "failed", "signal", "abandoned", "timeout", "lost"]
-    EndKind = Literal["done", "failed", "timeout", "lost"]
+    OutcomeKind = Literal["done", "failed", "signal", "abandoned", "timeout", "lost", "refused"]
+    EndKind = Literal["done", "failed", "timeout", "lost", "refused"]
     Verdict = Literal["stopped", "failed", "done"]
     LostMajority = Literal["wait", "exit", "continue"]
 

@@ -85,7 +85,7 @@ def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
         told += [f"  and {len(failures) - OTHERS_SHOWN} more workers"] * (len(failures) > OTHERS_SHOWN)
         return "\n".join(told) + "\n"
     failures = causes(group)
-    if outcome.kind in ("failed", "timeout", "lost") and not failures and outcome.explanation:
+    if outcome.kind in _HEADINGS and not failures and outcome.explanation:
         return f"{style.bold}{style.red}{_HEADINGS[outcome.kind]}: {safe_line(outcome.explanation)}{style.plain}\n"
     if outcome.kind != "failed" or not failures:
         return ""
@@ -97,7 +97,7 @@ def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
     return "\n".join(lines) + "\n"
 
 
-_HEADINGS = {"failed": "job failed", "timeout": "no round", "lost": "majority lost"}
+_HEADINGS = {"failed": "job failed", "timeout": "no round", "lost": "majority lost", "refused": "refused"}
 
 
 def _stuck_here(group: Group) -> tuple[Failure, ...]:

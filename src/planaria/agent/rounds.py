@@ -33,7 +33,12 @@ def lone_round(job: Job, order: StartWorkers, master_port: int) -> Round:
 
 
 def placed_round(job: Job, place: Place) -> Round:
-    """Return the round as this node's workers see it from their place; a spectator, who has no slot, starts none."""
+    """Return the round as this node's workers see it from their place; a spectator, who has no slot, starts none.
+
+    In a static run the master's address is the one that was given: a service name or a virtual address leads to rank 0 where
+    what its host calls itself may not.
+    """
+    is_static = job.meeting is not None and job.meeting.backend == "static"
     return Round(
         number=place.round,
         run_id=job.run_id,
@@ -45,7 +50,7 @@ def placed_round(job: Job, place: Place) -> Round:
         first_role_rank=place.first_role_rank,
         role_world_size=place.role_world_size,
         local_world_size=job.local_world_size,
-        master_addr=place.master_addr,
+        master_addr=job.master_addr if is_static else place.master_addr,
         master_port=place.master_port,
         restart_count=place.restart_count,
         max_restarts=job.max_restarts,

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 _PORTS = 1 << 16
 _MAPPED = "::ffff:"
 _LONGEST_NAME = 253  # RFC 1035
+_REMEMBER_S = 5.0  # a leader asks an endpoint that is away many times a second; names do not change so fast
+_MOST_KNOWN = 64
 _IN_FLIGHT: dict[tuple[Loop, str, int], _LookUp] = {}
+_KNOWN: dict[tuple[Loop, str, int], tuple[float, list[Target]]] = {}
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -35,7 +38,7 @@ def split_address(text: str) -> tuple[str, int]:
             raise ValueError("only an IPv6 address goes into brackets")
     elif ":" in host:
         raise ValueError("an IPv6 address needs brackets, as in [::1]:29400")
-    if not (port.isascii() and port.isdigit()) or int(port[:6]) >= _PORTS:
+    if not (port.isascii() and port.isdigit()) or len(port) > 5 or int(port) >= _PORTS:
         raise ValueError("the port is no number from 0 to 65535")
     if not host or len(host) > _LONGEST_NAME or any(char in " /[]@" or not char.isprintable() for char in host):
         raise ValueError("expected HOST:PORT, found no host name" if not host else "that is no host name")
@@ -66,9 +69,14 @@ def look_up(loop: Loop, host: str, port: int, then: Then) -> None:
     """Find the addresses of a name without blocking; `then` gets them, or a sentence that says why there are none.
 
     Everybody who asks for a name while it is being looked up shares the answer, so a name server that does not answer
-    holds one thread however often we ask.
+    holds one thread however often we ask. An answer is good for a few seconds.
     """
     key = (loop, host, port)
+    until, known = _KNOWN.get(key, (0.0, []))
+    if loop.now() < until:
+        loop.call_soon(lambda: then(list(known)))
+        return
+    _KNOWN.pop(key, None)
     if key not in _IN_FLIGHT:
         try:
             _IN_FLIGHT[key] = _LookUp(key)
@@ -108,12 +116,18 @@ class _LookUp:
             self._answer = _interleaved(_resolve(host, port, 0))
         except OSError as error:
             self._answer = f"cannot look up {host}: {error.strerror or error}"
+        except (ValueError, OverflowError) as error:
+            self._answer = f"cannot look up {host}: {error}"
         os.eventfd_write(self._done, 1)
 
     def _finish(self) -> None:
         del _IN_FLIGHT[self._key]
         self._key[0].forget(self._done)
         os.close(self._done)
+        if not isinstance(self._answer, str):
+            if len(_KNOWN) >= _MOST_KNOWN:
+                _KNOWN.clear()
+            _KNOWN[self._key] = self._key[0].now() + _REMEMBER_S, self._answer
         for then in self.waiting:
             then(self._answer)
 

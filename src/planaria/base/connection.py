@@ -192,6 +192,8 @@ class Connection:
         try:
             self._take(data)
             self._open_if_ready()
+            if self._midway_timer is None and self._channel.is_midway and self._phase == _OPEN:
+                self._watch_midway()
             if self._inbox:
                 self._deliver()
             if self._tls is not None and self._tls.is_ended:
@@ -221,8 +223,6 @@ class Connection:
             self.messages_in += len(payloads)
             payloads.reverse()
             self._inbox = payloads
-        if self._midway_timer is None and self._channel.is_midway and self._phase == _OPEN:
-            self._watch_midway()
 
     def _open_if_ready(self) -> None:
         if self._on_open is None or self._phase != _SHAKING:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _STAGGER_S = 0.25  # RFC 8305: long enough for a healthy path to answer, short enough not to be felt
 _REASONS_SHOWN = 3
+_UNUSABLE = (ValueError, OverflowError)  # what sockets raise for text that is no address, and for a port that is none
 
 
 def dial(  # noqa: PLR0913  # who, how and whom to tell; a record of them would be used here alone
@@ -112,10 +113,11 @@ class Dialling:
             return
         try:
             self._host, port = split_address(self._address)
-        except ValueError as error:
+            targets = numeric(self._host, port)
+        except _UNUSABLE as error:
             self._give_up(str(error))
             return
-        if targets := numeric(self._host, port):
+        if targets:
             self._found([*targets])
         else:
             look_up(
@@ -143,6 +145,10 @@ class Dialling:
             except OSError as error:
                 self._note(_name_of(target), error.errno or errno.EIO)
                 continue
+            except _UNUSABLE as error:
+                self._is_refused = False
+                self._reasons.append(f"{_name_of(target)}: {error}")
+                continue
             if self._left:
                 self._stagger = self._loop.call_later(_STAGGER_S, self._try_next)
             return
@@ -161,7 +167,7 @@ class Dialling:
             if error.errno != errno.EINPROGRESS:  # EAGAIN: the queue of a UNIX socket is full
                 stream.close()
                 raise
-        except OSError:
+        except (OSError, *_UNUSABLE):
             stream.close()
             raise
         self._connecting[stream.fileno()] = stream

@@ -22,23 +22,36 @@ if TYPE_CHECKING:
 
     from planaria.base.loop import Loop, Timer
 
-__all__ = ["Connection", "Dialling", "Listener", "dial", "join_address", "split_address"]
+__all__ = ["Complaints", "Connection", "Dialling", "Listener", "dial", "join_address", "split_address"]
 
 _BACKLOG = 4096  # a whole cluster may dial in the same moment; the kernel cuts it to net.core.somaxconn
 _ACCEPTS_A_TURN = 64
 _STRANGERS = 256
 _STRANGER_S = 5.0
 _GRACE_S = 0.5  # a stranger's time when others wait for its place; honest ones need it when all cores are busy
-_SHORTAGE_S = 0.25
+_PAUSE_S = 0.25  # after an error of `accept` that may last: a shortage of descriptors, or one we do not know
 _LINES_EVERY_S = 1.0
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_LONGEST_SILENCE_S = 300.0
+_KINDS = 64  # of complaints that are told apart; a stranger can make up as many as it likes
+# accept(2): that one left while it waited, or the network told its fault here; the next in the queue may be fine.
+_ITS_OWN = (
+    errno.ECONNABORTED,
+    errno.EPROTO,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENONET,
+    errno.ENOPROTOOPT,
+)
 
 
 class Listener:
     """Accepts connections at `address`: (host, port), or the path of a UNIX socket that only our user may use.
 
     Host "" means every address of this machine; a name is looked up at once, which may block. `on_connection` gets every
-    connection whose hands were shaken, `on_refused` one line about those that were dropped before, at most one a second.
+    connection whose hands were shaken, `on_refused` a few lines about those that were dropped before: see `Complaints`, of
+    which it may be one that others use too.
 
     Raises:
         OSError: The address cannot be had.
@@ -52,7 +65,7 @@ class Listener:
         on_connection: Callable[[Connection], object],
         *,
         token: bytes | None,
-        on_refused: Callable[[str], object] | None = None,
+        on_refused: Callable[[str], object] | Complaints | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         Channel(
@@ -62,7 +75,8 @@ class Listener:
         self._on_connection = on_connection
         self._token = token
         self._tls = tls
-        self._complaints = _Complaints(loop, on_refused)
+        self._shares_complaints = isinstance(on_refused, Complaints)
+        self._complaints = on_refused if isinstance(on_refused, Complaints) else Complaints(loop, on_refused)
         self._strangers: dict[Connection, float] = {}  # since when; oldest first
         self._sweep: Timer | None = None
         self._pause: Timer | None = None
@@ -73,7 +87,8 @@ class Listener:
 
     def close(self) -> None:
         """Accept nobody any more and drop the strangers; connections that were handed over stay."""
-        self._complaints.close()
+        if not self._shares_complaints:
+            self._complaints.close()
         for timer in (self._sweep, self._pause):
             if timer is not None:
                 timer.cancel()
@@ -107,10 +122,10 @@ class Listener:
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno not in _SHORTAGES:  # that one left while it waited
+                if error.errno in _ITS_OWN:
                     continue
-                self._complaints.add(f"cannot accept connections: {os.strerror(error.errno)}")
-                self._wait(_SHORTAGE_S)
+                self._complaints.add(f"cannot accept connections: {os.strerror(error.errno or 0)}")
+                self._wait(_PAUSE_S)  # to try again at once would keep this process busy and change nothing
                 return
             self._meet(descriptor, self._path or join_address(address[0], address[1]))
             if self._socket.fileno() < 0:  # closed by the owner it was handed to
@@ -150,7 +165,7 @@ class Listener:
     def _left_by(self, connection: Connection, why: str) -> None:
         self._forget(connection)
         if connection.bytes_in:  # one that came and left without a word only looked whether somebody is here
-            self._complaints.add(f"dropped a connection from {connection.peer}: {why}")
+            self._complaints.add(f"dropped a connection from {connection.peer}: {why}", connection.peer)
 
     def _forget(self, connection: Connection) -> None:
         self._strangers.pop(connection, None)
@@ -160,7 +175,7 @@ class Listener:
     def _drop(self, connection: Connection, why: str) -> None:
         self._strangers.pop(connection, None)
         connection.close()
-        self._complaints.add(f"dropped a connection from {connection.peer}: {why}")
+        self._complaints.add(f"dropped a connection from {connection.peer}: {why}", connection.peer)
 
     def _drop_silent(self) -> None:
         self._sweep = None
@@ -172,36 +187,85 @@ class Listener:
             self._drop(connection, f"it did not shake hands within {_STRANGER_S:g} s")
 
 
-class _Complaints:
-    """Says the first at once; of those that follow within a second, the last and how many more there were."""
+class Complaints:
+    """Says lines about others, and few of them, whatever the others do.
+
+    One of a new kind is said at once; equal ones, but for the peer's port, again after 1, 2, 4 ... 300 s, the newest with how
+    many more there were. Kinds take turns: one line a second. What was left out is said when its time has come.
+    """
 
     def __init__(self, loop: Loop, say: Callable[[str], object] | None) -> None:
         self._loop = loop
         self._say = say
+        self._kinds: dict[str, _Kind] = {}
         self._timer: Timer | None = None
-        self._latest = ""
-        self._more = 0
+        self._quiet_until = loop.now()
 
-    def add(self, line: str) -> None:
+    def add(self, line: str, peer: str = "") -> None:
+        """Say a line, now or later. `peer` is the address in it, which may have another port the next time."""
         if self._say is None:
             return
-        if self._timer is not None:
-            self._latest = line
-            self._more += 1
-            return
-        self._timer = self._loop.call_later(_LINES_EVERY_S, self._say_more)
-        self._say(line)
+        now = self._loop.now()
+        kind = self._kind(line.replace(peer, peer.rpartition(":")[0]) if peer else line, now)
+        if not kind.unsaid and now > kind.due_at + _LONGEST_SILENCE_S:
+            kind.silence_s = 0.0  # it was over: this is news again
+        kind.line = line
+        kind.unsaid += 1
+        if self._timer is None or kind.due_at < self._timer.when:
+            self._speak()
 
     def close(self) -> None:
+        """Say nothing any more."""
         if self._timer is not None:
             self._timer.cancel()
         self._say = None
 
-    def _say_more(self) -> None:
-        self._timer = None
-        more, self._more = self._more, 0
-        if more:
-            self.add(self._latest if more == 1 else f"{self._latest} (and {more - 1} more)")
+    def _kind(self, name: str, now: float) -> _Kind:
+        if name not in self._kinds and len(self._kinds) >= _KINDS:
+            over = next((known for known, kind in self._kinds.items() if not kind.unsaid), None)
+            if over is None:
+                name = next(reversed(self._kinds))  # so many wait for their turn that this one is only counted
+            else:
+                del self._kinds[over]
+        return self._kinds.setdefault(name, _Kind(now))
+
+    def _speak(self) -> None:
+        """Say the line that has waited longest, if it is time for one; come back for the next."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._loop.now()
+        kind, told = self._next(), ""
+        if kind is not None and now >= max(kind.due_at, self._quiet_until):
+            told = f"{kind.line} (and {kind.unsaid - 1} more)" if kind.unsaid > 1 else kind.line
+            kind.said(now)
+            self._quiet_until = now + _LINES_EVERY_S
+            kind = self._next()
+        if kind is not None:
+            self._timer = self._loop.call_at(max(kind.due_at, self._quiet_until), self._speak)
+        if told and self._say is not None:
+            self._say(told)
+
+    def _next(self) -> _Kind | None:
+        waiting = [kind for kind in self._kinds.values() if kind.unsaid]
+        return min(waiting, key=lambda kind: kind.due_at) if waiting else None
+
+
+class _Kind:
+    """Complaints that are equal, and when the next of them may be said."""
+
+    __slots__ = ("due_at", "line", "silence_s", "unsaid")
+
+    def __init__(self, now: float) -> None:
+        self.due_at = now
+        self.silence_s = 0.0
+        self.unsaid = 0
+        self.line = ""
+
+    def said(self, now: float) -> None:
+        self.silence_s = min(max(2 * self.silence_s, _LINES_EVERY_S), _LONGEST_SILENCE_S)
+        self.due_at = now + self.silence_s
+        self.unsaid = 0
 
 
 def _unix_socket(path: str) -> socket.socket:

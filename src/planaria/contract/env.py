@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planaria.base.text import safe_line
 from planaria.base.value import Value
 
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ ROUND = "PLANARIA_ROUND"
 """Number of the round this worker belongs to, counted from 0."""
 RESTART_REASON = "PLANARIA_RESTART_REASON"
 """Why the workers were last restarted, in one line; empty in the first life."""
+LONGEST_REASON = 1000  # it names other nodes: whatever they are called, it must not keep a worker from being started
 
 
 class Round(Value):
@@ -66,7 +68,7 @@ def worker_environment(
             ERROR_FILE: error_file,
             CONTROL: control,
             ROUND: str(life.number),
-            RESTART_REASON: life.restart_reason,
+            RESTART_REASON: safe_line(life.restart_reason, LONGEST_REASON),
         }
     )
     env.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _NEVER_INHERITED = ("PLANARIA_TOKEN", "PLANARIA_TOKEN_FILE", "PLANARIA_ETCD_PASSWORD")
+_MAY_HAVE_A_PASSWORD = ("PET_RDZV_CONF", "PET_RDZV_ENDPOINT")
 _EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
 _WITHOUT_A_STORE = ("static", "c10d", "embedded")
 _WITH_OURS = ("etcd", "etcd-v2")
@@ -192,9 +193,11 @@ def _worker_count(options: Options, machine: Machine) -> int:
 
 def _environment(options: Options, environ: Mapping[str, str], nproc: int) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return what every worker inherits, and what to say about it."""
-    inherited = {name: value for name, value in environ.items() if name not in _NEVER_INHERITED}
-    if "password" in options.rdzv_conf:
-        inherited.pop("PET_RDZV_CONF", None)
+    inherited = {
+        name: value
+        for name, value in environ.items()
+        if name not in _NEVER_INHERITED and not (name in _MAY_HAVE_A_PASSWORD and "password" in value)
+    }
     inherited["TORCHELASTIC_SIGNALS_TO_HANDLE"] = options.signals_to_handle
     if nproc == 1 or "OMP_NUM_THREADS" in inherited:
         return inherited, ()

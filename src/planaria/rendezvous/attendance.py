@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from planaria.base.value import replace
 from planaria.rendezvous import placing, quorum
-from planaria.rendezvous.messages import Ack, Ask, Join, Redirect, Refused, Stop, Waiting, Welcome
+from planaria.rendezvous.messages import Ack, Ask, Join, Place, Redirect, Refused, Renew, Stop, Waiting, Welcome
 from planaria.rendezvous.model import SELF, AskAround, Close, Deputy, Send
 from planaria.rendezvous.roll import Roll
 from planaria.rendezvous.seats import Seat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.rendezvous.messages import Ended, Place, Renew, ToMember
+    from planaria.rendezvous.messages import Ended, ToMember
     from planaria.rendezvous.model import Effect, Settings, Standing
     from planaria.rendezvous.ranks import Candidate
 
 PROBE_S = 0.5  # between two looks at a node whose connection ended
 EARLY_PROBES_S = (0.02, 0.05, 0.1, 0.2)  # the first ones: a dying agent's connection may end before its listener does
+MOST_UNECHOED = 64  # answers that a node has not shown to have got; more are remembered for nobody
 STALE_S = 0.1  # how old our idea of our own validity may be: it only grows while nothing else happens
 
 
@@ -38,13 +39,16 @@ class Attendance:
         self.ended: Ended | None = None
         self.ended_at = 0.0
         self.end_told = False
+        self._told_count = 0
         self.is_dirty = True
         self._conns: dict[str, Seat] = {}
         self._reason = ""
         self._chosen: tuple[Candidate, ...] = ()
+        self._announced = standing
         self._places: dict[str, Place] = {}
         self._probe_at: dict[str, float] = {}
         self._probes: dict[str, int] = {}
+        self._wishes: dict[int, tuple[str, float]] = {}
         self._arrivals = 0
         self._last_arrival = now
         self._held = False
@@ -81,6 +85,17 @@ class Attendance:
             return STALE_S
         return STALE_S / 2 if len(self.seats) > placing.MANY_NODES else 0.0
 
+    def _lease_for(self, seat: Seat, now: float) -> float:
+        """Return what is left to grant: a lease says that its holder knows the newest round, so it is told of it first."""
+        newest = self._announced if self.phase in ("placing", "starting") else self.roll.last
+        if self.phase == "claiming" or newest.round < 0 or seat.told >= (newest.term, newest.round):
+            return self._left_s(now)
+        if seat.join.node in self.roll.members:
+            return 0.0  # it is about to be stopped for the next one
+        self._places[seat.join.node] = placing.spectator_place(newest, self._reason)
+        self._send(seat, self._places[seat.join.node])
+        return self._left_s(now)
+
     def _left_s(self, now: float) -> float:
         if self.phase == "claiming":
             return 0.0
@@ -88,10 +103,10 @@ class Attendance:
 
     def _may_shrink(self, now: float) -> bool:
         """Tell whether a proof of death may count: only for one who cannot have been left out of a newer round."""
-        if self.established:
-            return self.is_valid(now)
-        if self.settings.external:
-            return self.roll.tie_until > now  # the store knows the newest round for certain
+        if self.settings.external and self.roll.tie_until > now:
+            return True  # the store knows the newest round for certain
+        if self.established or self.settings.external:
+            return self.established and self.is_valid(now)
         own = self.seats.get(self.settings.node)
         return own is not None and not own.join.fenced and now < self.roll.fence_floor + self.settings.lease_s
 
@@ -102,9 +117,7 @@ class Attendance:
             why = f"{self.settings.address} serves run {self.settings.run_id!r}, not {join.run_id!r}"
             self._out += [Send(conn, Waiting(why)), Send(conn, Redirect("", 0)), Close(conn)]  # until that is over
             return
-        why = self._refusal(join)
-        if why:
-            self._out += [Send(conn, Refused(why)), Close(conn)]
+        if self._turns_away(conn, join, now):
             return
         if self.ended is not None and join.age_s < now - self.ended_at:
             self._out += [Send(conn, Redirect("", 0)), Close(conn)]  # it came after the end: a run of its own
@@ -120,17 +133,43 @@ class Attendance:
         self._learn(join, now)
         if join.node not in self.roll.members:
             self._last_arrival = now
-        self._send(seat, Welcome(self.term, self.settings.node, self._left_s(now)))
+        self._send(seat, Welcome(self.term, self.settings.node))
         self._brief(seat)
+        self._renew(seat, Renew(0, -1), now)
 
-    def _refusal(self, join: Join) -> str:
+    def _turns_away(self, conn: str, join: Join, now: float) -> bool:
+        """Send away who cannot be here: for good, or until the node whose place it wants is known to be gone."""
+        known = self._conns.get(conn)
+        if known is not None and known.join.node != join.node:
+            self._out.append(Close(conn))  # one connection is one node
+            del self._conns[conn]
+            self._unseat(known, now)
+            return True
         if join.standing.epoch and self.roll.has_round and join.standing.epoch != self.epoch:
-            return f"run {join.run_id!r} that this node was in is over; another with the same id has begun"
-        if join.slot_wish is None:
-            return ""
-        rivals = (seat.join for seat in self.seats.values() if seat.join.slot_wish == join.slot_wish)
-        holder = next((rival for rival in rivals if rival.node != join.node), None)
-        return f"node rank {join.slot_wish} is taken by {holder.host}" if holder is not None else ""
+            why = f"run {join.run_id!r} that this node was in is over, and another with the same --rdzv-id has begun"
+            self._out += [Send(conn, Refused(why)), Close(conn)]
+            return True
+        holder = self._holder_of(join)
+        if holder is None or join.slot_wish is None:
+            return False
+        why = f"--node-rank={join.slot_wish} is taken by {holder.join.host}"
+        rival, since = self._wishes.get(join.slot_wish, ("", now))
+        self._wishes[join.slot_wish] = join.node, since if rival == join.node else now
+        if rival == join.node and holder.answered_at > since:
+            self._out += [Send(conn, Refused(why)), Close(conn)]  # it has been heard of since: it is alive
+        else:
+            self._out += [
+                Send(conn, Waiting(f"{why}; waiting until it is gone")),
+                Send(conn, Redirect("", 0)),
+                Close(conn),
+            ]
+        return True
+
+    def _holder_of(self, join: Join) -> Seat | None:
+        """Return the other node that has the place this one wishes."""
+        wish = join.slot_wish
+        others = (seat for seat in self.seats.values() if wish is not None and seat.join.slot_wish == wish)
+        return next((seat for seat in others if seat.join.node != join.node), None)
 
     def _learn(self, join: Join, now: float) -> None:
         """Take over what a joining node knows. Newer rounds than ours are possible only while we claim."""
@@ -142,11 +181,18 @@ class Attendance:
                 roll.adopt(standing)
                 self.epoch = standing.epoch or self.epoch
                 self.restart_count = standing.restart_count
-            concerned = roll.members.keys() | roll.base
-            roll.gone |= set(join.gone) & concerned
-            roll.dead = {node: now for node in join.dead if node in concerned and node not in self.seats} | roll.dead
+            self._learn_of_deaths(join, now)
             self.next_round = max(self.next_round, standing.next_round, standing.round + 1)
         roll.enter(join)
+
+    def _learn_of_deaths(self, join: Join, now: float) -> None:
+        """Count the proofs of those without whom no newer round could have begun while they held the lease to gather them."""
+        roll, known = self.roll, join.standing
+        is_same = (known.term, known.round) == (roll.last.term, roll.last.round)
+        if is_same and (known.slot is not None or join.node in roll.spares):
+            concerned = {*roll.members, *roll.base, *roll.spares}
+            roll.gone |= set(join.gone) & concerned
+            roll.dead = {node: now for node in join.dead if node in concerned and node not in self.seats} | roll.dead
 
     def _is_better(self, join: Join) -> bool:
         """Tell whether a node's newest round, and not ours, is the last that can have started."""
@@ -163,6 +209,7 @@ class Attendance:
         if self.ended is not None:
             if self.end_told and seat.conn != SELF:
                 self._send(seat, self.ended)
+                self._told_count += 1
         elif self.phase in ("placing", "starting") and node in self._places:
             self._send(seat, self._places[node])
         elif self.phase in ("running", "starting") and roll.has_round and node not in roll.members:
@@ -195,8 +242,11 @@ class Attendance:
         if sent_at is not None:
             self.roll.note_heard(seat.join.node, sent_at)
             seat.sent = {seq: at for seq, at in seat.sent.items() if seq >= renew.echo}
+        if len(seat.sent) >= MOST_UNECHOED:
+            seat.sent.pop(next(iter(seat.sent)))
         seat.sent[renew.seq] = seat.answered_at = now
-        self._send(seat, Ack(renew.seq, self._left_s(now)))
+        left_s = self._lease_for(seat, now)
+        self._send(seat, Ack(renew.seq, left_s))
         if self.phase == "claiming" or self._held:
             self._touch()
 
@@ -281,6 +331,8 @@ class Attendance:
         self.is_dirty = True
 
     def _send(self, seat: Seat, message: ToMember) -> None:
+        if isinstance(message, Place):
+            seat.told = message.term, message.round
         self._out.append(Send(seat.conn, message))
 
     def _wake(self, when: float) -> None:

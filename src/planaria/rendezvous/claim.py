@@ -10,6 +10,7 @@ from planaria.rendezvous.keys import (
     LeaderRecord,
     epoch_of_outcome,
     leader_record,
+    outcome_in_round,
     read_leader,
     read_outcome,
     read_round,
@@ -23,6 +24,7 @@ from planaria.rendezvous.model import (
     Standing,
     StoreAnswered,
     StoreLeaseLost,
+    StoreTrouble,
     WriteKey,
 )
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 NEVER = float("-inf")
 ALWAYS = float("inf")
 PROOF_S = 0.3  # between two refusals that together prove a leader dead
-COMPLAIN_S = 3.0
+COMPLAIN_S = 6.0  # by then a store has answered or said why not, unless it keeps neither its time nor its word
 RETRY_S = 0.5
 ASK_S = 1.2
 
@@ -83,7 +85,7 @@ class Claim:
         """Return the leader that the store names, if it is not us."""
         return None if self._leader is None or self._is_mine() else self._leader
 
-    def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float) -> None:
+    def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost | StoreTrouble, now: float) -> None:
         """Take what the store said."""
         match event:
             case KeyRead("leader", value, revision):
@@ -109,6 +111,8 @@ class Claim:
                 self._held_until = NEVER
                 self._writing = False
                 self._retry_at = now + RETRY_S
+            case StoreTrouble():
+                self._complain_at = ALWAYS  # people know more than that it has not answered
 
     def outcome_for(self, age_s: float, epoch: str) -> Ended | None:
         """Return how the run ended, if it was this agent's: it knows its epoch, or had started before the end."""
@@ -177,9 +181,15 @@ class Claim:
 
     def _standing(self) -> Standing:
         standing = read_round(self._round)
-        if self._outcome is not None and epoch_of_outcome(self._outcome.value) == standing.epoch:
+        was_told = self._outcome is not None and epoch_of_outcome(self._outcome.value) == standing.epoch
+        if was_told or outcome_in_round(self._round) is not None:
             return Standing()  # that run is over: this is a new one under the same id
         return standing
+
+    def untold_end(self, epoch: str) -> Ended | None:
+        """Return how a run ended whose leader was lost after that was certain and before it was told."""
+        outcome = outcome_in_round(self._round)
+        return read_outcome(outcome) if outcome is not None and epoch_of_outcome(outcome) == epoch else None
 
     def _approach(self, leader: LeaderRecord, now: float) -> Order:
         """Go to the leader that the store names; take its key only if its address refused us twice, a little apart."""

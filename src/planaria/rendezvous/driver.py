@@ -6,7 +6,7 @@ from collections import deque
 
 from planaria.base.value import Value
 from planaria.errors import InternalError
-from planaria.rendezvous.links import Links, Traffic
+from planaria.rendezvous.links import Links, Traffic, explained
 from planaria.rendezvous.machine import Rendezvous
 from planaria.rendezvous.messages import Ack, Renew
 from planaria.rendezvous.model import (
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from planaria.base.loop import Loop, Timer
     from planaria.base.net import Listener
+    from planaria.rendezvous.links import Who
     from planaria.rendezvous.messages import Ended, Place
     from planaria.rendezvous.model import Effect, Event, Settings
     from planaria.rendezvous.records import Records
@@ -103,7 +104,7 @@ class Driver:
         hands: Hands,
         opening: Opening,
         security: Security,
-        on_failed: Callable[[str, str, bool], object] = lambda _address, _why, _odd: None,
+        on_failed: Callable[[str, str, Who], object] = lambda _address, _why, _who: None,
     ) -> None:
         self._loop = loop
         self._hands = hands
@@ -114,6 +115,7 @@ class Driver:
         self._queue: deque[Event] = deque()
         self._busy = False
         self._closed = False
+        self._store_left = True
         self._waker: Timer | None = None
         self._waiting_for = ""
         self.settings: Settings | None = None
@@ -152,7 +154,10 @@ class Driver:
         self._hands.end(ended)
 
     def close(self) -> None:
-        """Leave everything: what was sent is still delivered, if that takes no more than a second."""
+        """Leave everything. What was sent is still delivered and the store is told, while somebody turns the loop.
+
+        That is over when `is_gone` says so, within a second.
+        """
         if self._closed:
             return
         self._closed = True
@@ -163,7 +168,16 @@ class Driver:
         for listener in self._listeners:
             listener.close()
         if self._records is not None:
-            self._records.close()
+            self._store_left = False
+            self._records.close(self._leave_store)
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether nothing is left to be sent after `close`."""
+        return self._closed and self._store_left and self.links.is_quiet
+
+    def _leave_store(self) -> None:
+        self._store_left = True
 
     def snapshot(self) -> Snapshot:
         """Return what can be seen from outside."""
@@ -239,7 +253,7 @@ class Driver:
             case Fence(deadline):
                 self._hands.fence(deadline)
             case EndRun(ended):
-                self._hands.end(ended)
+                self._hands.end(explained(ended, self.links.troubles))
 
     def _ask_store(self, effect: ReadKey | WriteKey) -> None:
         if self._records is None:

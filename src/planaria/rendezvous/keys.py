@@ -7,13 +7,16 @@ import json
 from planaria.base.value import Value
 from planaria.rendezvous.messages import Ended
 from planaria.rendezvous.model import Deputy, Standing
+from planaria.rendezvous.wire import as_address, as_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.model import Settings
 
 VERSION = 1
-LONGEST_OUTCOME = 24_000  # characters of failures; written into JSON twice, they stay below what a store takes (64 KiB)
+LONGEST_OUTCOME = 40_000  # characters of failures as a round's record holds them; with the rest, below a store's 64 KiB
+LONGEST_EXPLANATION = 1000
+_KEPT_OF_A_TEXT = (4000, 2000, 1000, 500, 250, 125, 60, 30)  # with 30 of every text, any failure fits
 
 
 class LeaderRecord(Value):
@@ -31,15 +34,18 @@ def leader_record(settings: Settings) -> str:
 def read_leader(text: str | None) -> LeaderRecord | None:
     """Return who leads; None when nobody does or the text makes no sense."""
     found = _read(text)
-    node, address = found.get("node"), found.get("address")
-    return LeaderRecord(node, address) if isinstance(node, str) and isinstance(address, str) else None
+    try:
+        return LeaderRecord(as_name(found.get("node")), as_address(found.get("address")))
+    except ValueError:
+        return None
 
 
-def round_record(standing: Standing) -> str:
-    """Return what the store keeps of a round that is about to start."""
+def round_record(standing: Standing, outcome: str = "") -> str:
+    """Return what the store keeps of a round that is about to start, or (with the record of an outcome) has ended the run."""
     deputies = [[one.node, one.address] for one in standing.deputies]
     fields = [standing.epoch, standing.term, standing.round, standing.size, standing.restart_count, standing.next_round]
-    return json.dumps({"version": VERSION, "round": fields, "deputies": deputies})
+    record: dict[str, object] = {"version": VERSION, "round": fields, "deputies": deputies}
+    return json.dumps(record | {"outcome": outcome} if outcome else record)
 
 
 def read_round(text: str | None) -> Standing:
@@ -49,31 +55,51 @@ def read_round(text: str | None) -> Standing:
         epoch, *numbers = _list(found["round"])
         term, number, size, count, following = (int(str(one)) for one in numbers)
         pairs = [_list(pair) for pair in _list(found["deputies"])]
-        deputies = tuple(Deputy(str(node), str(address)) for node, address in pairs)
-        return Standing(str(epoch), term, number, size, None, count, deputies, following)
+        deputies = tuple(Deputy(as_name(node), as_address(address)) for node, address in pairs)
+        return Standing(as_name(epoch), term, number, size, None, count, deputies, following)
     except (KeyError, TypeError, ValueError):
         return Standing()
+
+
+def outcome_in_round(text: str | None) -> str | None:
+    """Return the record of the outcome that a round ended the run with; None when it did not."""
+    found = _read(text).get("outcome")
+    return found if isinstance(found, str) else None
 
 
 def outcome_record(ended: Ended, epoch: str) -> str:
     """Return what the store keeps of the end of a run: the first causes, as many as fit."""
     texts: list[str] = []
+    room = LONGEST_OUTCOME
     for text in map(_short, ended.failures):
-        if sum(map(len, texts)) + len(text) > LONGEST_OUTCOME:
+        room -= _length(text)
+        if room < 0:
             break
         texts.append(text)
-    fields = [ended.kind, ended.status, ended.explanation, texts, ended.restart_count]
+    fields = [ended.kind, ended.status, ended.explanation[:LONGEST_EXPLANATION], texts, ended.restart_count]
     return json.dumps({"version": VERSION, "epoch": epoch, "ended": fields})
 
 
 def _short(text: str) -> str:
-    """Cut the evidence of a failure, not the failure, where it is too long to keep."""
-    if len(text) <= LONGEST_OUTCOME:
-        return text
+    """Cut the texts of a failure, not the failure, as far as it takes to keep it: its evidence is the longest of them."""
     fields = _read(text)
-    for name in ("stderr_tail", "traceback", "message"):
-        fields[name] = str(fields.get(name, ""))[-LONGEST_OUTCOME // 6 :]
-    return json.dumps(fields)
+    for most in _KEPT_OF_A_TEXT:
+        if _length(text) <= LONGEST_OUTCOME:
+            break
+        text = json.dumps({name: _ending(value, most) for name, value in fields.items()})
+    return text
+
+
+def _ending(value: object, most: int) -> object:
+    """Return the last characters of a text, or of each in a list: an error says at its end what it is."""
+    if isinstance(value, list):
+        return [_ending(one, most) for one in value[:most]]
+    return value[-most:] if isinstance(value, str) else value
+
+
+def _length(text: str) -> int:
+    """Say how long a text is in the record of a round, which holds that of the outcome: each escapes it once more."""
+    return len(json.dumps(json.dumps(text)))
 
 
 def read_outcome(text: str | None) -> Ended | None:

@@ -51,7 +51,6 @@ class Leader(Ending):
 
     def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, since_ack_s: float) -> None:
         super().__init__(settings, now, term=term, standing=standing, since_ack_s=since_ack_s)
-        self.round_revision = 0
         self._failed: list[tuple[Failed, Join, float]] = []
         self._for_failure = False
         self._lost_one = False
@@ -96,7 +95,7 @@ class Leader(Ending):
             case Leave():
                 self._leave(seat)
             case Heard():
-                seat.knows_end = True
+                self.heard_end(seat)
 
     def lost(self, conn: str, now: float) -> None:
         """Note that a connection ended. That alone proves nothing."""
@@ -126,6 +125,8 @@ class Leader(Ending):
         """Go on with a round that the store has taken."""
         self.round_revision = revision
         self._touch()
+        if self.phase == "ended":
+            self._write_outcome(now)
         if self.phase != "starting":
             return
         if any(one.node not in self.seats for one in self._chosen):
@@ -201,7 +202,7 @@ class Leader(Ending):
         self._hold()
 
     def _watch_over(self, now: float) -> bool:
-        if self._all_done():
+        if self._all_done() and self.is_valid(now):
             self._end(Ended("done", 0, "", (), self.restart_count), now)
             return True
         reason, grace_s = self._reason_to_change(now)
@@ -451,7 +452,8 @@ class Leader(Ending):
         self._placed_at = now
         self._base = frozenset(node for node in self.roll.members if node in self.seats)
         self.roll.announce(tuple(one.node for one in self._chosen))
-        self._places = placing.places(self._new_standing(), self._reason, self._chosen, self.seats, self._base)
+        self._announced = self._new_standing()
+        self._places = placing.places(self._announced, self._reason, self._chosen, self.seats, self._base)
         for node, place in self._places.items():
             self._send(self.seats[node], place)
 

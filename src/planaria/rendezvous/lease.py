@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planaria.rendezvous.model import StoreAnswered, StoreLeaseLost
-from planaria.store.model import Grant, Granted, LeaseGone, Renew, Renewed, Revoke
+from planaria.rendezvous.model import StoreAnswered, StoreLeaseLost, StoreTrouble
+from planaria.store.model import Denied, Grant, Granted, LeaseGone, Refused, Renew, Renewed, Revoke, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 RENEWALS_A_TTL = 3  # one that gets lost leaves time for another
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
 CLOSE_WITHIN_S = 0.5
+
+
+def trouble_in(reply: Reply) -> StoreTrouble | None:
+    """Return what to report of an answer that says why something was not done; None for every other answer."""
+    match reply:
+        case Unavailable(why):
+            return StoreTrouble(why)
+        case Denied(why, by_rights):
+            return StoreTrouble(why, by_rights)
+        case Refused(why):
+            return StoreTrouble(why, final=True)
+        case _:
+            return None
 
 
 class Lease:
@@ -49,6 +62,13 @@ class Lease:
         if self._timer is not None:
             self._timer.cancel()
 
+    def release(self) -> None:
+        """Revoke a lease that nothing hangs on: it would be renewed for nothing."""
+        number = self._number
+        self.forget()
+        if number is not None and not self._closed:
+            self._store.ask(Revoke(number), lambda _reply: None)
+
     def give_back(self, on_done: Callable[[], object]) -> None:
         """Revoke the lease, so that others need not wait for its end, and call back when that is over, or soon."""
         number = self._number
@@ -75,6 +95,7 @@ class Lease:
                 return
             if not isinstance(reply, Granted):
                 self._loop.call_later(retry_s, lambda: self._grant(on_lease, min(retry_s * 2, LONGEST_RETRY_S)))
+                self._tell_trouble(reply)
                 return
             if self._number is None:
                 self._number, self._sent_at = reply.lease, sent_at
@@ -82,6 +103,11 @@ class Lease:
             on_lease(self._number)
 
         self._store.ask(Grant(self._ttl_s), answered)
+
+    def _tell_trouble(self, reply: Reply) -> None:
+        trouble = trouble_in(reply)
+        if trouble is not None:
+            self._report(trouble)
 
     def _renew_at(self, when: float) -> None:
         self._timer = self._loop.call_at(when, self._renew)
@@ -102,7 +128,11 @@ class Lease:
                 case LeaseGone():
                     self.forget()
                     self._report(StoreLeaseLost())
+                case Denied() | Refused():  # people have to see to it
+                    self._renew_at(self._loop.now() + LONGEST_RETRY_S)
+                    self._tell_trouble(reply)
                 case _:
                     self._renew_at(self._loop.now() + FIRST_RETRY_S)
+                    self._tell_trouble(reply)
 
         self._store.ask(Renew(number), answered, timeout_s=self._ttl_s / RENEWALS_A_TTL)

@@ -3,26 +3,74 @@
 from __future__ import annotations
 
 from planaria.base.channel import ChannelBroken
-from planaria.base.net import dial
-from planaria.base.value import Value
+from planaria.base.net import Complaints, dial
+from planaria.base.value import Value, replace
 from planaria.rendezvous import wire
 from planaria.rendezvous.messages import Leads
 from planaria.rendezvous.model import SELF, Answered, Lost, Opened, Received
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Literal
 
     from planaria.base.loop import Loop, Timer
     from planaria.base.net import Connection, Dialling
-    from planaria.rendezvous.messages import Ask, Message
+    from planaria.rendezvous.messages import Ask, Ended, Message
     from planaria.rendezvous.model import Event
     from planaria.rendezvous.security import Security
+
+    Who = Literal["nobody", "stranger", "agent"]
 
 CONNECT_WITHIN_S = 3.0  # a host that is gone without a trace answers nothing; the machine has others to try
 SPEAK_WITHIN_S = 10.0  # how long a peer may be connected without a word
 ANSWER_WITHIN_S = 1.0
-COMPLAIN_EVERY_S = 1.0  # strangers at the door may be many; one line a second is enough to know
+TROUBLES_SHOWN = 3
+MOST_TROUBLES = 16
+
+NOBODY: Literal["nobody"] = "nobody"
+STRANGER: Literal["stranger"] = "stranger"
+AGENT: Literal["agent"] = "agent"
+# How `base` says that a connection opened and came to nothing. A dialling that fails gives us no more than its sentence.
+_NO_ANSWER_OF_OURS = "it gave no answer of ours"
+_OF_AN_AGENT = (
+    "it has another token",
+    "it has a token",
+    "it has no token",
+    "it speaks version",
+    "it is no listening end",
+    "it sent a frame",
+    _NO_ANSWER_OF_OURS,
+)
+_OF_A_STRANGER = (
+    "it does not speak this protocol",
+    "it ended the connection",
+    "the connection broke",
+    "it broke TLS",
+    "its TLS certificate",
+)
+
+
+def who_is_there(why: str) -> Who:
+    """Tell who was met by an attempt that failed: `agent` if it spoke our protocol, `stranger` if it was there and did not."""
+    if any(said in why for said in _OF_AN_AGENT):
+        return AGENT
+    return STRANGER if any(said in why for said in _OF_A_STRANGER) else NOBODY
+
+
+class Trouble(Value):
+    """Why an address could not be reached, in a sentence that names it."""
+
+    who: Who
+    why: str
+
+
+def explained(ended: Ended, troubles: Mapping[str, Trouble]) -> Ended:
+    """Add to the end of a run that did not begin in time whom this agent could not reach, and why."""
+    if ended.kind != "timeout":
+        return ended
+    whys = list(dict.fromkeys(trouble.why for trouble in troubles.values()))
+    return replace(ended, explanation="; ".join([ended.explanation, *whys[:TROUBLES_SHOWN]]))
 
 
 class Traffic(Value):
@@ -44,7 +92,9 @@ class Traffic(Value):
 class Links:
     """Keeps connections. `report` takes events, `say` a line for people.
 
-    `on_failed(address, why, odd)` hears of addresses that were not reached; `odd`: who is there speaks no word of ours.
+    `on_failed(address, why, who)` hears of addresses that were not reached, in a sentence, and who is there instead.
+    `troubles` are those that were not reached since anybody was; of an address that has ever been answered at, what was
+    said there counts and not that nobody is there any more.
     """
 
     def __init__(
@@ -53,12 +103,11 @@ class Links:
         security: Security,
         report: Callable[[Event], object],
         say: Callable[[str], object],
-        on_failed: Callable[[str, str, bool], object],
+        on_failed: Callable[[str, str, Who], object],
     ) -> None:
         self._loop = loop
         self._security = security
         self._report = report
-        self._say = say
         self._on_failed = on_failed
         self._open: dict[str, Connection] = {}
         self._dialled: dict[str, Dialling] = {}
@@ -67,8 +116,9 @@ class Links:
         self._inner: _Inner | None = None
         self._ended = Traffic()
         self._arrivals = 0
-        self._quiet_until = 0.0
-        self._unsaid = 0
+        self._closing: list[Connection] = []
+        self.troubles: dict[str, Trouble] = {}
+        self.complaints = Complaints(loop, say)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -77,6 +127,11 @@ class Links:
     def traffic(self) -> Traffic:
         """Count everything since the beginning."""
         return self._ended.plus(*self._open.values())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Tell whether everything that was sent on connections we closed has arrived, or never will."""
+        return all(connection.is_ended for connection in self._closing)
 
     def take(self, connection: Connection) -> None:
         """Take a connection that somebody else made. It is reported with its first message."""
@@ -127,6 +182,7 @@ class Links:
             connection = self._open.pop(conn)
             connection.close()
             self._ended = self._ended.plus(connection)
+            self._closing = [one for one in (*self._closing, connection) if not one.is_ended]
 
     def ask(self, address: str, ask: Ask, on_answer: Callable[[Answered], object]) -> None:
         """Ask one address who leads, and call back exactly once within a second."""
@@ -144,15 +200,7 @@ class Links:
         self._end_inner()
         for conn in [*self._dialled, *self._open]:
             self.close(conn)
-
-    def refused(self, text: str) -> None:
-        """Say that somebody was turned away, at most once a second."""
-        now = self._loop.now()
-        if now < self._quiet_until:
-            self._unsaid += 1
-            return
-        self._say(f"{text} (and {self._unsaid} more)" if self._unsaid else text)
-        self._quiet_until, self._unsaid = now + COMPLAIN_EVERY_S, 0
+        self.complaints.close()
 
     def _end_inner(self) -> None:
         if self._inner is not None:
@@ -164,9 +212,8 @@ class Links:
         try:
             connection.send(wire.encode(message))
         except ChannelBroken as problem:
-            self.refused(
-                f"dropped the connection with {connection.peer}: cannot send it a {type(message).__name__}: {problem}"
-            )
+            what = f"cannot send it a {type(message).__name__}: {problem}"
+            self.complaints.add(f"dropped the connection with {connection.peer}: {what}", connection.peer)
             connection.close()
             self._lost(conn)
 
@@ -177,12 +224,26 @@ class Links:
             conn, "" if connection.messages_in else address, why, refused=refused
         )
         self._report(Opened(conn))
-        connection.on_message = lambda data: self._received(conn, connection, data)
+        connection.on_message = lambda data: self._answered_us(conn, connection, data)
+
+    def _answered_us(self, conn: str, connection: Connection, data: bytes) -> None:
+        self.troubles.clear()  # it leads, or knows who does: whom we failed to reach before is no news
+        self._received(conn, connection, data)
 
     def _failed(self, conn: str, address: str, why: str, *, refused: bool) -> None:
+        trouble = self._note(address, why) if address else None
         self._lost(conn, refused=refused)
-        if address:
-            self._on_failed(address, why, not refused)
+        if trouble is not None:
+            self._on_failed(address, trouble.why, trouble.who)
+
+    def _note(self, address: str, why: str) -> Trouble:
+        why = why.replace(f"({address}: ", "(")  # `dial` names which address of a name it was, and mostly there is one
+        trouble = Trouble(who_is_there(why), why if address in why else f"{address}: {why}")
+        before = self.troubles.pop(address, trouble)
+        self.troubles[address] = before if trouble.who == NOBODY != before.who else trouble
+        if len(self.troubles) > MOST_TROUBLES:
+            del self.troubles[next(iter(self.troubles))]
+        return trouble
 
     def _lost(self, conn: str, *, refused: bool = False) -> None:
         self._dialled.pop(conn, None)
@@ -199,7 +260,8 @@ class Links:
         try:
             message = wire.decode(data)
         except ValueError as problem:
-            self.refused(f"dropped the connection with {connection.peer}, which sent no message of ours: {problem}")
+            what = f"which sent no message of ours: {problem}"
+            self.complaints.add(f"dropped the connection with {connection.peer}, {what}", connection.peer)
             connection.close()
             self._lost(conn)
             return
@@ -212,9 +274,13 @@ class Links:
         self._asked.discard(question)
         if question.connection is not None:
             self._ended = self._ended.plus(question.connection)
+        if answer.leads is not None:
+            self.troubles.pop(answer.address, None)
+            on_answer(answer)
+            return
+        trouble = self._note(answer.address, why)
         on_answer(answer)
-        if answer.leads is None:
-            self._on_failed(answer.address, why, question.is_odd)
+        self._on_failed(answer.address, trouble.why, trouble.who)
 
 
 class _Inner:
@@ -268,11 +334,11 @@ class _Question:
         self.connection: Connection | None = None
         self._dialling: Dialling | None = None
         self._limit: Timer | None = None
-        self.is_odd = False
+        self._is_over = False
+        self._ends_at = loop.now() + ANSWER_WITHIN_S
 
     def begin(self, security: Security) -> None:
-        """Dial, and start to count the time."""
-        self._limit = self._loop.call_later(ANSWER_WITHIN_S, self._too_late)
+        """Dial; the time is counted there until the connection is open, and here from then on."""
         self._dialling = dial(
             self._loop,
             self._address,
@@ -285,9 +351,9 @@ class _Question:
 
     def cancel(self) -> None:
         """Forget the question; nobody is called back."""
+        self._is_over = True
         if self._limit is not None:
             self._limit.cancel()
-            self._limit = None
         if self._dialling is not None:
             self._dialling.cancel()
         if self.connection is not None:
@@ -295,16 +361,16 @@ class _Question:
 
     def _opened(self, connection: Connection) -> None:
         self.connection = connection
+        self._limit = self._loop.call_at(self._ends_at, self._too_late)
         connection.on_lost = self._lost
         connection.on_message = self._received
         connection.send(self._data)
 
     def _lost(self, why: str, refused: bool) -> None:
-        self.is_odd = not refused
         self._finish(Answered(self._address, refused=refused), why)
 
     def _too_late(self) -> None:
-        self._finish(Answered(self._address), f"cannot reach {self._address} (no answer within {ANSWER_WITHIN_S:g} s)")
+        self._finish(Answered(self._address), f"it took the connection and said nothing within {ANSWER_WITHIN_S:g} s")
 
     def _received(self, data: bytes) -> None:
         try:
@@ -312,10 +378,9 @@ class _Question:
         except ValueError:
             message = None
         leads = message if isinstance(message, Leads) else None
-        self.is_odd = leads is None
-        self._finish(Answered(self._address, leads), "it gave no answer of ours")
+        self._finish(Answered(self._address, leads), _NO_ANSWER_OF_OURS)
 
     def _finish(self, answer: Answered, why: str) -> None:
-        if self._limit is not None:
+        if not self._is_over:
             self.cancel()
             self._on_answer(answer, why)

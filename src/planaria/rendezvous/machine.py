@@ -26,6 +26,7 @@ from planaria.rendezvous.model import (
     Send,
     StoreAnswered,
     StoreLeaseLost,
+    StoreTrouble,
     Ticked,
     WakeAt,
     WorkersDone,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from planaria.rendezvous.model import Effect, Event, LocalEvent, Settings, Standing
 
 MEET_S = 0.05  # how often a leader looks whether somebody else leads at an endpoint where none of its members is
+TROUBLE_S = 30.0  # the same words of the store after so much peace are a new trouble; it is asked again much more often
 ELDER_S = 5.0  # how long one who was asked by an older world does not found another: the old one may be between leaders
 
 
@@ -55,8 +57,11 @@ class Rendezvous:
         self._began_at = now
         self._meet_at = ALWAYS
         self._elder_at = float("-inf")
+        self._at: dict[str, str] = {}  # which node answered at an address: an endpoint may be a name of a member's
         self._highest_term = 0
         self._said = ""
+        self._trouble = ""
+        self._troubles: dict[str, float] = {}
         self._leader_wakes_at = ALWAYS
         self._wake_at = ALWAYS
         self._out: list[Effect] = []
@@ -102,6 +107,8 @@ class Rendezvous:
                 self._heard_from_agent(event, now)
             case KeyRead() | KeyWritten() | StoreAnswered() | StoreLeaseLost():
                 self._store_said(event, now)
+            case StoreTrouble():
+                self._hear_trouble(event, now)
         return self._finish(now, looks=isinstance(event, Ticked))
 
     def _heard_from_agent(self, event: LocalEvent, now: float) -> None:
@@ -172,7 +179,9 @@ class Rendezvous:
             self._yield("", 0)  # it belongs to an older world, which is not ours to take over
         elif self.leader is not None:
             self.leader.received(conn, message, now)  # type: ignore[arg-type]  # likewise
-        elif not isinstance(message, Leads):
+        elif isinstance(message, Leads):
+            self._out.append(Close(conn))  # nobody asked on this connection
+        else:
             self._out += [Send(conn, Redirect(self._known_leader(), self._term())), Close(conn)]
 
     def _has_no_world(self) -> bool:
@@ -209,7 +218,7 @@ class Rendezvous:
         if ask.round >= 0 and self.standing.round < 0:
             self._elder_at = now
         if ask.address:
-            self._met(ask.address, (ask.valid, ask.round >= 0, ask.term), ask.node, now)
+            self._met(ask, now)
         elif ask.round >= 0 and self.leader is not None and not self.leader.roll.has_round:
             self._yield("", 0)  # there is a world already: whoever asks belongs to it
 
@@ -224,17 +233,18 @@ class Rendezvous:
 
     # Two leaders.
 
-    def _met(self, address: str, claim: tuple[bool, bool, int], node: str, now: float) -> None:
-        """Hear of another leader: the weaker of two gives way."""
+    def _met(self, other: Ask | Leads, now: float) -> None:
+        """Hear of another leader, from itself: the weaker of two gives way."""
         if self.settings.external:
             return
-        leader = self.leader
+        leader, address, claim = self.leader, other.address, (other.valid, other.round >= 0, other.term)
         if leader is None:
             if self.member.phase == "seeking" and claim[2] >= self._floor() and claim[1] >= (self.standing.round >= 0):
                 self.member.join(address, now)
             return
         own = (leader.established and leader.is_valid(now), leader.roll.has_round, leader.term)
-        if leader.ended is None and (claim > own or (claim == own and node < self.settings.node)):
+        is_weaker = claim > own or (claim == own and other.node < self.settings.node)
+        if is_weaker and leader.gives_way(other.round, now):
             self._yield(address, claim[2])
             self.member.join(address, now)
 
@@ -278,11 +288,12 @@ class Rendezvous:
 
     def _answered(self, answer: Answered, now: float) -> None:
         self._note_deaths(answer, now)
+        self._at[answer.address] = answer.leads.node if answer.leads is not None else ""
         if self.leader is not None:
             self.leader.answered_probe(answer, now)
             leads = answer.leads if answer.leads and answer.leads.run_id == self.settings.run_id else None
             if leads is not None and leads.address == answer.address:
-                self._met(leads.address, (leads.valid, leads.round >= 0, leads.term), leads.node, now)
+                self._met(leads, now)
             elif leads is not None and leads.address and not self.leader.is_valid(now):
                 self._out.append(AskAround(leads.address, self.leader.ask(now)))  # hearsay: let it speak for itself
             elif (
@@ -317,6 +328,7 @@ class Rendezvous:
             return False
         where = "through the store" if self.settings.external else f"at {', '.join(self.settings.endpoints)}"
         why = f"no leader was found {where} within {self.settings.join_timeout_s:g} s"
+        why += f"; the store last said: {self._trouble}" if self._trouble else ""
         self.member.end(Ended("timeout", 124, why, (), 0))
         return True
 
@@ -417,7 +429,8 @@ class Rendezvous:
             wanted += [one.address for one in leader.roll.last.deputies]
         taken = {own.address, own.endpoints[own.owned] if own.owned is not None else ""}
         taken |= {leader.roll.addresses[node] for node in leader.seats} if set(wanted) - taken else set()
-        return [address for address in dict.fromkeys(wanted) if address not in taken]
+        free = [address for address in dict.fromkeys(wanted) if address not in taken]
+        return [address for address in free if self._at.get(address) not in leader.seats]
 
     def _leave(self, reason: str) -> None:
         member, leader = self.member, self.leader
@@ -433,6 +446,7 @@ class Rendezvous:
     def _store_said(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float) -> None:
         claim = self._claim
         claim.heard(event, now)
+        self._trouble = ""
         if isinstance(event, KeyRead) and event.key == "outcome" and self.member.phase != "ended":
             self._hear_outcome(now)
         leader = self.leader
@@ -456,6 +470,21 @@ class Rendezvous:
             case KeyRead("leader", None):
                 self._out += claim.claim_again(now)
 
+    def _hear_trouble(self, trouble: StoreTrouble, now: float) -> None:
+        """Go at once if only people can help and nothing would be lost; else say what the store says, once a trouble."""
+        self._claim.heard(trouble, now)
+        self._trouble = trouble.why
+        if trouble.final and self.standing.round < 0 and self.member.phase != "ended":
+            self._yield("", 0)
+            self.member.end(Ended("refused", 2, trouble.why, (), 0))
+            return
+        waits = self.leader is not None and self.leader.phase == "starting"
+        line = f"{'the next round waits for the store' if waits else 'trouble with the store'}: {trouble.why}; still trying"
+        recent = {known: at for known, at in self._troubles.items() if now < at + TROUBLE_S}
+        if line not in recent and self.member.phase != "ended":
+            self._out.append(Say(line))
+        self._troubles = {**recent, line: now}
+
     def _hear_outcome(self, now: float) -> None:
         """End with the run. A leader that did not end it itself had lost the store meanwhile."""
         ended = self._claim.outcome_for(now - self._began_at, self.standing.epoch)
@@ -474,5 +503,8 @@ class Rendezvous:
             newest = max(standing, self.standing, key=lambda one: (one.term, one.round))
             leader = self._lead(term, newest, now)
             leader.round_revision = claim.round_revision
+            ended = claim.untold_end(self.standing.epoch) if self.standing.epoch else None
+            if ended is not None:
+                leader.repeat_end(ended, now)
         elif order.join is not None:
             self.member.join(order.join, now)

@@ -115,8 +115,8 @@ class Member:
 
     @property
     def _has_place(self) -> bool:
-        """Tell whether there is anything that a lapsed lease could cost."""
-        return self.standing.slot is not None or self.workers != "idle"
+        """Tell whether there is anything that a lapsed lease could cost: a place, or a vote about one."""
+        return self.standing.slot is not None or self.standing.in_base or self.workers != "idle"
 
     @property
     def _patience_s(self) -> float:
@@ -187,7 +187,7 @@ class Member:
             case Redirect(address, _, gone):
                 self._redirected(address, gone, now)
             case Refused(why):
-                self.end(Ended("refused", 1, why, (), self.standing.restart_count))
+                self.end(Ended("refused", 2, why, (), self.standing.restart_count))
 
     def _part(self, said: Ended | Farewell, now: float) -> None:
         """Note how the run ended, and stay until everybody knows: the leader might not live to tell them all."""
@@ -211,11 +211,9 @@ class Member:
         self._welcomed_at = now
         self.leader = welcome.node
         self.bound_term = welcome.term
-        if welcome.left_s > 0:
-            self._extend(self._asked_at + min(welcome.left_s, self.settings.lease_s))
         self._join_until = ALWAYS
         self._seq = self._echo = 0
-        self._sent = {}
+        self._sent = {0: self._asked_at}
         self.last_ack_at = now
         self.dead.discard(welcome.node)
         self._renew(now)
@@ -273,6 +271,7 @@ class Member:
             return
         if same and (place.term, place.round) == (known.term, known.round) and self._place is not None:
             self.standing = replace(known, deputies=place.deputies)  # a spectator came, or we came back
+            self.dead |= self._dead_at_our_address(place)
             self._placed_at = now
             self._send(Placed(place.round))
             return
@@ -292,11 +291,16 @@ class Member:
             in_base=place.in_base,
         )
         self._failures, self._is_done = None, False
-        self.dead = set()
         self.gone = set()
+        self.dead = self._dead_at_our_address(place)
         self._placed_at = now
         self._renew_at = min(self._renew_at, now + self.settings.renew_s)
         self._send(Placed(place.round))
+
+    def _dead_at_our_address(self, place: Place) -> set[str]:
+        """Return the nodes that listened where we do now."""
+        own = self.settings
+        return {one.node for one in place.deputies if one.address == own.address and one.node != own.node}
 
     def _start(self, number: int, left_s: float, now: float) -> None:
         place = self._place

@@ -98,15 +98,14 @@ class Heard(Value):
 
 
 class Welcome(Value):
-    """You are in, with a lease of at most `left_s` from the moment you asked."""
+    """You are in."""
 
     term: int
     node: str
-    left_s: float = 0.0
 
 
 class Ack(Value):
-    """Renewal `seq` is granted, for at most `left_s` from the moment you sent it."""
+    """Renewal `seq` is granted, for at most `left_s` from the moment you sent it. Joining counts as renewal 0."""
 
     seq: int
     left_s: float

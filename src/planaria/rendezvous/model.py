@@ -195,6 +195,16 @@ class StoreLeaseLost(Value):
     """The store no longer knows our lease: whatever hung on it is gone."""
 
 
+class StoreTrouble(Value):
+    """The store did not do what it was asked, in its own words. It is asked again, unless we go.
+
+    `final`: it will not before people have changed something, a password or a right.
+    """
+
+    why: str
+    final: bool = False
+
+
 # Effects.
 
 
@@ -305,6 +315,7 @@ if TYPE_CHECKING:
         | KeyWritten
         | StoreAnswered
         | StoreLeaseLost
+        | StoreTrouble
     )
     Effect = (
         Connect

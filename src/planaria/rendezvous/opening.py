@@ -15,6 +15,7 @@ from planaria.errors import UsageError
 from planaria.rendezvous.addresses import Endpoint, Reach, Routes, known, node_id, reach, reach_owning, spread
 from planaria.rendezvous.driver import Driver
 from planaria.rendezvous.foreign import EtcdCheck, sentence
+from planaria.rendezvous.links import AGENT, NOBODY, STRANGER
 from planaria.rendezvous.lookup import NameLookup
 from planaria.rendezvous.messages import Ask, Ended
 from planaria.rendezvous.security import security_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from planaria.contract.secret import Secret
     from planaria.rendezvous.addresses import Network
     from planaria.rendezvous.driver import Hands
+    from planaria.rendezvous.links import Who
     from planaria.rendezvous.model import Answered, Settings
     from planaria.rendezvous.records import Records
     from planaria.rendezvous.security import Security
@@ -134,7 +136,7 @@ class Opening:
             self._settle()
             return
         self._names = NameLookup(self._loop, missing, self._looked_up, lambda text: self.driver.say(text, passing=True))
-        self._timers.append(self._loop.call_later(NAMES_WITHIN_S, self._settle))
+        self._timers.append(self._loop.call_later(min(NAMES_WITHIN_S, self._draft.join_timeout_s), self._settle))
         self._names.begin()
 
     def hurry(self) -> None:
@@ -152,16 +154,15 @@ class Opening:
         self._etcd.cancel()
         self._stop_waiting()
 
-    def on_failed(self, address: str, why: str, odd: bool) -> None:
-        """Say why an endpoint could not be reached, once; if it does not speak our language it may be an etcd."""
+    def on_failed(self, address: str, why: str, who: Who) -> None:
+        """Say why an endpoint could not be reached, once; if no agent speaks there it may be an etcd."""
         if why not in self._said and len(self._said) < MOST_COMPLAINTS and not self._runs():
             self._said.add(why)
-            told = why if address in why else f"{address}: {why}"
-            again = f"; trying again, for at most {self._draft.join_timeout_s:g} s"
-            self.driver.say(told if odd else f"no leader yet, {told}{again}", passing=not odd)
-        if self._around.meeting.backend == STATIC:
+            again = f"trying again, for at most {self._draft.join_timeout_s:g} s"
+            self.driver.say(f"no leader yet, {why}; {again}", passing=who == NOBODY)
+        if self._around.meeting.backend == STATIC and who != AGENT:
             self._etcd.look_at(self._around.meeting.endpoints[0])
-        elif odd:
+        elif who == STRANGER:
             self._etcd.look_at(address)
 
     def _looked_up(self, found: Mapping[str, tuple[str, ...]]) -> None:
@@ -230,7 +231,10 @@ class Opening:
         elif self._loop.now() < deadline:
             self._timers.append(self._loop.call_later(TRY_AGAIN_S, lambda: self._open_own(own, deadline)))
         elif leads is None:
-            self._open_elsewhere(f"port {own.port} of this host is taken by something that is no agent of this run")
+            trouble = self.driver.links.troubles[answer.address]
+            self._open_elsewhere(
+                f"port {own.port} of this host is taken, and not by an agent of this run: {trouble.why}"
+            )
         else:
             self._open_elsewhere(
                 "" if leads.run_id == run_id else f"port {own.port} of this host serves another run, {leads.run_id!r}"
@@ -262,7 +266,7 @@ class Opening:
                         links.take,
                         token=security.token,
                         tls=security.listen_tls,
-                        on_refused=links.refused,
+                        on_refused=links.complaints,
                     )
                 )
                 port = opened[0].port

@@ -6,7 +6,7 @@ write without an answer is settled by reading: what is stored carries the name o
 
 from __future__ import annotations
 
-from planaria.rendezvous.lease import FIRST_RETRY_S, LONGEST_RETRY_S, Lease
+from planaria.rendezvous.lease import FIRST_RETRY_S, LONGEST_RETRY_S, Lease, trouble_in
 from planaria.rendezvous.model import KeyRead, KeyWritten, StoreLeaseLost, WriteKey
 from planaria.store.follow import follow
 from planaria.store.model import (
@@ -15,6 +15,7 @@ from planaria.store.model import (
     Conflict,
     Delete,
     Deleted,
+    Denied,
     Found,
     Get,
     Grant,
@@ -68,19 +69,26 @@ class Records:
         self._store = store
         self._run_id = run_id
         self._report = report
-        self._readers: dict[str, Watching] = {}
+        self._keys: dict[str, str] = {}
+        self._following: Watching | None = None
+        self._is_listed = False
         self._writes: dict[str, _Write] = {}
         self._ages: dict[str, int] = {}
         self._closed = False
         self.lease = Lease(loop, store, ttl_s, report)
 
     def read(self, key: str) -> None:
-        """Report a key now, and whenever it changes. Asked again, it begins again with now."""
-        if key in self._readers:
-            self._readers.pop(key).cancel()
-        self._readers[key] = follow(
-            self._loop, self._store, key_of(self._run_id, key), lambda event: self._changed(key, event)
-        )
+        """Report a key now, and whenever it changes. Asked again, all keys begin again with now.
+
+        One watch serves all keys of the run: a store has many more nodes to tell than the leader has.
+        """
+        self._keys[self.name_of(key)] = key
+        if self._following is not None and not self._is_listed:
+            return  # the listing under way is as new as this question
+        if self._following is not None:
+            self._following.cancel()
+        self._is_listed = False
+        self._following = follow(self._loop, self._store, key_of(self._run_id, ""), self._changed, self.tell_trouble)
 
     def write(self, order: WriteKey) -> None:
         """Write a key and report what came of it; a newer order for the same key takes the place of one under way."""
@@ -90,14 +98,23 @@ class Records:
         self._writes[order.key] = write
         write.attempt()
 
-    def close(self) -> None:
-        """Give the lease back and leave the store."""
+    def close(self, on_done: Callable[[], object] = lambda: None) -> None:
+        """Give the lease back and leave the store; call back once that is done, or half a second later.
+
+        Somebody has to turn the loop until then: others wait for the end of a lease that is not given back. `on_done` is
+        called before this returns when there is nothing to give back.
+        """
         self._closed = True
-        for reader in self._readers.values():
-            reader.cancel()
+        if self._following is not None:
+            self._following.cancel()
         for write in self._writes.values():
             write.cancel()
-        self.lease.give_back(self._store.close)
+
+        def leave() -> None:
+            self._store.close()
+            on_done()
+
+        self.lease.give_back(leave)
 
     def ask(self, asked: Request, on_reply: Callable[[Reply], object]) -> None:
         """Ask the store; nobody is called back after `close`."""
@@ -116,17 +133,30 @@ class Records:
         """Report that what hung on the lease is gone."""
         self._report(StoreLeaseLost())
 
+    def tell_trouble(self, reply: Reply) -> None:
+        """Report why something was not done, if that is what an answer says."""
+        trouble = trouble_in(reply)
+        if trouble is not None and not self._closed:
+            self._report(trouble)
+
     def name_of(self, key: str) -> str:
         """Return the name of a key in the store."""
         return key_of(self._run_id, key)
 
-    def _changed(self, key: str, event: Listed | Changed | Refused) -> None:
-        name = self.name_of(key)
-        if isinstance(event, Listed):  # other keys may begin like ours
-            entry = next((entry for entry in event.entries if entry.key == name), None)
-            self._found(key, Found(entry.value, entry.revision, entry.lease) if entry else Absent())
-        elif isinstance(event, Changed) and event.key == name:
-            self._found(key, Absent() if event.value is None else Found(event.value, event.revision))
+    def _changed(self, event: Listed | Changed | Refused) -> None:
+        """Take what lies under the run's name: other keys may lie there too."""
+        match event:
+            case Listed(entries):
+                self._is_listed = True
+                found = {entry.key: Found(entry.value, entry.revision, entry.lease) for entry in entries}
+                for name, key in list(self._keys.items()):
+                    self._found(key, found.get(name, Absent()))
+            case Changed(name, value, revision):
+                if name in self._keys:
+                    self._found(self._keys[name], Absent() if value is None else Found(value, revision))
+            case Refused():
+                self._is_listed = True  # it was the last word: whoever reads again begins anew
+                self.tell_trouble(event)
 
     def _found(self, key: str, found: Found | Absent) -> None:
         turn = self._ages[key] = self._ages.get(key, 0) + 1
@@ -151,9 +181,10 @@ class Records:
                     self._report(KeyRead(key, _text(reply.value), reply.revision, OUTCOME_TTL_S))
                 case Found():
                     self._find_age(key, turn, reply, retry_s)
-                case Unavailable():
+                case Unavailable() | Denied() | Refused():
                     again_s = min(retry_s * 2, LONGEST_RETRY_S)
                     self.later(retry_s, lambda: self._find_age(key, turn, found, again_s))
+                    self.tell_trouble(reply)
                 case _:  # gone meanwhile
                     self._report(KeyRead(key, None, 0))
 
@@ -193,8 +224,8 @@ class _Write:
     def _granted(self, reply: Reply) -> None:
         if isinstance(reply, Granted):
             self._put(reply.lease)
-        else:
-            self._again(self.attempt)
+        elif not self._over:
+            self._again(self.attempt, reply)
 
     def _put(self, lease: int | None) -> None:
         if not self._over:
@@ -211,14 +242,18 @@ class _Write:
                 self._end(GONE)
             case Unavailable(_, maybe_done):
                 self._in_doubt |= maybe_done
-                self._again(self._settle if maybe_done else self.attempt)
+                self._again(self._settle if maybe_done else self.attempt, reply)
+            case Denied() | Refused():
+                self._again(self.attempt, reply)  # nobody came first: whoever waits for this should know what for
             case Conflict() | Absent() if self._in_doubt:
                 self._settle()
+            case LeaseGone() if not self._order.leased:  # the outcome's own, not the one that the leader key hangs on
+                self._again(self.attempt)
             case LeaseGone():
                 self._records.lease.forget()
                 self._end(0)
                 self._records.lease_lost()
-            case _:  # somebody else came first; a Refused write cannot be ours to make either
+            case _:  # somebody else came first
                 self._end(GONE if isinstance(reply, Absent) and self._order.expect is None else 0)
 
     def _settle(self) -> None:
@@ -236,17 +271,22 @@ class _Write:
                 self._again(self.attempt)
             case Absent() if not self._order.expect:
                 self._again(self.attempt)
-            case Unavailable():
-                self._again(self._settle)
+            case Unavailable() | Denied() | Refused():
+                self._again(self._settle, reply)
             case _:
                 self._end(0)
 
-    def _again(self, step: Callable[[], object]) -> None:
+    def _again(self, step: Callable[[], object], reply: Reply | None = None) -> None:
+        """Go on in a while; tell what the store said, if it was no good."""
         self._records.later(self._retry_s, step)
         self._retry_s = min(self._retry_s * 2, LONGEST_RETRY_S)
+        if reply is not None:
+            self._records.tell_trouble(reply)
 
     def _end(self, revision: int) -> None:
         self._over = True
+        if not revision and self._order.leased:
+            self._records.lease.release()
         self._records.written(self._order.key, revision)
         if revision and self._order.leased and self._order.value is not None:
             self._records.lease.tell()

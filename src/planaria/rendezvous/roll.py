@@ -184,6 +184,12 @@ class Roll:
         helped = quorum.valid_until(heard, size, self.settings.lease_s, tie_break=True)
         return max(alone, min(helped, self.tie_until))
 
+    def has_majority(self, now: float) -> bool:
+        """Tell whether more than half of the round is known to hold to us."""
+        own = self.settings.node
+        heard = [now if node == own else self.heard[node] for node in self.members if node == own or node in self.heard]
+        return quorum.valid_until(heard, self.size(), self.settings.lease_s, tie_break=False) > now
+
     def absent(self) -> Iterator[str]:
         """Yield the members that are not here and may have workers."""
         return (node for node in self.missing() if node not in self.settled and node not in self.finished)

@@ -12,10 +12,11 @@ SEAT = ("answered_at", "arrival", "conn", "departing", "done", "failed", "join",
 class Seat:
     """`runs` is the round its workers run, `done` the one they finished, -1 for none; `stopped_for` the one it waits for.
 
-    `sent` says when each of our answers left, by its number, until the node has shown that it got a later one.
+    `told` is the term and number of the newest round that it knows of. `sent` says when each of our answers left, by its
+    number, until the node has shown that it got a later one.
     """
 
-    __slots__ = (*SEAT, "port", "runs", "sent", "stopped_for")
+    __slots__ = (*SEAT, "port", "runs", "sent", "stopped_for", "told")
 
     def __init__(self, conn: str, join: Join, arrival: int, now: float) -> None:
         self.conn = conn
@@ -27,6 +28,7 @@ class Seat:
         self.runs = number if join.state in ("running", "stopping") else -1
         self.done = number if join.state == "done" else -1
         self.owes_report = join.state == "failed"
+        self.told = join.standing.term, join.standing.round
         self.stopped_for = -1
         self.placed = -1
         self.port = join.port

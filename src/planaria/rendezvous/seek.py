@@ -98,11 +98,12 @@ def best_leader(said: list[Leads], floor: int, avoid: set[str], *, has_round: bo
 
 
 def is_next_in_line(own: str, standing: Standing, said: list[Leads]) -> bool:
-    """Tell whether this node has to lead: it is a deputy, nobody who seeks knows more, no deputy before it is alive.
+    """Tell whether this node has to lead: nobody who seeks knows more, and it is the first deputy of those who know as much.
 
     Whoever answered is alive; one that still holds to a leader would have named it.
     """
-    seekers = {one.node: one for one in said if one.seeking}
-    if any(one.round > standing.round for one in seekers.values()):
+    seekers = [one for one in said if one.seeking]
+    if any(one.round > standing.round for one in seekers):
         return False
-    return next((one.node for one in standing.deputies if one.node == own or one.node in seekers), None) == own
+    equals = {own} | {one.node for one in seekers if one.round == standing.round}
+    return next((one.node for one in standing.deputies if one.node in equals), None) == own

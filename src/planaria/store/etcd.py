@@ -14,14 +14,15 @@ import os
 from queue import SimpleQueue
 
 from planaria.base.net import split_address
+from planaria.base.text import safe_line
 from planaria.errors import UsageError
 from planaria.store.api import ANSWER_WITHIN_S, Store, Watching
 from planaria.store.bridge import Bridge
-from planaria.store.model import LeaseGone, Refused, Unavailable, is_repeatable, why_not_prefix, why_refused
+from planaria.store.model import Denied, LeaseGone, Refused, Unavailable, is_repeatable, why_not_prefix, why_refused
 from planaria.store.pending import Pending
 
 try:
-    from planaria.store.etcd_gateway import EtcdAway, EtcdRefused, Favourite, Gateway
+    from planaria.store.etcd_gateway import EtcdAway, EtcdDenied, EtcdRefused, Favourite, Gateway
     from planaria.store.etcd_translate import body_of, reply_of
     from planaria.store.etcd_watch import EtcdWatching
 except ImportError as exc:
@@ -128,7 +129,9 @@ def _perform(gateway: Gateway, asked: Request, within_s: float) -> Reply:
         return reply_of(asked, gateway.call(path, body, repeatable=is_repeatable(asked), within_s=within_s))
     except EtcdRefused as exc:
         return LeaseGone() if exc.is_missing else Refused(str(exc))
+    except EtcdDenied as exc:
+        return Denied(str(exc), exc.by_rights)
     except EtcdAway as exc:
         return Unavailable(str(exc), exc.was_sent)
-    except ValueError as exc:
-        return Unavailable(str(exc), maybe_done=True)
+    except Exception as exc:  # noqa: BLE001  a thread that dies takes its share of all later requests with it
+        return Unavailable(safe_line(f"{gateway.name}: {exc}", 200), maybe_done=not is_repeatable(asked))

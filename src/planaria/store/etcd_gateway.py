@@ -6,10 +6,14 @@ Everything here blocks and belongs to one thread. `etcd.py` says why etcd3gw, an
 from __future__ import annotations
 
 import json
+import re
+import socket
 
 import requests
 from etcd3gw.client import Etcd3Client
 from etcd3gw.exceptions import Etcd3Exception
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from planaria.base.net import split_address
@@ -26,8 +30,16 @@ if TYPE_CHECKING:
 PORT = 2379
 _PAUSE_S = 0.2  # between two rounds through all endpoints
 _SHORTEST_TRY_S = 0.5
-_NOT_FOUND, _EXHAUSTED, _PRECONDITION, _UNAUTHENTICATED = 5, 8, 9, 16  # gRPC's status codes
-_FINAL = (3, _NOT_FOUND, 7, 12)  # bad argument, no such lease, not permitted, no such method
+_BAD_ARGUMENT, _NOT_FOUND, _NOT_PERMITTED, _EXHAUSTED, _PRECONDITION = 3, 5, 7, 8, 9  # gRPC's status codes
+_NO_SUCH_METHOD, _UNAUTHENTICATED = 12, 16
+_FINAL = (_BAD_ARGUMENT, _NOT_FOUND, _NO_SUCH_METHOD)
+_KEEP_ALIVE = (  # a host that is gone without a word is noticed 25 s later, also by who only listens
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+_NOISE = re.compile(r"\s*\(_ssl\.c:\d+\)")  # where in OpenSSL's wrapper: for nobody who reads this
 
 
 class EtcdRefused(Exception):
@@ -36,6 +48,14 @@ class EtcdRefused(Exception):
     def __init__(self, why: str, *, is_missing: bool = False) -> None:
         super().__init__(why)
         self.is_missing = is_missing
+
+
+class EtcdDenied(Exception):
+    """Etcd does not do this as things are. `by_rights`: it does not let us in, or not do this; else it has no room."""
+
+    def __init__(self, why: str, *, by_rights: bool) -> None:
+        super().__init__(why)
+        self.by_rights = by_rights
 
 
 class EtcdAway(Exception):
@@ -51,6 +71,22 @@ class Favourite:
 
     def __init__(self) -> None:
         self.place = 0
+        self._streams: set[Callable[[], object]] = set()
+
+    def turn(self, place: int, places: int) -> None:
+        """Leave an endpoint for the next, unless another thread was first; end the streams that hang on it."""
+        if self.place == place and places > 1:
+            self.place = (place + 1) % places
+            for end in tuple(self._streams):
+                end()
+
+    def attach(self, end: Callable[[], object]) -> None:
+        """Have a stream ended when the endpoint is left: who only listens does not notice that nobody speaks any more."""
+        self._streams.add(end)
+
+    def detach(self, end: Callable[[], object]) -> None:
+        """Forget a stream."""
+        self._streams.discard(end)
 
 
 class Gateway:
@@ -69,6 +105,11 @@ class Gateway:
         """The client of the endpoint in use."""
         return self._clients[self._place]
 
+    @property
+    def name(self) -> str:
+        """How to call the endpoint in use to people."""
+        return f"etcd at {self.client.base_url}"
+
     def choose(self) -> None:
         """Use the favourite for what comes next."""
         self._place = self._favourite.place
@@ -77,7 +118,8 @@ class Gateway:
         """Return etcd's answer.
 
         Raises:
-            EtcdRefused: It said no.
+            EtcdRefused: It said no, for ever.
+            EtcdDenied: It said no, for now.
             EtcdAway: It said nothing, or nothing that tells whether the request was performed.
         """
         deadline = self._clock() + within_s
@@ -122,10 +164,8 @@ class Gateway:
             answer = _post(client, "/auth/authenticate", body)
         except _AuthOff:
             return  # an etcd without users lets everybody in
-        except _TokenRefused as exc:
-            raise EtcdRefused(f"etcd does not let {self._where.user!r} in: {exc}") from exc
-        except EtcdRefused as exc:
-            raise EtcdRefused(f"etcd does not let {self._where.user!r} in: {exc}") from exc
+        except (_TokenRefused, EtcdRefused, EtcdDenied) as exc:
+            raise EtcdDenied(f"etcd does not let {self._where.user!r} in: {exc}", by_rights=True) from exc
         except EtcdAway as exc:
             raise EtcdAway(str(exc), was_sent=False) from exc  # the token may have been made; the request was not sent
         client.session.headers["Authorization"] = str(answer.get("token"))
@@ -134,10 +174,14 @@ class Gateway:
         """Forget the token: the next request gets a new one."""
         self.client.session.headers.pop("Authorization", None)
 
+    @property
+    def is_left(self) -> bool:
+        """Tell whether another endpoint than the one in use is the favourite now."""
+        return self._place != self._favourite.place
+
     def turn(self) -> None:
         """Make the next endpoint the favourite, unless another thread was first."""
-        if self._favourite.place == self._place:
-            self._favourite.place = (self._place + 1) % len(self._clients)
+        self._favourite.turn(self._place, len(self._clients))
 
     def close(self) -> None:
         """Close the connections."""
@@ -151,6 +195,15 @@ class _TokenRefused(Exception):
 
 class _AuthOff(Exception):
     """This etcd has no users."""
+
+
+class _LastingAdapter(HTTPAdapter):
+    """Connections whose other end is asked by the kernel, now and then, whether it is still there."""
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """Make the pool, with our options for its sockets."""
+        options = [*HTTPConnection.default_socket_options, *_KEEP_ALIVE]
+        super().init_poolmanager(*args, socket_options=options, **kwargs)
 
 
 def _client(endpoint: str, where: Where) -> Etcd3Client:
@@ -169,6 +222,7 @@ def _client(endpoint: str, where: Where) -> Etcd3Client:
     )
     # Proxies and passwords from the environment are meant for the web; etcd is next door, and would get the password.
     client.session.trust_env = False
+    client.session.mount(f"{protocol}://", _LastingAdapter())
     return client
 
 
@@ -197,7 +251,13 @@ def _meaning_of(client: Etcd3Client, exc: Etcd3Exception) -> Exception:
         return _TokenRefused(told)
     if code == _PRECONDITION and "authentication is not enabled" in message:
         return _AuthOff(told)
-    if code in _FINAL or (code == _EXHAUSTED and "space exceeded" in message):
+    if code == _NOT_PERMITTED:
+        return EtcdDenied(told, by_rights=True)
+    if code == _BAD_ARGUMENT and "user name is empty" in message:
+        return EtcdDenied(f"{told} (it has users: say which one we are)", by_rights=True)
+    if code == _EXHAUSTED and "space exceeded" in message:
+        return EtcdDenied(told, by_rights=False)
+    if code in _FINAL:
         return EtcdRefused(told, is_missing=code == _NOT_FOUND and "lease" in message)
     return EtcdAway(told, was_sent=True)
 
@@ -223,10 +283,20 @@ def _never_connected(cause: requests.exceptions.RequestException) -> bool:
 
 
 def _root_of(cause: BaseException) -> str:
-    """Return the innermost reason: what wraps it repeats the address and the path."""
-    while cause.args and isinstance(getattr(cause.args[0], "reason", cause.args[0]), BaseException):
-        cause = getattr(cause.args[0], "reason", cause.args[0])
-    return str(cause)
+    """Return the innermost reason: what wraps it repeats the address and the path, and how long this try was to wait."""
+    if isinstance(cause, requests.exceptions.Timeout):
+        return "no answer in time"
+    while (inner := _inside(cause)) is not None:
+        cause = inner
+    text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    return _NOISE.sub("", text)
+
+
+def _inside(cause: BaseException) -> BaseException | None:
+    """Return the exception that another wraps: as a reason of its own, among its arguments, or as its cause."""
+    wrapped = [getattr(item, "reason", item) for item in cause.args]
+    found = [item for item in (*wrapped, cause.__cause__) if isinstance(item, BaseException)]
+    return found[0] if found else None
 
 
 def _told(client: Etcd3Client, message: str) -> str:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     Body = dict[str, object]
 
 _LEASE_PATHS: Mapping[type, str] = {Renew: "/lease/keepalive", Revoke: "/lease/revoke", Remaining: "/lease/timetolive"}
+_MALFORMED = (LookupError, TypeError, AttributeError)
 _MOST_LISTED = 20_000  # no listing within its limit of bytes has as many keys
 
 
@@ -89,7 +90,7 @@ def reply_of(asked: Request, answer: Mapping[str, object]) -> Reply:
             case Remaining():
                 left_s = int(_at(answer, "TTL", default="0"))
                 return Left(float(_at(answer, "grantedTTL")), float(left_s)) if left_s >= 0 else LeaseGone()
-    except (KeyError, TypeError) as exc:
+    except _MALFORMED as exc:
         raise ValueError(f"etcd's answer lacks a field: {exc}") from exc
 
 
@@ -109,7 +110,7 @@ def changes_of(answer: Mapping[str, object]) -> tuple[Changed, ...]:
     """
     try:
         return tuple(_change(event) for event in _at(answer, "events", default=[]))
-    except (KeyError, TypeError) as exc:
+    except _MALFORMED as exc:
         raise ValueError(f"etcd's event lacks a field: {exc}") from exc
 
 
@@ -121,7 +122,7 @@ def revision_of(answer: Mapping[str, object]) -> int:
     """
     try:
         return int(_at(answer, "header", "revision"))
-    except (KeyError, TypeError) as exc:
+    except _MALFORMED as exc:
         raise ValueError(f"etcd's answer lacks a field: {exc}") from exc
 
 

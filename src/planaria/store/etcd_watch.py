@@ -9,7 +9,7 @@ from threading import Event as Flag
 import requests
 
 from planaria.store.api import Watching
-from planaria.store.etcd_gateway import EtcdAway, EtcdRefused, Favourite, Gateway
+from planaria.store.etcd_gateway import EtcdAway, EtcdDenied, Favourite, Gateway
 from planaria.store.etcd_translate import changes_of, revision_of, span
 from planaria.store.model import Changed, WatchLost
 
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from planaria.store.bridge import Bridge
     from planaria.store.model import Event
 
-_SILENT_S = 5.0  # a stream that is silent for so long is begun anew: etcd may be gone without a word
+_SILENT_S = (
+    300.0  # a stream that is silent for so long is begun anew; the kernel notices a host that is gone much sooner
+)
 _CONNECT_WITHIN_S = 2.0
+_LOOK_WITHIN_S = 5.0
+_DENIED_S = 1.0  # before the reader is sent to hear why: it may list at once, and should not come back at once
 _PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0)
 _LINE_LIMIT_BYTES = 64 << 20  # etcd's own limit of a transaction is far below
 
@@ -50,6 +54,7 @@ class EtcdWatching(Watching):
         self._on_event: Callable[[Event], object] | None = on_event
         self._ending = Flag()
         self._answer: requests.Response | None = None
+        self._favourite = endpoints[1]
         bridge.start_thread(self._run)  # one for each watch: it waits for the next line in a blocking read
 
     @property
@@ -61,14 +66,18 @@ class EtcdWatching(Watching):
         """End it, and wake the thread up so that it leaves."""
         self._on_event = None
         self._ending.set()
+        self._end_stream()
+
+    def _end_stream(self) -> None:
         answer = self._answer
         if answer is not None:
             # An answer that has ended meanwhile is a ValueError; urllib3 before 2.3 lacks this, and the thread leaves later.
-            with suppress(ValueError, OSError, AttributeError):
+            with suppress(ValueError, OSError, AttributeError, RuntimeError):
                 answer.raw.shutdown()
 
     def _run(self) -> None:
         gateway = Gateway(*self._endpoints, self._bridge.clock, self._ending)
+        self._favourite.attach(self._end_stream)
         failures = 0
         try:
             while not self._ending.wait(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)]):
@@ -79,10 +88,15 @@ class EtcdWatching(Watching):
                 except _HistoryLostError:
                     self._bridge.post(lambda: self._tell((WatchLost(),)))
                     return
-                except (EtcdAway, EtcdRefused, ValueError, OSError):  # everything that `requests` raises is an OSError
+                except EtcdDenied:  # whoever lists will hear why
+                    self._ending.wait(_DENIED_S)
+                    self._bridge.post(lambda: self._tell((WatchLost(),)))
+                    return
+                except Exception:  # noqa: BLE001  whatever it was, the watch has to go on
                     failures = 0 if self._position != before else failures + 1
                     gateway.turn()
         finally:
+            self._favourite.detach(self._end_stream)
             gateway.close()
 
     def _read(self, gateway: Gateway) -> None:
@@ -91,21 +105,23 @@ class EtcdWatching(Watching):
         gateway.client.timeout = _CONNECT_WITHIN_S
         gateway.login()
         client = gateway.client
-        order: Any = {"create_request": {**span(self._prefix), "start_revision": self._position + 1}}
+        asked = {**span(self._prefix), "start_revision": self._position + 1, "progress_notify": True}
+        order: Any = {"create_request": asked}
         answer = client.session.post(
             client.get_url("/watch"),
             json=order,
             stream=True,
-            timeout=(_CONNECT_WITHIN_S, _SILENT_S),
+            timeout=(_CONNECT_WITHIN_S, _LOOK_WITHIN_S),
             headers={"Grpc-Metadata-hasleader": "true"},  # a member that lost its cluster ends the stream
         )
         with closing(answer):
             self._answer = answer
-            if self._ending.is_set():  # cancelled while there was no answer to shut down
+            if self._ending.is_set() or gateway.is_left:  # meanwhile, when there was no answer to shut down
                 return
             if answer.status_code != requests.codes["ok"]:
                 gateway.logout()  # it may be the token that is refused
                 raise EtcdAway(answer.reason, was_sent=False)
+            _be_patient(answer)
             try:
                 for line in _lines(answer):
                     self._handle(gateway, json.loads(line))
@@ -117,6 +133,8 @@ class EtcdWatching(Watching):
         result = message.get("result")
         if not isinstance(result, dict) or (result.get("canceled") and "compact_revision" not in result):
             gateway.logout()  # it may be the token that is refused
+            if "permission denied" in json.dumps(message):
+                raise EtcdDenied("watch", by_rights=True)
             raise EtcdAway(json.dumps(message), was_sent=False)
         if int(result.get("compact_revision", 0)):
             raise _HistoryLostError
@@ -127,11 +145,16 @@ class EtcdWatching(Watching):
             # All changes of one revision are in one message: it is whole, so the next stream may begin after it.
             self._position = changes[-1].revision
             self._bridge.post(lambda: self._tell(changes))
+        elif not result.get("created"):
+            # A word about its progress: all up to here was told, and may be compacted without a loss for us.
+            self._position = max(self._position, revision_of(result))
 
     def _check_life(self, gateway: Gateway, revision: int) -> None:
         """Find out whether etcd has forgotten us: it was set up anew, or restored from an old copy."""
         if revision < self._position:  # a member that lags behind says so too: ask the majority
-            answer = gateway.call("/kv/range", {**span(""), "count_only": True}, repeatable=True, within_s=_SILENT_S)
+            answer = gateway.call(
+                "/kv/range", {**span(""), "count_only": True}, repeatable=True, within_s=_LOOK_WITHIN_S
+            )
             if revision_of(answer) < self._position:
                 raise _HistoryLostError
 
@@ -142,6 +165,16 @@ class EtcdWatching(Watching):
                 self._on_event = None
             if on_event is not None:
                 on_event(event)
+
+
+def _be_patient(answer: requests.Response) -> None:
+    """Wait for the next line much longer than for the first, where such a wait can be ended from outside.
+
+    An older urllib3 has no way to do so, and waits as short as for the first.
+    """
+    sock = getattr(getattr(answer.raw, "connection", None), "sock", None)
+    if sock is not None and hasattr(answer.raw, "shutdown"):
+        sock.settimeout(_SILENT_S)
 
 
 def _lines(answer: requests.Response) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from planaria.store.model import (
     Conflict,
     Delete,
     Deleted,
+    Denied,
     Entry,
     Found,
     Get,
@@ -152,7 +153,7 @@ class Machine:
         after = Entry(asked.key, asked.value, self.revision + 1, asked.lease)
         size_bytes = self._size_bytes + _cost(after) - (_cost(before) if before else 0)
         if size_bytes > self._limits.size_bytes:
-            return Refused(f"the store is full: it holds at most {self._limits.size_bytes} bytes")
+            return Denied(f"the store is full: it holds at most {self._limits.size_bytes} bytes", by_rights=False)
         if before is None:
             insort(self._keys, asked.key)
         else:
@@ -191,7 +192,7 @@ class Machine:
 
     def _grant(self, ttl_s: float, now: float) -> Reply:
         if len(self._leases) >= self._limits.leases:
-            return Refused(f"the store is full: it holds at most {self._limits.leases} leases")
+            return Denied(f"the store is full: it holds at most {self._limits.leases} leases", by_rights=False)
         self._last_lease += 1
         lease = self._leases[self._last_lease] = _Lease(ttl_s, now)
         heapq.heappush(self._ends, (lease.deadline, self._last_lease))

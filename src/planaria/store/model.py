@@ -151,6 +151,16 @@ class Refused(Value):
     why: str
 
 
+class Denied(Value):
+    """The store does not do this as things are. Nothing was changed; it may be asked again once somebody has seen to it.
+
+    `by_rights`: we were not let in, or may not do this; else the store has no room.
+    """
+
+    why: str
+    by_rights: bool
+
+
 class Unavailable(Value):
     """No answer in time. `maybe_done`: the request may have been performed, now or a little later; read to find out."""
 
@@ -183,8 +193,11 @@ Reply = (
     | LeaseGone
     | Left
     | Refused
+    | Denied
     | Unavailable
 )
+Trouble = Refused | Denied | Unavailable
+"""What a store answers when it does not do what it was asked, and says why."""
 Event = Changed | WatchLost
 
 _REPEATABLE = (Get, List, Renew, Revoke, Remaining)

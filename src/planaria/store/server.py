@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from planaria.base.net import Listener
+from planaria.base.net import Complaints, Listener
 from planaria.base.text import safe_line
 from planaria.store import wire
 from planaria.store.hub import Hub
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 
 _WATCHES_A_CLIENT = 64
 _SILENT_LIMIT_S = 30.0  # a client speaks every 3 s, if only to probe: one that is silent for ten times that is gone
-_LINES_EVERY_S = 1.0
 _FRAME_LIMIT_BYTES = (1 << 20) - 64  # what a frame may carry, with room for its MAC
 
 
 class StoreServer:
     """Serves one store on a TCP port or, when `address` is a path, on a UNIX socket that only its owner may use.
 
-    `on_refused` gets one line for every client that was dropped for what it sent. What is stored lives as long as this
+    `on_refused` gets a few lines about clients that were dropped for what they sent. What is stored lives as long as this
     object: after a restart every revision and lease of before is unknown.
 
     Raises:
@@ -56,11 +55,9 @@ class StoreServer:
         # A start of 2^40 values keeps revisions below 2^53: readers of JSON in other languages can hold them.
         start = int.from_bytes(os.urandom(5), "big")
         self._hub = Hub(loop, Machine(start=start, limits=limits))
-        self._on_refused = on_refused
+        self._complaints = Complaints(loop, on_refused)
         self._clients: dict[int, _Client] = {}
-        self._quiet_until = 0.0
-        self._unsaid = 0
-        self._listener = Listener(loop, address, self._welcome, token=token, on_refused=on_refused, tls=tls)
+        self._listener = Listener(loop, address, self._welcome, token=token, on_refused=self._complaints, tls=tls)
         self.port = self._listener.port
         self._loop = loop
         self._timer = loop.call_later(_SILENT_LIMIT_S, self._drop_silent)
@@ -68,6 +65,7 @@ class StoreServer:
     def close(self) -> None:
         """Stop serving: clients lose their connections, and everything stored is gone."""
         self._listener.close()
+        self._complaints.close()
         self._timer.cancel()
         for client in list(self._clients.values()):
             client.end()
@@ -78,14 +76,8 @@ class StoreServer:
         self._clients.pop(id(client), None)
 
     def refuse(self, peer: str, why: str) -> None:
-        """Say why a client was dropped, in at most one line a second."""
-        now = self._loop.now()
-        if self._on_refused is None or now < self._quiet_until:
-            self._unsaid += 1
-            return
-        more = f" (and {self._unsaid} more since the last line)" if self._unsaid else ""
-        self._quiet_until, self._unsaid = now + _LINES_EVERY_S, 0
-        self._on_refused(safe_line(f"store: dropped {peer}: {why}{more}"))
+        """Say why a client was dropped, in few lines however often it happens."""
+        self._complaints.add(safe_line(f"store: dropped {peer}: {why}"), peer)
 
     def _drop_silent(self) -> None:
         for client in list(self._clients.values()):

@@ -115,6 +115,7 @@ _REPLIES: dict[str, tuple[type[Value], tuple[str, ...]]] = {
     "gone": (model.LeaseGone, ()),
     "left": (model.Left, ("seconds", "seconds")),
     "refused": (model.Refused, ("why",)),
+    "denied": (model.Denied, ("why", "bool")),
 }
 _FROM_CLIENT: dict[str, tuple[type[Value], tuple[str, ...]]] = {
     "hello": (Hello, ("int",)),
@@ -216,7 +217,7 @@ def _field(item: object, kind: str) -> object:
             return item
         case "seconds", int() | float() if type(item) is not bool and abs(item) < model.NUMBER_LIMIT:
             return float(item)
-        case "text", str():
+        case ("text", str()) | ("bool", bool()):
             return item
         case "why", str() if len(item) <= _LONGEST_WHY:
             return item

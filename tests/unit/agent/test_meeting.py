@@ -4,10 +4,12 @@ import pytest
 
 from planaria.agent import meeting
 from planaria.agent.model import Job, Meeting
+from planaria.base.loop import Loop
 from planaria.base.value import replace
 from planaria.contract.secret import Secret
 from planaria.errors import InternalError
 from planaria.process.model import Command
+from planaria.rendezvous.messages import Ended
 from planaria.store import backends
 
 MEETING = Meeting("embedded", ("a:29400", "[::1]:29400"), "r", 2, 5, ttl_s=3.0, quiet_s=1.0, join_timeout_s=60.0)
@@ -52,6 +54,93 @@ def test_a_store_is_opened_with_what_lets_us_in(monkeypatch, protocol, endpoint)
     assert (name, loop, where.endpoints, where.token) == ("etcd", "loop", (endpoint,), b"t")
     assert (where.user, where.password, where.ca, where.cert, where.key) == ("u", "p", "ca", "c", "k")
     assert dict(where.options) == options
+
+
+def test_the_endpoints_of_a_plugin_are_its_own(monkeypatch):
+    opened = []
+    monkeypatch.setattr(backends, "open_store", lambda *given: opened.append(given))
+    options = {"protocol": "https"}
+    meeting._open_store("loop", replace(MEETING, backend="theirs", endpoints=("zone=a",), options=options))
+    ((_, _, where),) = opened
+    assert (where.endpoints, dict(where.options)) == (("zone=a",), options)
+
+
+class Group:
+    def __init__(self):
+        self.posted = []
+
+    def post(self, event):
+        self.posted.append(event)
+
+
+class Parting:
+    """A rendezvous that takes a while to go; in each turn of the loop something else is ready."""
+
+    def __init__(self, loop, turns):
+        self.loop, self.turns, self.closed = loop, turns, False
+
+    def close(self):
+        self.closed = True
+        self.loop.call_soon(self.turn)
+
+    @property
+    def is_gone(self):
+        return self.turns <= 0
+
+    def turn(self):
+        self.turns -= 1
+        self.loop.call_soon(self.turn)
+
+
+@pytest.fixture
+def loop():
+    made = Loop()
+    yield made
+    made.close()
+
+
+def seat_on(loop, rendezvous=None):
+    seat = meeting.Seat(JOB, loop, Group(), None, None)
+    seat.open(lambda *_: rendezvous)
+    return seat
+
+
+def test_the_end_waits_until_the_last_words_were_heard(loop):
+    parting = Parting(loop, 3)
+    seat_on(loop, parting).close()
+    assert (parting.closed, parting.turns) == (True, 0)
+
+
+def test_the_end_waits_for_nothing_when_there_is_nothing_to_wait_for(loop, monkeypatch):
+    monkeypatch.setattr(loop, "run_once", lambda _timeout_s: pytest.fail("it waited"))
+    seat_on(loop, Parting(loop, 0)).close()
+
+
+def test_the_end_does_not_wait_for_ever():
+    now = [10.0]
+    loop = Loop(lambda: now[0])
+    parting = Parting(loop, 10**9)
+    later = parting.turn
+    parting.turn = lambda: (now.__setitem__(0, now[0] + 0.2), later())
+    seat_on(loop, parting).close()
+    assert now[0] == pytest.approx(10.6)
+    loop.close()
+
+
+@pytest.mark.parametrize(
+    ("ended", "kind", "status"),
+    [
+        (Ended("refused", 1, "--node-rank=1 is taken by b", (), 0), "refused", 2),
+        (Ended("failed", 2, "no port", (), 0), "failed", 2),
+        (Ended("failed", 1, "", (), 0), "failed", 1),
+        (Ended("timeout", 124, "nobody came", (), 0), "timeout", 1),
+    ],
+)
+def test_a_node_that_the_others_refuse_was_used_wrongly(loop, ended, kind, status):
+    seat = seat_on(loop)
+    seat.end(ended)
+    (told,) = seat._group.posted
+    assert (told.kind, told.status, told.explanation) == (kind, status, ended.explanation)
 
 
 def test_a_node_alone_has_nobody_to_meet():

@@ -1,7 +1,8 @@
 from groupsim import place
 
-from planaria.agent.model import Job, StartWorkers
+from planaria.agent.model import Job, Meeting, StartWorkers
 from planaria.agent.rounds import lone_round, placed_round
+from planaria.base.value import replace
 from planaria.process.model import Command
 
 JOB = Job(
@@ -33,3 +34,13 @@ def test_one_of_many_has_the_ranks_of_its_place():
     assert (life.master_addr, life.master_port) == ("10.0.0.1", 4711)
     assert (life.restart_count, life.max_restarts, life.restart_reason) == (1, 5, "node b left")
     assert (life.run_id, life.role) == ("r", "trainer")
+
+
+def test_in_a_static_run_the_master_has_the_address_that_was_given():
+    job = replace(JOB, master_addr="head.svc", master_port=29500)
+    static = Meeting("static", ("head.svc:29500",), "r", 2, 2, node_rank=1)
+    told = place(0, slot=1, master_port=29500)
+    life = placed_round(replace(job, meeting=static), told)
+    assert (life.master_addr, life.master_port) == ("head.svc", 29500)
+    elastic = Meeting("embedded", ("head.svc:29400",), "r", 2, 2)
+    assert placed_round(replace(job, meeting=elastic), told).master_addr == "10.0.0.1"

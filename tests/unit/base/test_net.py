@@ -17,9 +17,9 @@ import pytest
 
 from planaria.base import addresses
 from planaria.base import dial as dialling_module
-from planaria.base.channel import ChannelBroken
+from planaria.base.channel import NONCE_BYTES, Channel, ChannelBroken
 from planaria.base.loop import Loop
-from planaria.base.net import Connection, Listener, dial, join_address, split_address
+from planaria.base.net import Complaints, Connection, Listener, dial, join_address, split_address
 
 if TYPE_CHECKING:
     import ssl
@@ -298,11 +298,18 @@ def test_a_cancelled_dialling_says_nothing_and_leaves_nothing(loop: Loop) -> Non
     assert all(client.lost == [] and client.connection is None for client in clients)
 
 
-@pytest.mark.parametrize("address", ["nonsense", "::1:80", "a\0b:80", "x:99999"])
+BAD_ADDRESSES = ["nonsense", "::1:80", "a\0b:80", "x:99999", "/\ud800", "/" + "x" * 200, "\ud800:1"]
+BAD_PORTS = [f"127.0.0.1:000000{digits}" for digits in ("9" * 30, "9" * 5000)]
+
+
+@pytest.mark.parametrize("address", [*BAD_ADDRESSES, *BAD_PORTS])
 def test_a_bad_address_from_somebody_else_is_a_loss_and_no_exception(loop: Loop, address: str) -> None:
+    before = descriptors()
     client = Client(loop, address)
     until(loop, lambda: client.lost)
     assert not client.lost[0][1]
+    assert client.lost[0][0].startswith("cannot reach ")
+    assert descriptors() == before
 
 
 def test_meeting_ourselves_is_a_refusal(loop: Loop) -> None:
@@ -377,7 +384,7 @@ def test_it_is_a_refusal_only_when_every_address_refused(loop: Loop, monkeypatch
     assert "127.0.0.9" in both.lost[0][0]
     assert "127.0.0.8" in both.lost[0][0]
     Names(monkeypatch, "127.0.0.9", "255.255.255.255")  # no route to a broadcast address for TCP
-    one = Client(loop, f"node:{port}")
+    one = Client(loop, f"another:{port}")
     until(loop, lambda: one.lost)
     assert not one.lost[0][1]
 
@@ -419,6 +426,22 @@ def test_a_slow_name_service_holds_one_thread_and_not_the_loop(loop: Loop, monke
     assert patient.connection is not None
     patient.connection.close()
     until(loop, lambda: descriptors() == before and not addresses._IN_FLIGHT)
+
+
+def test_an_answer_is_good_for_a_few_seconds(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Names(monkeypatch, "127.0.0.1")
+    server = Server(loop)
+
+    def dial_once() -> None:
+        client = Client(loop, f"node:{server.listener.port}", b"hi")
+        until(loop, lambda: client.heard)
+
+    dial_once()
+    dial_once()
+    assert names.asked == 1
+    addresses._KNOWN[(loop, "node", server.listener.port)] = (loop.now(), [])
+    dial_once()
+    assert names.asked == 2
 
 
 def test_families_take_turns() -> None:
@@ -609,6 +632,34 @@ def test_a_peer_that_does_not_read_is_lost_after_a_while_and_one_that_reads_slow
         loop.close()
 
 
+@pytest.mark.parametrize("token", TOKENS)
+def test_half_a_message_that_comes_with_the_handshake_has_its_time_too(token: bytes | None) -> None:
+    clock = Leaping()
+    loop = Loop(clock)
+    server = Server(loop, token=token)
+    channel = Channel(token=token, dials=True, nonce=bytes(NONCE_BYTES))
+    stream = socket.create_connection(("127.0.0.1", server.listener.port))
+    try:
+        last = channel.opening()
+        if token is not None:  # what the server opens for is the answer to its challenge
+            stream.sendall(last)
+            stream.setblocking(False)
+            last = b""
+            while not channel.is_open:
+                loop.run_once(0.05)
+                with contextlib.suppress(BlockingIOError):
+                    last += channel.receive(stream.recv(1000))[1]
+        stream.sendall(last + channel.seal(b"a whole message")[:10])
+        until(loop, lambda: server.connections)
+        clock.ahead_s += 10.1
+        until(loop, lambda: server.lost)
+        assert server.lost == ["it has not finished a message for 10 s"]
+    finally:
+        stream.close()
+        server.listener.close()
+        loop.close()
+
+
 def test_a_peer_that_resets_is_lost_but_its_last_words_are_heard(loop: Loop) -> None:
     server = Server(loop)
     stream = socket.create_connection(("127.0.0.1", server.listener.port))
@@ -672,6 +723,128 @@ def test_lines_come_at_most_once_a_second_and_count_the_others(loop: Loop) -> No
     assert "dropped a connection from 127.0.0.1:" in server.lines[0]
     assert server.lines[0].endswith("it does not speak this protocol")
     assert server.lines[1].endswith("it does not speak this protocol (and 8 more)")
+
+
+class Told:
+    """Complaints on a clock that a test moves, and what was said when."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.loop = Loop(lambda: self.now)
+        self.said: list[tuple[float, str]] = []
+        self.complaints = Complaints(self.loop, lambda line: self.said.append((self.now, line)))
+
+    def pass_s(self, seconds: float, each_s: float = 0.5, *, add: str = "") -> None:
+        for _ in range(round(seconds / each_s)):
+            if add:
+                self.complaints.add(f"dropped {add}", add)
+            self.now += each_s
+            self.loop.run_once(0)
+
+    def close(self) -> list[tuple[float, str]]:
+        self.complaints.close()
+        self.loop.close()
+        return self.said
+
+
+def test_equal_complaints_are_said_at_growing_intervals_with_their_number() -> None:
+    told = Told()
+    told.pass_s(16, add="10.0.0.1:4000")
+    told.complaints.add("dropped 10.0.0.1:5000", "10.0.0.1:5000")
+    told.pass_s(20)  # and the last is not lost
+    assert told.close() == [
+        (0.0, "dropped 10.0.0.1:4000"),
+        (1.0, "dropped 10.0.0.1:4000"),
+        (3.0, "dropped 10.0.0.1:4000 (and 3 more)"),
+        (7.0, "dropped 10.0.0.1:4000 (and 7 more)"),
+        (15.0, "dropped 10.0.0.1:4000 (and 15 more)"),
+        (31.0, "dropped 10.0.0.1:5000 (and 2 more)"),
+    ]
+
+
+def test_complaints_that_go_on_for_hours_are_said_every_five_minutes() -> None:
+    told = Told()
+    told.pass_s(7200, each_s=20, add="10.0.0.1:4000")
+    times = [when for when, _ in told.close()]
+    assert {later - earlier for earlier, later in zip(times[-5:], times[-4:], strict=False)} == {300.0}
+    assert len(times) < 35
+
+
+def test_a_complaint_that_was_over_is_news_when_it_comes_again() -> None:
+    told = Told()
+    told.pass_s(8, add="10.0.0.1:4000")
+    told.pass_s(1000, each_s=10)
+    before = len(told.said)
+    told.pass_s(1.5, add="10.0.0.1:4000")
+    assert [when - 1008.0 for when, _ in told.close()[before:]] == [0.0, 1.0]
+
+
+def test_complaints_of_different_kinds_are_all_said_one_a_second() -> None:
+    told = Told()
+    for host in range(3):
+        told.complaints.add(f"dropped 10.0.0.{host}:1", f"10.0.0.{host}:1")
+    told.pass_s(5)
+    assert told.close() == [(float(host), f"dropped 10.0.0.{host}:1") for host in range(3)]
+
+
+def test_a_stranger_that_makes_up_complaints_costs_a_line_a_second_and_little_memory() -> None:
+    told = Told()
+    for number in range(1000):
+        told.complaints.add(f"it sent {number} bytes")
+    assert len(told.complaints._kinds) <= 64
+    told.pass_s(100)
+    said = told.close()
+    assert [when for when, _ in said] == [float(second) for second in range(65)]
+    assert said[-1][1] == "it sent 999 bytes (and 935 more)"
+
+
+def test_complaints_that_are_shared_outlive_a_listener(loop: Loop) -> None:
+    lines: list[str] = []
+    shared = Complaints(loop, lines.append)
+    Listener(loop, ("127.0.0.1", 0), lambda _: None, token=None, on_refused=shared).close()
+    shared.add("still here")
+    assert lines == ["still here"]
+    shared.close()
+
+
+class Failing:
+    """A listening socket that cannot accept."""
+
+    def __init__(self, stream: socket.socket, number: int) -> None:
+        self._stream = stream
+        self._number = number
+        self.tries = 0
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def _accept(self) -> None:
+        self.tries += 1
+        if self.tries % 70 == 0:
+            raise BlockingIOError
+        raise OSError(self._number, os.strerror(self._number))
+
+
+@pytest.mark.parametrize(("number", "tries"), [(errno.EINVAL, 1), (errno.EMFILE, 1), (errno.ECONNABORTED, 64)])
+def test_an_error_of_accept_that_may_last_is_not_tried_again_at_once(number: int, tries: int) -> None:
+    clock = Leaping()
+    loop = Loop(clock)
+    server = Server(loop)
+    failing = Failing(server.listener._socket, number)  # type: ignore[arg-type]
+    server.listener._socket = failing  # type: ignore[assignment]
+    with socket.create_connection(("127.0.0.1", server.listener.port)):
+        until(loop, lambda: failing.tries)
+        for _ in range(5 if tries == 1 else 0):
+            loop.run_once(0)
+        assert failing.tries == tries
+        assert server.lines == ([f"cannot accept connections: {os.strerror(number)}"] if tries == 1 else [])
+        clock.ahead_s += 0.3
+        until(loop, lambda: failing.tries > tries)
+    server.listener.close()
+    loop.close()
 
 
 def test_one_that_only_looks_whether_somebody_is_there_is_not_worth_a_line(loop: Loop) -> None:

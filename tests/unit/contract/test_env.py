@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from planaria.base.value import replace
-from planaria.contract.env import Round, visible_device, worker_environment
+from planaria.contract.env import LONGEST_REASON, Round, visible_device, worker_environment
 
 ROUND = Round(
     number=4,
@@ -26,6 +28,16 @@ ROUND = Round(
 
 def environment(inherited: dict[str, str], local_rank: int = 2, virtual: bool = False) -> dict[str, str]:
     return worker_environment(inherited, ROUND, local_rank, error_file="/e", control="/c", virtual_rank=virtual)
+
+
+@pytest.mark.parametrize("reason", ["a\0b", "node \ud800 left", "é\n" * 200_000])
+def test_whatever_other_nodes_are_called_the_reason_can_be_handed_to_exec(reason: str) -> None:
+    life = replace(ROUND, restart_reason=reason)
+    found = worker_environment({}, life, 0, error_file="/e", control="/c", virtual_rank=False)
+    text = found["PLANARIA_RESTART_REASON"]
+    assert text.isprintable()
+    assert 0 < len(text) <= LONGEST_REASON + 10
+    assert os.fsencode(text)
 
 
 def test_every_name_has_its_value() -> None:

@@ -238,6 +238,18 @@ def test_the_password_of_the_environment_is_used_and_that_of_a_flag_wins_and_is_
     assert "from-flag" not in repr(made)
 
 
+@pytest.mark.parametrize("flags", [(), ("--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=ttl=3")])
+def test_no_variable_with_a_password_reaches_a_worker_even_if_a_flag_overrules_it(flags: tuple[str, ...]) -> None:
+    url = "etcd://db/job?max_workers=2&username=me&password=hush"
+    secrets = {"PET_RDZV_ENDPOINT": url, "PET_RDZV_CONF": "username=me,password=hush"}
+    made = planned(*flags, environ={**secrets, "A": "1"}, credentials=Credentials(Secret(b"t")))
+    assert "hush" not in repr(made.job.environment)
+    assert made.job.environment["A"] == "1"
+    harmless = {"PET_RDZV_ENDPOINT": "db:2379"}
+    made = planned("--rdzv-backend=etcd", environ=harmless, credentials=Credentials(Secret(b"t")))
+    assert made.job.environment["PET_RDZV_ENDPOINT"] == "db:2379"
+
+
 def test_settings_without_effect_are_told_in_one_line() -> None:
     made = planned(*C10D, "--rdzv-endpoint=head", "--rdzv-conf=close_timeout=3,read_timeout=60,cacert=x")
     told = "close_timeout, read_timeout, cacert of --rdzv-conf have no effect with the rendezvous 'embedded'"

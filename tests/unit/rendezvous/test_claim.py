@@ -20,6 +20,7 @@ from planaria.rendezvous.model import (
     Standing,
     StoreAnswered,
     StoreLeaseLost,
+    StoreTrouble,
     WriteKey,
 )
 
@@ -131,11 +132,19 @@ def test_a_refusal_is_forgotten_when_somebody_listens() -> None:
 def test_a_store_that_does_not_answer_is_said_once() -> None:
     claim = Claim(OWN)
     claim.begin(10.0)
-    assert claim.decide(ASK, 12.0) == Order()
-    assert claim.wakes_at() == 13.0
-    (said,) = claim.decide(ASK, 13.0).effects
+    assert claim.decide(ASK, 15.0) == Order()
+    assert claim.wakes_at() == 16.0
+    (said,) = claim.decide(ASK, 16.0).effects
     assert isinstance(said, Say)
     assert claim.decide(ASK, 20.0) == Order()
+
+
+def test_a_store_that_says_why_it_does_not_answer_is_not_said_to_be_silent() -> None:
+    claim = Claim(OWN)
+    claim.begin(10.0)
+    claim.heard(StoreTrouble("Connection refused"), 14.0)
+    assert claim.decide(ASK, 16.0) == Order()
+    assert claim.wakes_at() == ALWAYS
 
 
 @pytest.mark.parametrize("leader", [None, leader_record(OTHER)])

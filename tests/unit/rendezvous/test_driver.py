@@ -11,6 +11,7 @@ from planaria.base.loop import Loop
 from planaria.errors import InternalError
 from planaria.rendezvous import driver as driver_module
 from planaria.rendezvous.driver import STORY_LENGTH, Driver
+from planaria.rendezvous.links import AGENT, Trouble
 from planaria.rendezvous.messages import Done, Ended, Heard, Renew, Welcome
 from planaria.rendezvous.model import (
     SELF,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from planaria.rendezvous.model import Effect, Event
+    from planaria.rendezvous.records import Records
 
 SETTINGS = Settings("n0", "127.0.0.1", "127.0.0.1:1", 1)
 
@@ -74,6 +76,7 @@ class Known:
     def __init__(self, *, late: bool = False) -> None:
         self.driver: Driver | None = None
         self.late = late
+        self.records: Records | None = None
 
     def begin(self) -> None:
         if not self.late:
@@ -81,7 +84,7 @@ class Known:
 
     def hurry(self) -> None:
         assert self.driver is not None
-        self.driver.start(SETTINGS, (), None)
+        self.driver.start(SETTINGS, (), self.records)
 
     def cancel(self) -> None:
         pass
@@ -92,7 +95,7 @@ class Bench:
         self.now = 10.0
         self.loop = Loop(lambda: self.now)
         self.hands = Hands()
-        opening = Known(late=late)
+        self.opening = opening = Known(late=late)
         self.driver = self.hands.driver = opening.driver = Driver(self.loop, self.hands, opening, Security())
         self.driver.begin()
 
@@ -244,6 +247,43 @@ def test_nothing_happens_after_close(make: Callable[..., Bench]) -> None:
     bench.turn()
     bench.driver.post(WorkersDone())
     assert bench.machine.heard == [WorkersDone()]
+
+
+class Leaving:
+    """Records that tell a test when they want to be called back."""
+
+    def __init__(self) -> None:
+        self.on_done: Callable[[], object] = lambda: None
+
+    def close(self, on_done: Callable[[], object]) -> None:
+        self.on_done = on_done
+
+
+def test_a_driver_is_gone_when_its_store_was_told(make: Callable[..., Bench]) -> None:
+    bench = make(late=True)
+    records = Leaving()
+    bench.opening.records = records  # type: ignore[assignment]
+    bench.opening.hurry()
+    assert not bench.driver.is_gone
+    bench.driver.close()
+    assert not bench.driver.is_gone
+    records.on_done()
+    assert bench.driver.is_gone
+
+
+def test_a_driver_that_has_nothing_to_say_is_gone_at_once(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.driver.close()
+    assert bench.driver.is_gone
+
+
+def test_a_run_that_did_not_begin_says_whom_it_could_not_reach(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.driver.links.troubles["a:1"] = Trouble(AGENT, "cannot reach a:1 (it has another token)")
+    bench.machine.rules = {WorkersDone: (EndRun(Ended("timeout", 124, "no leader was found", (), 0)),)}
+    bench.driver.post(WorkersDone())
+    assert bench.hands.ended is not None
+    assert bench.hands.ended.explanation == "no leader was found; cannot reach a:1 (it has another token)"
 
 
 def test_an_agent_may_close_the_driver_when_it_hears_the_end(make: Callable[..., Bench]) -> None:

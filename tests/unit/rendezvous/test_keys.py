@@ -8,19 +8,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.base.value import replace
+from planaria.contract.failure import Failure, from_json
+from planaria.contract.failure_json import failures_as_json
 from planaria.rendezvous import keys
 from planaria.rendezvous.keys import LeaderRecord
 from planaria.rendezvous.messages import Ended
 from planaria.rendezvous.model import Deputy, Settings, Standing
+from planaria.store.model import Put, why_refused
 
 CAREFUL = settings(derandomize=True, deadline=None, max_examples=25, database=None)
 COUNTS = st.integers(0, 1 << 60)
 TEXTS = st.text(max_size=8)
-DEPUTIES = st.lists(st.builds(Deputy, TEXTS, TEXTS), max_size=3).map(tuple)
+NODES = st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp")), min_size=1, max_size=8)
+ADDRESSES = st.sampled_from(["h0:29400", "a:1", "[::1]:29400", "10.0.0.1:65535"])
+DEPUTIES = st.lists(st.builds(Deputy, NODES, ADDRESSES), max_size=3).map(tuple)
 
 
 @CAREFUL
-@given(node=TEXTS, address=TEXTS)
+@given(node=NODES, address=ADDRESSES)
 def test_a_leader_is_read_as_it_was_written(node: str, address: str) -> None:
     text = keys.leader_record(Settings(node, "host", address, 1))
     assert keys.read_leader(text) == LeaderRecord(node, address)
@@ -30,7 +36,7 @@ def test_a_leader_is_read_as_it_was_written(node: str, address: str) -> None:
 @given(
     standing=st.builds(
         Standing,
-        epoch=TEXTS,
+        epoch=NODES,
         term=COUNTS,
         round=COUNTS,
         size=COUNTS,
@@ -64,14 +70,49 @@ def test_an_outcome_keeps_the_first_causes_as_many_as_fit() -> None:
     texts = tuple(str(index) * 1000 for index in range(10)) * 5
     read = keys.read_outcome(keys.outcome_record(Ended("failed", 1, "", texts, 0), "e"))
     assert read is not None
-    assert read.failures == texts[: keys.LONGEST_OUTCOME // 1000]
+    assert read.failures == texts[: keys.LONGEST_OUTCOME // 1006]  # with the quotes around each, and around those
 
 
-def test_an_outcome_is_never_without_its_first_cause() -> None:
-    cause = json.dumps({"rank": 3, "message": "m" * 30_000, "traceback": "t" * 30_000, "stderr_tail": "s" * 30_000})
-    read = keys.read_outcome(keys.outcome_record(Ended("failed", 1, "", (cause, "another"), 0), "e"))
+ELSEWHERE = Failure(3, 1, "host", 42, 1, 5.0, 0.5, "exception", "ValueError", ("ValueError", "Exception"))
+
+
+def fits(record: str) -> bool:
+    """Tell whether a store takes a record of an outcome, alone and in the round that it ended."""
+    deputies = tuple(Deputy(f"{'n' * 64}-{index:08}", f"{'h' * 253}:65535") for index in range(8))
+    ended = keys.round_record(Standing("n" * 73, 1 << 40, 1 << 40, 8, None, 0, deputies, 1 << 40), record)
+    return not any(why_refused(Put("planaria/run/key", text.encode())) for text in (record, ended))
+
+
+@pytest.mark.parametrize("letter", ["x", "█", "漢", "😀", "\0", '"', "\\"])
+def test_an_outcome_is_never_without_its_first_cause_and_fits_into_a_store(letter: str) -> None:
+    long = letter * 6000
+    cause = replace(ELSEWHERE, message=long, traceback=long, stderr_tail=long)
+    texts = (*failures_as_json([cause, ELSEWHERE]), "another")
+    record = keys.outcome_record(Ended("failed", 1, letter * 6000, texts, 0), letter * 255)
+    assert fits(record)
+    read = keys.read_outcome(record)
     assert read is not None
-    assert json.loads(read.failures[0])["rank"] == 3
+    first = from_json(read.failures[0])
+    assert first is not None
+    assert (first.rank, first.kind, first.host, first.bases) == (3, "exception", "host", ELSEWHERE.bases)
+    assert all(found and long.endswith(found) for found in (first.message, first.traceback, first.stderr_tail))
+
+
+def test_a_failure_that_is_all_long_paths_is_kept_too() -> None:
+    path = "漢" * 4000
+    cause = replace(ELSEWHERE, error_file=path, log_files=(path,) * 100, where=path, bases=(path,) * 100)
+    record = keys.outcome_record(Ended("failed", 1, "", failures_as_json([cause]), 0), "e")
+    assert fits(record)
+    read = keys.read_outcome(record)
+    assert read is not None
+    assert from_json(read.failures[0]) is not None
+
+
+def test_a_failure_that_fits_is_kept_as_it_is() -> None:
+    texts = failures_as_json([replace(ELSEWHERE, stderr_tail="█" * 4000)])
+    read = keys.read_outcome(keys.outcome_record(Ended("failed", 1, "", texts, 0), "e"))
+    assert read is not None
+    assert read.failures == texts
 
 
 def reads_nothing(text: str | None) -> None:
@@ -91,6 +132,12 @@ GOOD_END: dict[str, object] = {"ended": ["done", 0, "", [], 0]}
         {"node": "a"},
         {"node": 1, "address": "h:1"},
         {"node": "a", "address": None},
+        {"node": "a", "address": ""},
+        {"node": "a", "address": "/\ud800"},
+        {"node": "a", "address": "/tmp/socket"},
+        {"node": "a", "address": "h:00000099999999999999999999"},
+        {"node": "a\0", "address": "h:1"},
+        {"node": "a" * 256, "address": "h:1"},
         {"round": GOOD_ROUND["round"]},
         GOOD_ROUND | {"round": None},
         GOOD_ROUND | {"round": []},
@@ -105,6 +152,11 @@ GOOD_END: dict[str, object] = {"ended": ["done", 0, "", [], 0]}
         GOOD_ROUND | {"deputies": ["ab"]},
         GOOD_ROUND | {"deputies": [["a"]]},
         GOOD_ROUND | {"deputies": [["a", "h:1", "x"]]},
+        GOOD_ROUND | {"deputies": [["a", "/tmp/socket"]]},
+        GOOD_ROUND | {"deputies": [["a", "/\ud800"]]},
+        GOOD_ROUND | {"deputies": [["a", 1]]},
+        GOOD_ROUND | {"deputies": [["a\ud800", "h:1"]]},
+        GOOD_ROUND | {"round": ["e\0", 1, 2, 3, 0, 3]},
         {"ended": None},
         {"ended": []},
         {"ended": ["done", 0, "", []]},

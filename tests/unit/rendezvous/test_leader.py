@@ -11,6 +11,7 @@ import pytest
 from planaria.base.value import as_dict, replace
 from planaria.contract.failure import Failure
 from planaria.rendezvous import quorum
+from planaria.rendezvous.keys import outcome_in_round
 from planaria.rendezvous.leader import Leader
 from planaria.rendezvous.messages import (
     Ack,
@@ -175,7 +176,7 @@ def test_a_node_that_rejoins_while_a_round_is_placed_is_told_again_and_waited_fo
     court.say("abc", Placed(0))
     court.join("b", "in-again")
     told = court.look()
-    assert [type(message) for node, message in told if node == "b"] == [Welcome, Place]
+    assert [type(message) for node, message in told if node == "b"] == [Welcome, Place, Ack]
     assert Close("in-b") in court.others
     assert to_whom(told, Start) == []
     court.say("b", Placed(0))
@@ -280,7 +281,7 @@ def test_a_node_lost_while_the_store_was_asked_is_not_started_with() -> None:
     ("what", "changes", "kinds"),
     [
         ("another run", {"run_id": "another"}, [Waiting, Redirect]),
-        ("a rank that is taken", {"slot_wish": 1}, [Refused]),
+        ("a rank that is taken", {"slot_wish": 1}, [Waiting, Redirect]),
         ("a run that is over", {"standing": Standing(epoch="x", round=4)}, [Refused]),
     ],
 )
@@ -604,6 +605,92 @@ def test_one_who_does_not_hear_the_end_is_waited_for_for_two_ttl() -> None:
     assert to_whom(court.look(0.2), Farewell) == ["b"]
 
 
+def test_a_rank_that_is_taken_is_refused_once_its_holder_was_heard_again() -> None:
+    court = Court(max_nodes=3)
+    court.join("b", slot_wish=1)
+    court.look(1.0)
+    court.join("c", slot_wish=1)
+    assert to_whom(court.look(0.5), Refused) == [], "the holder may be dead, and this one may be to replace it"
+    court.renew("b")
+    court.join("c", slot_wish=1)
+    told = court.look()
+    assert [message.why for _, message in told if isinstance(message, Refused)] == ["--node-rank=1 is taken by host-b"]
+
+
+def test_a_rank_whose_holder_is_gone_goes_to_who_waited_for_it() -> None:
+    court = Court(max_nodes=3)
+    court.join("b", slot_wish=1)
+    court.join("c", slot_wish=1)
+    court.lose("b")
+    court.join("c", slot_wish=1)
+    assert to_whom(court.look(), Welcome) == ["b", "c"]
+
+
+def test_a_connection_is_one_node() -> None:
+    court = Court()
+    court.join("b", "in-b")
+    court.join("c", "in-b")
+    assert court.leader.seats == {}
+    assert Close("in-b") in court.leader.take_orders()
+
+
+def test_a_node_that_never_shows_what_it_got_does_not_fill_the_memory() -> None:
+    court = Court()
+    court.join("b")
+    for number in range(1, 1000):
+        court.leader.received("in-b", Renew(number, 0), court.now)
+    assert len(court.leader.seats["b"].sent) <= 100
+
+
+@pytest.mark.parametrize("phase", ["running", "stopping", "placing"])
+def test_nobody_holds_a_lease_who_does_not_know_the_newest_round(phase: str) -> None:
+    court = Court(max_nodes=3)
+    court.begin("abc")
+    if phase != "running":
+        court.say("c", Failed(0, (), (), ()))
+        court.look()
+    if phase == "placing":
+        court.say("abc", Stopped(1, 5, fenced=False))
+        court.look()
+    assert court.leader.phase == phase
+    court.join("x", standing=Standing())
+    told = [message for node, message in court.look() if node == "x"]
+    newest = next(message.round for message in told if isinstance(message, Place))
+    assert newest == (1 if phase == "placing" else 0)
+    granted = next(message for message in told if isinstance(message, Ack))
+    assert granted.seq == 0
+    assert granted.left_s > 0
+    assert [type(one) for one in told].index(Place) < [type(one) for one in told].index(Ack)
+
+
+def test_no_round_is_made_while_a_spectator_that_is_away_may_take_the_last_for_the_newest() -> None:
+    court = Court(max_nodes=2)
+    court.begin("ab")
+    court.join("s")
+    court.renew("abs")
+    court.look()
+    court.lose("s")
+    court.say("b", Failed(0, (), (), ()))
+    court.look()
+    court.say("ab", Stopped(1, 5, fenced=False))
+    assert to_whom(court.look(), Place) == [], "its lease says that nothing is newer"
+    assert to_whom(court.live("ab", 12.0), Place) == ["a", "b"]
+
+
+def test_a_spectator_that_is_dead_is_not_waited_for() -> None:
+    court = Court(max_nodes=2)
+    court.begin("ab")
+    court.join("s")
+    court.look()
+    court.lose("s")
+    court.say("b", Failed(0, (), (), ()))
+    court.look()
+    court.say("ab", Stopped(1, 5, fenced=False))
+    court.look()
+    court.refuse("s")
+    assert to_whom(court.look(), Place) == ["a", "b"]
+
+
 @pytest.mark.parametrize("how", ["left", "killed", "silent"])
 def test_a_member_that_is_done_takes_nothing_along_when_it_goes(how: str) -> None:
     court = Court()
@@ -651,27 +738,74 @@ def test_who_comes_back_after_the_end_is_told_and_who_is_new_is_sent_away() -> N
     court.join("b", "in-again", age_s=50.0)
     court.join("z", age_s=1.0)
     told = court.look()
-    assert [type(message) for node, message in told if node == "b"] == [Welcome, Ended]
+    assert [type(message) for node, message in told if node == "b"] == [Welcome, Ended, Ack]
     assert [message for node, message in told if node == "z"] == [Redirect("", 0)]
 
 
-def test_with_a_store_the_end_is_told_when_the_store_knows_it_or_after_a_ttl() -> None:
-    for answers in (True, False):
-        court = Court(external=True, max_nodes=2)
-        court.leader.roll.tie_until = quorum.ALWAYS
-        for node in "ab":
-            court.join(node)
-        court.look()
-        court.say("ab", Placed(0))
-        court.look()
-        court.leader.round_written(41, court.now)
-        court.look()
-        court.say("ab", Done(0))
-        assert court.look() == []
-        assert [one.key for one in court.others if isinstance(one, WriteKey)] == ["outcome"]
-        if answers:
-            court.leader.outcome_written()
-        assert to_whom(court.look(0.0 if answers else 5.0), Ended) == ["b"]
+def stored_end() -> Court:
+    """Return the court of two nodes that are done, by the store's leave; their round has revision 41."""
+    court = Court(external=True, max_nodes=2)
+    court.leader.roll.tie_until = quorum.ALWAYS
+    for node in "ab":
+        court.join(node)
+    court.look()
+    court.say("ab", Placed(0))
+    court.look()
+    court.leader.round_written(41, court.now)
+    court.look()
+    court.say("ab", Done(0))
+    assert court.look() == []
+    return court
+
+
+def test_with_a_store_the_last_round_is_marked_then_the_outcome_is_written_then_it_is_told() -> None:
+    court = stored_end()
+    (mark,) = [one for one in court.others if isinstance(one, WriteKey)]
+    assert (mark.key, mark.expect) == ("round", 41), "a round that somebody else made meanwhile wins"
+    outcome = outcome_in_round(mark.value)
+    court.leader.round_written(42, court.now)
+    assert court.look() == []
+    assert [one for one in court.others if isinstance(one, WriteKey)] == [WriteKey("outcome", outcome, None)]
+    court.leader.outcome_written()
+    assert to_whom(court.look(), Ended) == ["b"]
+
+
+def test_a_store_that_is_away_at_the_end_is_not_waited_for_when_all_are_here() -> None:
+    court = stored_end()
+    assert to_whom(court.live("ab", 6.0), Ended) == ["b"]
+
+
+def test_without_the_store_a_half_that_could_go_on_alone_is_waited_for() -> None:
+    court = stored_end()
+    court.lose("b")
+    assert to_whom(court.live("a", 30.0), Ended) == []
+    assert court.leader.ended is not None
+    assert to_whom(court.live("a", 31.0), Ended) == ["a"], "not for ever"
+
+
+@pytest.mark.parametrize(
+    ("what", "told", "heard", "number", "yields"),
+    [
+        ("nobody was told", "", "", 0, True),
+        ("one was told and may have heard", "b", "", 0, False),
+        ("one was told, but enough have gone on", "b", "", 1, True),
+        ("half knows, and the leader is one of them", "b", "b", 1, False),
+    ],
+)
+def test_an_end_that_too_few_know_gives_way(what: str, told: str, heard: str, number: int, yields: bool) -> None:
+    court = Court()
+    court.begin("abc")
+    court.say("abc", Done(0))
+    for node in set("bc") - set(told):
+        court.lose(node)
+    court.look()
+    for node in heard:
+        court.say(node, Heard())
+    assert court.leader.ended is not None
+    assert court.leader.gives_way(number, court.now) == yields, what
+    court.look(11.0)
+    assert court.leader.is_over(court.now) == bool(heard), "it does not go before the end is certain"
+    assert court.leader.is_over(court.now + 60.0)
 
 
 # Taking over.
@@ -694,7 +828,7 @@ def claimed(*nodes: str, state: str = "running", **changes: object) -> Court:
 def test_a_deputy_decides_nothing_before_it_has_more_than_half_of_the_round() -> None:
     court = claimed("a")
     court.renew("a")
-    assert [message.left_s for _, message in court.look() if isinstance(message, Ack)] == [0.0]
+    assert {message.left_s for _, message in court.look() if isinstance(message, Ack)} == {0.0}
     assert not court.leader.established
     court = claimed("a", "b")
     court.renew("ab")

@@ -459,6 +459,21 @@ def test_a_leadership_ends_when(what: str, event: object) -> None:
     assert [type(one) for one in sent_to("in-c", out)] == [Redirect]
 
 
+def test_who_knows_the_end_stands_in_for_a_leader_that_falls_silent_before_its_farewell() -> None:
+    agent = member_agent()
+    agent.hear(WorkersStopped(2000))
+    assert kinds(agent.told(ENDED), EndRun) == []
+    agent.pass_time(agent.now + agent.machine.settings.suspect_s + 0.1)
+    assert agent.machine.leader is not None
+    assert agent.machine.leader.ended == ENDED
+
+
+def test_a_strangers_answer_that_nobody_asked_for_ends_the_connection() -> None:
+    agent = Agent(STORED)
+    out = agent.hear(Received("in-1", Leads("run", "x", "", 0, -1, False, False)))
+    assert kinds(out, Close) == [Close("in-1")]
+
+
 def test_a_leader_that_has_lost_its_key_to_another_joins_it() -> None:
     out = stored_agent().hear(KeyRead("leader", leader_record(replace(STORED, node="z", address="z:1")), 12))
     assert [one.address for one in kinds(out, Connect)] == ["z:1"]  # type: ignore[attr-defined]
@@ -499,6 +514,29 @@ def test_the_outcome_in_the_store_ends_an_agent_that_was_there() -> None:
     assert kinds(out, EndRun) == [EndRun(ENDED)]
     late = Agent(STORED)
     assert kinds(late.hear(KeyRead("outcome", outcome_record(ENDED, "x"), 50, age_s=9.0), later_s=5.0), EndRun) == []
+
+
+def test_a_run_that_ended_before_its_leader_could_say_so_is_ended_by_the_next() -> None:
+    agent = Agent(replace(STORED, max_nodes=2))
+    last = Standing("x", 3, 7, 1, None, 0, (Deputy("z", "z:1"),), 8)
+    ended = round_record(last, outcome_record(ENDED, "x"))
+    agent.machine.member.standing = last
+    agent.hear(KeyRead("leader", None, 0), KeyRead("round", ended, 40), KeyRead("outcome", None, 0))
+    agent.hear(KeyWritten("leader", 9), StoreAnswered(agent.now))
+    out = agent.pass_time(agent.now + 0.1)
+    assert WriteKey("outcome", outcome_record(ENDED, "x"), None) in out
+    assert agent.machine.leader is not None
+    assert agent.machine.leader.ended == ENDED
+
+
+def test_who_was_not_in_a_run_that_ended_untold_begins_another() -> None:
+    agent = Agent(replace(STORED, min_nodes=1, max_nodes=1))
+    ended = round_record(Standing("x", 3, 7, 1), outcome_record(ENDED, "x"))
+    agent.hear(KeyRead("leader", None, 0), KeyRead("round", ended, 40), KeyRead("outcome", None, 0))
+    agent.hear(KeyWritten("leader", 9), StoreAnswered(agent.now))
+    out = agent.pass_time(agent.now + 3.0)
+    (write,) = [one for one in out if isinstance(one, WriteKey)]
+    assert (write.key, write.expect) == ("round", 40)
 
 
 def test_a_leader_that_leaves_gives_its_key_back() -> None:

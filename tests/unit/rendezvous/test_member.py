@@ -516,7 +516,7 @@ def test_a_farewell_to_one_who_was_not_told_the_end_is_no_end() -> None:
 
 def test_a_refusal_is_the_end_and_its_reason_is_told() -> None:
     assert told(joined(), 1.0, Refused("node rank 1 is taken")) == [
-        EndRun(Ended("refused", 1, "node rank 1 is taken", (), 0))
+        EndRun(Ended("refused", 2, "node rank 1 is taken", (), 0))
     ]
 
 

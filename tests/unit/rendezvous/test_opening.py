@@ -9,7 +9,7 @@ from rendezvous_rig import Rig, free_port, meeting_at
 
 from planaria.contract.secret import Secret
 from planaria.errors import UsageError
-from planaria.rendezvous import lookup
+from planaria.rendezvous import foreign, lookup, opening
 from planaria.rendezvous.model import LeaveRequested, Settings
 from planaria.rendezvous.opening import open_driver
 from planaria.rendezvous.security import security_of
@@ -151,6 +151,58 @@ def test_a_node_without_a_leader_says_whom_it_cannot_reach_and_until_when(rig: R
     assert passing
     assert "refused" in text
     assert text.endswith("trying again, for at most 77 s")
+
+
+@pytest.fixture
+def visits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The endpoints that were asked whether they are an etcd."""
+    made: list[str] = []
+    original = foreign._Visit.begin
+
+    def begin(visit: foreign._Visit, address: str, port: int) -> None:
+        made.append(f"{address}:{port}")
+        original(visit, address, port)
+
+    monkeypatch.setattr(foreign._Visit, "begin", begin)
+    return made
+
+
+@pytest.mark.parametrize("backend", ["embedded", "static"])
+def test_a_wrong_token_is_in_the_last_sentence_and_nobody_is_taken_for_an_etcd(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, visits: list[str], backend: str
+) -> None:
+    monkeypatch.setattr(opening, "FREE_WITHIN_S", 0.1)
+    port = free_port()
+    where = f"127.0.0.1:{port - 1 if backend == 'static' else port}"
+    ranks: tuple[int | None, int | None] = (0, 1) if backend == "static" else (None, None)
+    right = meeting_at(where, nodes="2", backend=backend, node_rank=ranks[0], token=Secret(b"right"))
+    first = rig.add(right)
+    assert rig.turn(lambda: first.said)
+    visits.clear()
+    wrong = meeting_at(where, nodes="2", backend=backend, node_rank=ranks[1], token=Secret(b"wrong"))
+    second = rig.add(wrong, join_timeout_s=1.5)
+    assert rig.turn(lambda: second.ended)
+    assert second.ended is not None
+    assert "another token" in second.ended.explanation
+    lines = [text for text, _ in second.said if "token" in text]
+    assert lines[0].startswith("no leader yet, ")
+    assert lines[0].endswith("trying again, for at most 1.5 s")
+    assert [passing for text, passing in second.said if text == lines[0]] == [False]
+    assert all("another token" in text for text, _ in first.said if "dropped" in text)
+    assert visits == []
+    if backend == "embedded":
+        assert any(f"port {port} of this host is taken" in line and "another token" in line for line in lines)
+
+
+def test_a_host_that_cannot_be_reached_is_tried_again_and_not_taken_for_an_etcd(rig: Rig, visits: list[str]) -> None:
+    agent = rig.add(meeting_at(f"127.0.0.1:{free_port()}", nodes="2"), join_timeout_s=600.0)
+    opened = agent.driver._opening
+    opened.on_failed("a:1", "cannot reach a:1 (No route to host)", "nobody")  # type: ignore[attr-defined]
+    assert agent.said[-1] == (
+        "no leader yet, cannot reach a:1 (No route to host); trying again, for at most 600 s",
+        True,
+    )
+    assert visits == []
 
 
 def test_a_certificate_that_is_none_is_a_usage_error() -> None:

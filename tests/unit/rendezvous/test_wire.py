@@ -19,9 +19,33 @@ SIGNED = {("Standing", "round"), ("Standing", "ran"), ("Ask", "round"), ("Leads"
 CAREFUL = settings(derandomize=True, deadline=None, max_examples=15, database=None)
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
+PLAIN_LETTERS = st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp"))
+LABELS = st.text(PLAIN_LETTERS, max_size=8)
+NODES = st.text(PLAIN_LETTERS, min_size=1, max_size=8)
+ADDRESSES = st.sampled_from(["h0:29400", "a:1", "[::1]:29400", "[fe80::1%eth0]:1", "10.0.0.1:65535", "é.example:0"])
+EMPTY = st.just("")
 COUNTS = st.one_of(st.integers(0, 9), st.integers(0, (1 << 62) - 1))
 SECONDS = st.floats(-1e11, 1e11, allow_nan=False)
-PLAIN = {"str": TEXTS, "int": COUNTS, "float": SECONDS, "bool": st.booleans(), "int | None": st.none() | COUNTS}
+MEANINGS = {
+    "run_id": TEXTS,
+    "role": TEXTS,
+    "failures": TEXTS,
+    "node": NODES,
+    "state": NODES,
+    "kind": NODES,
+    "dead": NODES,
+    "host": LABELS,
+    "epoch": LABELS,
+    "master_addr": LABELS,
+    "reason": LABELS,
+    "text": LABELS,
+    "explanation": LABELS,
+    "why": LABELS,
+    "address": ADDRESSES,
+}
+"""What a text may be, by the name of its field."""
+MAY_BE_EMPTY = {("Redirect", "address"), ("Ask", "address"), ("Leads", "address")}
+PLAIN = {"int": COUNTS, "float": SECONDS, "bool": st.booleans(), "int | None": st.none() | COUNTS}
 
 
 def known(name: str) -> type[Value]:
@@ -35,17 +59,25 @@ def fields_of(kind: type[Value]) -> dict[str, str]:
     return {name: kind.__annotations__[name] for name in kind._fields}
 
 
+def texts_of(kind: str, name: str) -> st.SearchStrategy[str]:
+    """Return a strategy for a field that is a text, or a list of them, by what it means."""
+    if name == "gone":
+        return NODES if kind == "Join" else LABELS
+    found = MEANINGS[name]
+    return found | EMPTY if (kind, name) in MAY_BE_EMPTY else found
+
+
 def values_of(kind: type[Value], name: str) -> st.SearchStrategy[object]:
     """Return a strategy for one field, by its type."""
     written = fields_of(kind)[name]
+    item = written.removeprefix("tuple[").removesuffix(", ...]")
     if (kind.__name__, name) in SIGNED:
         return st.integers(-1, 5)
-    if written in PLAIN:
-        return PLAIN[written]
-    if written.startswith("tuple["):
-        item = written.removeprefix("tuple[").removesuffix(", ...]")
-        return st.lists(PLAIN[item] if item in PLAIN else records(known(item)), max_size=3).map(tuple)
-    return records(known(written))
+    if item == "str":
+        found: st.SearchStrategy[object] = texts_of(kind.__name__, name)
+    else:
+        found = PLAIN[item] if item in PLAIN else records(known(item))
+    return st.lists(found, max_size=3).map(tuple) if written.startswith("tuple[") else found
 
 
 def records(kind: type[Value]) -> st.SearchStrategy[Value]:
@@ -63,6 +95,7 @@ def example_of(kind: type[Value]) -> Value:
     for name, written in fields_of(kind).items():
         item = written.removeprefix("tuple[").removesuffix(", ...]")
         one = simple[item] if item in simple else example_of(known(item))
+        one = "h:1" if name == "address" else one
         found[name] = (one,) if written.startswith("tuple[") else one
     return kind(**found)
 
@@ -169,8 +202,105 @@ def test_a_list_that_is_too_long_or_a_record_that_is_too_short_is_refused(name: 
 
 
 def test_the_longest_text_and_list_still_arrive() -> None:
-    message = messages.Ended("failed", 1, "x" * wire.LONGEST_TEXT, ("",) * wire.MOST_ITEMS, 0)
+    message = messages.Ended("failed", 1, "", ("x" * wire.LONGEST_TEXT, *("",) * (wire.MOST_ITEMS - 1)), 0)
     assert wire.decode(wire.encode(message)) == message
+
+
+DAMAGING = ["\0", "a\0b", "\ud800", "a\nb", "\x1b[2J", "\x7f", "\u202e", "x" * (wire.LONGEST_LINE + 1)]
+"""What no name and no line for people may be: exec, a terminal or a frame would suffer from it."""
+NO_ADDRESSES = [
+    "/\ud800",
+    "/tmp/socket",
+    "/tmp/socket:1",
+    "\ud800:1",
+    "a\0b:1",
+    "h",
+    "h:",
+    ":1",
+    "h:x",
+    "h:65536",
+    "h:01",
+    "h:00000099999999999999999999",
+    "h:" + "9" * 5000,
+    "::1:80",
+    "a b:1",
+    "x" * 254 + ":1",
+    "é" * (1 << 17) + ":1",
+    "self",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_field_takes_what_would_harm_whoever_uses_it(name: str) -> None:
+    """Only what is compared, or is evidence of a failure, may be any text; see `MEANINGS`."""
+    plain, taken = plain_of(name), []
+    for at, field in texts(known(name), ()):
+        wrong = NO_ADDRESSES if field == "address" else [] if MEANINGS.get(field) is TEXTS else DAMAGING
+        for text in wrong:
+            try:
+                wire.decode(with_changed(plain, at, text))
+            except ValueError:
+                continue
+            taken.append((at, field, ascii(text)[:40]))
+    assert not taken
+
+
+def texts(kind: type[Value], at: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
+    """Return where each text is in the plain form of an example, with the name of its field."""
+    found = []
+    for index, (name, written) in enumerate(fields_of(kind).items(), start=0 if at else 1):
+        item = written.removeprefix("tuple[").removesuffix(", ...]")
+        here = (*at, index, 0) if written.startswith("tuple[") else (*at, index)
+        if item == "str":
+            found.append((here, name))
+        elif item in ("Standing", "Deputy"):
+            found += texts(known(item), here)
+    return found
+
+
+def test_an_address_is_there_or_its_message_is_refused() -> None:
+    for at, name in [((4,), "Join"), ((8, 6, 0, 1), "Join"), ((14, 0, 1), "Place")]:
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            wire.decode(with_changed(plain_of(name), at, ""))
+
+
+def test_a_node_has_a_name() -> None:
+    for at, name in [((2,), "Join"), ((2,), "Ask"), ((2,), "Leads"), ((2,), "Welcome"), ((14, 0, 0), "Place")]:
+        with pytest.raises(ValueError, match="expected a name"):
+            wire.decode(with_changed(plain_of(name), at, ""))
+
+
+def test_whatever_a_user_may_call_a_run_or_a_role_can_travel() -> None:
+    longest = messages.Ask("\n\ud800\0" * 85, "a", "", 0, -1, valid=False)
+    assert wire.decode(wire.encode(longest)) == longest
+    with pytest.raises(ValueError, match="run id"):
+        wire.decode(with_changed(plain_of("Ask"), (1,), "x" * (wire.LONGEST_NAME + 1)))
+    assert wire.decode(with_changed(plain_of("Join"), (6,), "\udc80\t" * 60_000))
+
+
+@pytest.mark.parametrize(
+    "long",
+    [
+        messages.Waiting(f"2 of 9 nodes are here ({', '.join(['é' * 255] * 8)})"),
+        messages.Stop(1, "rank 1 failed on \0\ud800\n" + "█" * (1 << 18), 1.0),
+        messages.Refused("x" * (1 << 20)),
+        messages.Leave("\x1b[2J"),
+    ],
+)
+def test_a_line_for_people_is_cut_where_it_leaves(long: messages.Message) -> None:
+    data = wire.encode(long)
+    assert len(data) < 10_000
+    arrived = wire.decode(data)
+    line = next(one for one in map(arrived.__getattribute__, type(arrived)._fields) if isinstance(one, str))
+    assert line.isprintable()
+    assert wire.encode(arrived) == data
+
+
+def test_more_deputies_than_a_leader_names_are_refused() -> None:
+    deputies = [["a", "h:1", True]] * (wire.MOST_DEPUTIES + 1)
+    assert wire.decode(with_changed(plain_of("Place"), (14,), deputies[1:]))
+    with pytest.raises(ValueError, match="expected a list"):
+        wire.decode(with_changed(plain_of("Place"), (14,), deputies))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from planaria.store.model import (
     Conflict,
     Delete,
     Deleted,
+    Denied,
     Entry,
     Found,
     Get,
@@ -157,7 +158,7 @@ def test_history_is_bounded_in_bytes_too() -> None:
 def test_a_full_store_refuses_writes_and_takes_them_again_when_there_is_room() -> None:
     machine = Machine(limits=Limits(size_bytes=10_000))
     replies = [machine.request(Put(f"{number}", bytes(1000)), 0.0) for number in range(20)]
-    assert [type(reply) for reply in replies] == [Written] * 9 + [Refused] * 11
+    assert [type(reply) for reply in replies] == [Written] * 9 + [Denied] * 11
     assert isinstance(machine.request(Put("0", b"smaller"), 0.0), Written)
     machine.request(Delete("1"), 0.0)
     assert isinstance(machine.request(Put("another", bytes(1000)), 0.0), Written)
@@ -166,7 +167,7 @@ def test_a_full_store_refuses_writes_and_takes_them_again_when_there_is_room() -
 def test_leases_are_bounded_in_number() -> None:
     machine = Machine(limits=Limits(leases=3))
     replies = [machine.request(Grant(1.0), 0.0) for _ in range(4)]
-    assert [type(reply) for reply in replies] == [Granted] * 3 + [Refused]
+    assert [type(reply) for reply in replies] == [Granted] * 3 + [Denied]
     assert isinstance(machine.request(Grant(1.0), 1.0), Granted)
 
 

@@ -45,6 +45,7 @@ REPLIES = st.one_of(
     st.builds(model.LeaseGone),
     st.builds(model.Left, SECONDS, SECONDS),
     st.builds(model.Refused, TEXT),
+    st.builds(model.Denied, TEXT, st.booleans()),
 )
 FROM_CLIENT = st.one_of(
     st.builds(wire.Hello, NUMBERS),
