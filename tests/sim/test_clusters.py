@@ -16,12 +16,40 @@ WITHIN = 1000
 """How many clusters may pass before a planted bug is noticed. Most need a few dozen."""
 
 
+RACES = {
+    3125: "a stale node that got a lease took its old round for the newest",
+    3464: "the heir of a leader that left while it placed a round did not count its goodbye",
+    4862: "a spectator whose leader died before its first renewal held for ever",
+    5142: "a spectator that had a vote renewed too seldom to give it",
+    5531: "a member that left before it was done was taken for done",
+    6785: "a node that had been fenced since was believed that a round never started",
+    7084: "who knew the end and lost its leader by silence began another round",
+    11743: "a member that was done and left excused the failure of another",
+    12051: "who came while a round was stopped could never lead",
+    12093: "a leader without a round ended the run of another that had one",
+    13808: "a leader that nobody had heard ended a run that others went on with",
+    16328: "a leader that had lost its key led on in its old term",
+    31187: "a leader that was no longer valid ended a run that another led",
+    31948: "proofs of death of a node that had missed a round were counted",
+    52150: "the dead predecessor at a node's own address was waited for",
+    52471: "who knew of the newest round and who was first in line waited for each other",
+}
+"""Seeds that found a race, and what it was."""
+
+
 @pytest.mark.parametrize("share", range(SHARES))
 def test_no_cluster_breaks_a_promise(share):
     for seed in range(share, CLUSTERS, SHARES):
         plan = draw(seed)
         if run(plan)[1] is not None:
             pytest.fail(explain(plan), pytrace=False)
+
+
+@pytest.mark.parametrize(("seed", "_what"), RACES.items(), ids=str)
+def test_a_race_that_was_fixed_stays_fixed(seed, _what):
+    plan = draw(seed)
+    if run(plan)[1] is not None:
+        pytest.fail(explain(plan), pytrace=False)
 
 
 @pytest.mark.parametrize("name", BUGS)

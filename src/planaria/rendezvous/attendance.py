@@ -212,7 +212,7 @@ class Attendance:
                 self._told_count += 1
         elif self.phase in ("placing", "starting") and node in self._places:
             self._send(seat, self._places[node])
-        elif self.phase in ("running", "starting") and roll.has_round and node not in roll.members:
+        elif self.phase in ("running", "stopping", "gathering") and roll.has_round and node not in roll.members:
             self._present_spectator(seat)
             if len(roll.members) >= self.settings.max_nodes:
                 text = f"{roll.last.size} of {self.settings.max_nodes} nodes run round {roll.last.round}; waiting for a place"
@@ -226,7 +226,7 @@ class Attendance:
         node, last = seat.join.node, self.roll.last
         self._places[node] = placing.spectator_place(last, self._reason)
         full = len(last.deputies) >= placing.DEPUTIES or last.size > placing.MANY_NODES
-        if full or self.phase != "running" or any(deputy.node == node for deputy in last.deputies):
+        if full or any(deputy.node == node for deputy in last.deputies):
             self._send(seat, self._places[node])
             return
         deputies = (*last.deputies, Deputy(node, self.roll.addresses[node]))

@@ -8,6 +8,7 @@ until who has not can no longer have a living worker.
 
 from __future__ import annotations
 
+from planaria.base.value import replace
 from planaria.rendezvous import quorum
 from planaria.rendezvous.attendance import Attendance
 from planaria.rendezvous.keys import outcome_record, round_record
@@ -40,13 +41,10 @@ class Ending(Attendance):
         self.ended, self.ended_at = ended, now
         if not self.settings.external:
             self._tell_end()
-        elif self.roll.has_round:
-            self._out.append(WriteKey("round", self._last_round(ended), self.round_revision))
         else:
-            self._write_outcome(now)
-
-    def _last_round(self, ended: Ended) -> str:
-        return round_record(self.roll.last, outcome_record(ended, self.epoch))
+            last = replace(self.roll.last, epoch=self.epoch)
+            mark = round_record(last, outcome_record(ended, self.epoch))
+            self._out.append(WriteKey("round", mark, self.round_revision))
 
     def _write_outcome(self, now: float) -> None:
         if self.ended is not None:

@@ -149,7 +149,8 @@ class Checks:
                     f"{name} moves from slot {slot} of {told(before.key)} to {slots[name]} of {told(world.key)}",
                 )
         if place.restart_count > before.place.restart_count:
-            lost = set(before.members.values()) - set(slots) - self.gone
+            undone = {name for slot, name in before.members.items() if slot not in before.done}
+            lost = undone - set(slots) - self.gone
             if lost:
                 raise Violation("budget", f"{told(world.key)} was charged, but {told(before.key)} lost {sorted(lost)}")
 

@@ -100,6 +100,16 @@ def test_a_leader_that_refuses_twice_is_overwritten_if_its_key_is_still_the_one_
     assert claim.decide(ASK, 11.0).effects == (claims(9),)
 
 
+def test_a_second_refusal_as_soon_as_the_claim_asked_for_it_is_proof() -> None:
+    claim = knowing(leader_record(OTHER), 9)
+    claim.decide(ASK, 10.0)
+    claim.refused("b:1", 10.0)
+    again = claim.wakes_at()
+    assert claim.decide(ASK, again) == Order(join="b:1")
+    claim.refused("b:1", again)
+    assert claim.decide(ASK, claim.wakes_at()).effects == (claims(9),)
+
+
 def test_another_leader_in_the_meantime_is_joined_and_not_overwritten() -> None:
     claim = knowing(leader_record(OTHER), 9)
     claim.decide(ASK, 10.0)
@@ -147,6 +157,13 @@ def test_a_store_that_says_why_it_does_not_answer_is_not_said_to_be_silent() -> 
     assert claim.wakes_at() == ALWAYS
 
 
+def test_a_store_that_has_answered_is_not_said_to_be_silent() -> None:
+    claim = knowing(leader_record(OTHER), 9)
+    claim.begin(10.0)
+    assert claim.wakes_at() == ALWAYS
+    assert claim.decide(ASK, 100.0) == Order(join="b:1")
+
+
 @pytest.mark.parametrize("leader", [None, leader_record(OTHER)])
 def test_a_store_that_answers_at_once_costs_no_wait(leader: str | None) -> None:
     claim = Claim(OWN)
@@ -186,6 +203,11 @@ def test_deputies_are_asked_before_an_empty_seat_is_taken() -> None:
     assert claim.decide(ASK, 10.1) == Order()
     claim.answered(Answered("c:1", leads("c", "")))
     assert claim.decide(ASK, 10.2).effects == (claims(0),)
+
+
+def test_deputies_of_the_first_round_are_asked_too() -> None:
+    claim = knowing(last=replace(ROUND, round=0))
+    assert claim.decide(ASK, 10.0).effects == (AskAround("b:1", ASK), AskAround("c:1", ASK))
 
 
 def test_deputies_that_do_not_answer_are_not_waited_for_for_ever() -> None:
@@ -288,6 +310,34 @@ def test_a_write_that_was_lost_with_its_lease_is_tried_again() -> None:
     assert claim.claim_again(12.5) == [claims(0)]
 
 
+def test_a_key_that_was_won_and_is_gone_is_written_again_without_a_pause() -> None:
+    claim = knowing()
+    claim.heard(KeyWritten("leader", 9), 10.0)
+    claim.heard(KeyRead("leader", None, 0), 10.1)
+    assert claim.retries_at() == ALWAYS
+    assert claim.claim_again(10.1) == [claims(0)]
+
+
+def test_nothing_is_due_while_the_key_is_ours_as_far_as_we_know() -> None:
+    claim = knowing()
+    claim.heard(KeyWritten("leader", 9), 0.0)
+    claim.heard(StoreLeaseLost(), 10.0)
+    assert claim.retries_at() == ALWAYS
+
+
+def test_a_run_without_a_store_has_no_key_to_write_again() -> None:
+    claim = Claim(replace(OWN, external=False))
+    claim.refused("b:1", 10.0)
+    assert claim.retries_at() == ALWAYS
+
+
+def test_our_own_key_names_no_other_leader() -> None:
+    claim = knowing()
+    assert claim.other_leader() is None
+    claim.heard(KeyWritten("leader", 9), 0.0)
+    assert claim.other_leader() is None
+
+
 def test_a_key_that_another_has_is_not_written_again() -> None:
     claim = knowing(leader_record(OTHER), 9)
     assert claim.claim_again(100.0) == []
@@ -361,3 +411,13 @@ def test_the_outcome_of_an_earlier_run_does_not_end_a_later_one() -> None:
     claim = knowing(last=ROUND, outcome=outcome_record(ENDED, "earlier"))
     claim.heard(KeyWritten("leader", 60), 0.1)
     assert claim.decide(ASK, 0.1).lead == (60, ROUND)
+
+
+def test_an_end_that_was_certain_and_not_told_is_known_to_those_whose_run_it_was() -> None:
+    claim = Claim(OWN)
+    assert claim.untold_end("b") is None
+    claim.heard(KeyRead("round", round_record(ROUND), 40), 0.0)
+    assert claim.untold_end("b") is None
+    claim.heard(KeyRead("round", round_record(ROUND, outcome_record(ENDED, "b")), 41), 0.0)
+    assert claim.untold_end("b") == ENDED
+    assert claim.untold_end("another") is None

@@ -73,6 +73,25 @@ def test_an_outcome_keeps_the_first_causes_as_many_as_fit() -> None:
     assert read.failures == texts[: keys.LONGEST_OUTCOME // 1006]  # with the quotes around each, and around those
 
 
+def test_an_outcome_that_just_fits_is_kept_as_it_is() -> None:
+    text = "x" * (keys.LONGEST_OUTCOME - 6)  # with the quotes around it, and around those
+    read = keys.read_outcome(keys.outcome_record(Ended("failed", 1, "", (text, "another"), 0), "e"))
+    assert read is not None
+    assert read.failures == (text,)
+
+
+def test_a_round_that_ended_the_run_is_read_with_its_outcome() -> None:
+    standing, outcome = Standing("e", 1, 2, 3, None, 0, (), 3), keys.outcome_record(Ended("done", 0, "", (), 0), "e")
+    ended = keys.round_record(standing, outcome)
+    assert keys.read_round(ended) == standing
+    assert keys.outcome_in_round(ended) == outcome
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"outcome": 1}', keys.round_record(Standing("e", 1, 2, 3))])
+def test_a_round_that_did_not_end_the_run_has_no_outcome(text: str | None) -> None:
+    assert keys.outcome_in_round(text) is None
+
+
 ELSEWHERE = Failure(3, 1, "host", 42, 1, 5.0, 0.5, "exception", "ValueError", ("ValueError", "Exception"))
 
 

@@ -118,6 +118,21 @@ def test_the_best_leader(what: str, answers: list[Leads], floor: int, avoid: set
     assert best_leader(answers, floor, avoid) == best, what
 
 
+@pytest.mark.parametrize(
+    ("what", "answers", "best"),
+    [
+        ("not one without a round", [said("b", "b:1", round=-1, valid=True, term=9)], None),
+        ("but one with any", [said("b", "b:1", round=-1, valid=True, term=9), said("c", "c:1", round=0)], "c:1"),
+    ],
+)
+def test_one_who_knows_of_a_round_goes_to(what: str, answers: list[Leads], best: str | None) -> None:
+    assert best_leader(answers, 0, set(), has_round=True) == best, what
+
+
+def test_one_who_knows_of_no_round_goes_to_a_leader_that_has_none_either() -> None:
+    assert best_leader([said("b", "b:1", round=-1)], 0, set(), has_round=False) == "b:1"
+
+
 def in_line(*nodes: str, number: int = 3) -> Standing:
     return Standing(round=number, deputies=tuple(Deputy(node, f"{node}:1") for node in nodes))
 

@@ -124,6 +124,17 @@ def test_the_end_carries_the_first_causes_as_many_as_one_message_takes() -> None
     assert verdict.LONGEST_REPORT - 11_000 < length <= verdict.LONGEST_REPORT
 
 
+@pytest.mark.parametrize(("more", "travels"), [(0, True), (1, False)])
+def test_failures_that_just_fit_into_a_message_travel(more: int, travels: bool) -> None:
+    def told(length: int) -> tuple[str, ...]:
+        found, _ = verdict.rule([report(failure(0, traceback="x" * length))], 0, run(), 100.0)
+        assert isinstance(found, Ended)
+        return found.failures
+
+    (short,) = told(0)
+    assert bool(told(verdict.LONGEST_REPORT - len(short) + more)) == travels
+
+
 @pytest.mark.parametrize("used", [0, 3])
 def test_a_start_that_could_not_happen_is_free_whatever_else_failed(used: int) -> None:
     reports = [report(failure(0, **MISTAKE)), report(failure(1)), report(failure(2), free=True)]
