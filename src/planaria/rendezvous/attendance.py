@@ -6,16 +6,16 @@ The leader stands on this. What it is told is noted here; what follows from it i
 from __future__ import annotations
 
 from planaria.base.value import replace
-from planaria.rendezvous import placing, quorum
+from planaria.rendezvous import placing, quorum, words
 from planaria.rendezvous.messages import Ack, Ask, Join, Place, Redirect, Refused, Renew, Stop, Waiting, Welcome
-from planaria.rendezvous.model import SELF, AskAround, Close, Deputy, Send
+from planaria.rendezvous.model import SELF, AskAround, Close, Deputy, Send, Standing
 from planaria.rendezvous.roll import Roll
 from planaria.rendezvous.seats import Seat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.messages import Ended, ToMember
-    from planaria.rendezvous.model import Effect, Settings, Standing
+    from planaria.rendezvous.model import Effect, Settings
     from planaria.rendezvous.ranks import Candidate
 
 PROBE_S = 0.5  # between two looks at a node whose connection ended
@@ -122,6 +122,8 @@ class Attendance:
         if self.ended is not None and join.age_s < now - self.ended_at:
             self._out += [Send(conn, Redirect("", 0)), Close(conn)]  # it came after the end: a run of its own
             return
+        if self._is_of_another_run(join):
+            join = replace(join, standing=Standing())  # it waited for a place in a run that is over
         old = self.seats.pop(join.node, None)
         if old is not None:
             self._conns.pop(old.conn, None)
@@ -145,9 +147,8 @@ class Attendance:
             del self._conns[conn]
             self._unseat(known, now)
             return True
-        if join.standing.epoch and self.roll.has_round and join.standing.epoch != self.epoch:
-            why = f"run {join.run_id!r} that this node was in is over, and another with the same --rdzv-id has begun"
-            self._out += [Send(conn, Refused(why)), Close(conn)]
+        if self._is_of_another_run(join) and join.standing.ran >= 0:
+            self._out += [Send(conn, Refused(words.another_run(join.run_id))), Close(conn)]
             return True
         holder = self._holder_of(join)
         if holder is None or join.slot_wish is None:
@@ -164,6 +165,9 @@ class Attendance:
                 Close(conn),
             ]
         return True
+
+    def _is_of_another_run(self, join: Join) -> bool:
+        return join.standing.epoch not in ("", self.epoch) and self.roll.has_round
 
     def _holder_of(self, join: Join) -> Seat | None:
         """Return the other node that has the place this one wishes."""

@@ -186,6 +186,10 @@ class Claim:
             return Standing()  # that run is over: this is a new one under the same id
         return standing
 
+    def serves_another(self, epoch: str) -> bool:
+        """Tell whether the newest round is one of another run under the same id."""
+        return bool(epoch) and read_round(self._round).epoch not in ("", epoch)
+
     def untold_end(self, epoch: str) -> Ended | None:
         """Return how a run ended whose leader was lost after that was certain and before it was told."""
         outcome = outcome_in_round(self._round)

@@ -6,6 +6,7 @@ around, `claim.py` through a store; this file passes events to whom they concern
 
 from __future__ import annotations
 
+from planaria.rendezvous import words
 from planaria.rendezvous.claim import Claim
 from planaria.rendezvous.leader import Leader
 from planaria.rendezvous.member import ALWAYS, Member
@@ -24,6 +25,7 @@ from planaria.rendezvous.model import (
     Received,
     Say,
     Send,
+    Standing,
     StoreAnswered,
     StoreLeaseLost,
     StoreTrouble,
@@ -38,7 +40,7 @@ from planaria.rendezvous.seek import Seeker, best_leader, is_next_in_line
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.messages import Message
-    from planaria.rendezvous.model import Effect, Event, LocalEvent, Settings, Standing
+    from planaria.rendezvous.model import Effect, Event, LocalEvent, Settings
 
 MEET_S = 0.05  # how often a leader looks whether somebody else leads at an endpoint where none of its members is
 TROUBLE_S = 30.0  # the same words of the store after so much peace are a new trouble; it is asked again much more often
@@ -495,6 +497,11 @@ class Rendezvous:
     def _seek_in_store(self, now: float) -> None:
         claim = self._claim
         own = self.settings
+        if claim.serves_another(self.standing.epoch):
+            if self.standing.ran >= 0:
+                self.member.end(Ended("refused", 2, words.another_run(own.run_id), (), 0))
+                return
+            self.member.standing = Standing()  # it waited for a place in a run that is over
         ask = Ask(own.run_id, own.node, "", self._term(), self.standing.round, valid=False)
         order = claim.decide(ask, now)
         self._out += order.effects

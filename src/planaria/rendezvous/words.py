@@ -33,6 +33,11 @@ def holding(here: int, size: int, number: int) -> str:
     )
 
 
+def another_run(run_id: str) -> str:
+    """Say why a node cannot go on with the run it was in."""
+    return f"run {run_id!r} that this node was in is over, and another with the same --rdzv-id has begun"
+
+
 def joined(hosts: Sequence[str]) -> str:
     """Say who came."""
     return f"node {', '.join(hosts[:MOST_NAMES])}{' and others' if len(hosts) > MOST_NAMES else ''} joined"

@@ -119,7 +119,8 @@ def ranks_are_dealt_afresh(patch):
     )
 
 
-def the_end_is_not_waited_for(patch):
+def the_leader_goes_without_telling_the_end(patch):
+    patch.setattr(Leader, "_tell_end", lambda self: setattr(self, "end_told", True))
     patch.setattr(Leader, "is_over", lambda self, _now: self.ended is not None)
 
 
@@ -155,7 +156,7 @@ BUGS = {
         stopped_is_said_too_early,
         a_newcomer_at_the_endpoint_does_not_look_around,
         ranks_are_dealt_afresh,
-        the_end_is_not_waited_for,
+        the_leader_goes_without_telling_the_end,
         arrivals_forget_what_runs,
     )
 }

@@ -114,9 +114,9 @@ class Cluster:
             return False
         newest = max(living, key=_newest).machine.standing
         if newest.round < 0:
-            return (self.plan.external and not self.checks.order) or any(
-                one.settings.owned is not None for one in living
-            )
+            if self.plan.external:
+                return not self.checks.order and not self.store.has_round()
+            return any(one.settings.owned is not None for one in living)
         same = [one for one in living if one.machine.standing.round == newest.round]
         members = [one for one in same if one.machine.standing.slot is not None]
         started = self.checks.order[-1] if self.checks.order else None

@@ -3,10 +3,10 @@
 An agent's side of it is the shipped `Records`, on a loop that stands still while its agent is paused.
 """
 
-from planaria.rendezvous.records import Records
+from planaria.rendezvous.records import Records, key_of
 from planaria.store.api import ANSWER_WITHIN_S, Watching
 from planaria.store.machine import Machine
-from planaria.store.model import Changed, Unavailable, WatchLost, is_repeatable
+from planaria.store.model import Changed, Found, Get, Unavailable, WatchLost, is_repeatable
 
 HOST = "store"
 AGAIN_S = 0.3
@@ -46,6 +46,10 @@ class Store:
 
     def _remember(self):
         self.forgetful -= 1
+
+    def has_round(self):
+        """Tell whether a round was ever written."""
+        return isinstance(self.machine.request(Get(key_of("run", "round")), 0.0), Found)
 
     def reaches(self, host):
         """Tell whether a host and the store can talk."""

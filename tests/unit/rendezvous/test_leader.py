@@ -282,7 +282,7 @@ def test_a_node_lost_while_the_store_was_asked_is_not_started_with() -> None:
     [
         ("another run", {"run_id": "another"}, [Waiting, Redirect]),
         ("a rank that is taken", {"slot_wish": 1}, [Waiting, Redirect]),
-        ("a run that is over", {"standing": Standing(epoch="x", round=4)}, [Refused]),
+        ("a run that is over", {"standing": Standing(epoch="x", round=4, ran=4)}, [Refused]),
     ],
 )
 def test_whoever_cannot_be_in_this_run_is_told_why_and_dropped(
@@ -603,6 +603,14 @@ def test_one_who_does_not_hear_the_end_is_waited_for_for_two_ttl() -> None:
     court.renew("b")
     assert to_whom(court.look(4.9), Farewell) == []
     assert to_whom(court.look(0.2), Farewell) == ["b"]
+
+
+def test_who_only_waited_in_a_run_that_is_over_is_a_newcomer_in_the_next() -> None:
+    court = Court(max_nodes=3)
+    court.begin("ab")
+    court.join("c", standing=Standing(epoch="x", term=9, round=40, size=1, slot=None))
+    assert court.leader.seats["c"].join.standing == Standing()
+    assert to_whom(court.look(), Place) == ["a", "b", "c"]
 
 
 def test_a_rank_that_is_taken_is_refused_once_its_holder_was_heard_again() -> None:

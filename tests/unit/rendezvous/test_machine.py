@@ -539,6 +539,20 @@ def test_who_was_not_in_a_run_that_ended_untold_begins_another() -> None:
     assert (write.key, write.expect) == ("round", 40)
 
 
+@pytest.mark.parametrize("ran", [7, -1])
+def test_a_node_of_a_run_that_another_has_followed_ends_or_if_it_only_waited_joins(ran: int) -> None:
+    agent = Agent(replace(STORED, max_nodes=2))
+    agent.machine.member.standing = Standing("x", 3, 7, 1, None, 0, (), 8, ran=ran)
+    out = agent.hear(
+        KeyRead("leader", leader_record(replace(STORED, node="z", address="z:1")), 12),
+        KeyRead("round", round_record(Standing("y", 9, 2, 1)), 40),
+        KeyRead("outcome", None, 0),
+    )
+    out += agent.pass_time(agent.now + 1.0)
+    assert bool(kinds(out, EndRun)) == (ran >= 0)
+    assert bool(kinds(out, Connect)) == (ran < 0)
+
+
 def test_a_leader_that_leaves_gives_its_key_back() -> None:
     out = stored_agent().hear(LeaveRequested("SIGTERM"))
     assert WriteKey("leader", None, 9) in out
