@@ -33,6 +33,13 @@ EXPLAINED = {
     ("replace(group, progressed=True)", "test"): "spares a copy, nothing else",
     ("< EARLY_LIFE_S", "comparison"): "a life of exactly that age may be called either",
     ("crashed = failure.status < 0", "comparison"): "status 0 is no failure, so it never comes here",
+    ("if set(wanted) - taken else set()", "test is always True"): "spares a set, nothing else",
+    ("claim == own and other.node <", "comparison"): "no agent meets itself",
+    ("if self.ended is not None:", "test is always True"): "who writes an outcome has one; only type checkers ask",
+    ("if now >= self._silence_at:", "test is always True"): "spares a walk over all connections, nothing else",
+    ("len(self.seats) > placing.MANY_NODES", "comparison"): "with exactly that many either will do",
+    ("last.size > placing.MANY_NODES", "comparison"): "a round of exactly that many has all its deputies",
+    ("if seq >= renew.echo}", "comparison"): "an answer that is shown twice left at one moment",
     (
         "if group.outcome is None:",
         "test is always False",
@@ -104,7 +111,7 @@ def start(source, mutated, tests):
         return pid
     status = 3
     try:
-        os.setsid()
+        os.setpgid(0, 0)  # not a session: the scheduler would treat each as a user of its own, whatever its priority
         os.environ |= {"PLANARIA_SIM_CLUSTERS": os.environ.get("PLANARIA_SIM_CLUSTERS", CLUSTERS)}
         sys.path[:0] = [str(ROOT / "src")]
         sys.dont_write_bytecode = True

@@ -138,7 +138,9 @@ class Attendance:
         self._send(seat, Welcome(self.term, self.settings.node))
         self._brief(seat)
         if self.roll.has_round or self.phase in ("placing", "starting"):
-            self._renew(seat, Renew(0, -1), now)  # who knows of no round needs no lease yet, and may be one of thousands
+            self._renew(
+                seat, Renew(0, -1), now
+            )  # who knows of no round needs no lease yet, and may be one of thousands
 
     def _turns_away(self, conn: str, join: Join, now: float) -> bool:
         """Send away who cannot be here: for good, or until the node whose place it wants is known to be gone."""

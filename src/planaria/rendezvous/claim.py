@@ -161,6 +161,7 @@ class Claim:
         if self._is_mine():
             return Order(lead=(self.leader_revision, self._standing()))
         if self._leader is not None:
+            self._asked, self._asked_for = {}, -1
             return self._approach(self._leader, now)
         self._refusals = {}
         if now < self._retry_at < ALWAYS:
@@ -230,6 +231,7 @@ class Claim:
 
     def _write(self, expect: int) -> Order:
         self._writing = True
+        self._retry_at = ALWAYS
         return Order((WriteKey("leader", leader_record(self.settings), expect, leased=True),))
 
     def claim_again(self, now: float) -> list[Effect]:

@@ -134,7 +134,7 @@ class Rendezvous:
         if self.member.phase == "seeking":
             self._seek(now)
         if self.leader is not None:
-            self._lead_on(now, looks=looks)
+            self._lead_on(self.leader, now, looks=looks)
         wake_at = self._wakes_at(now)
         out, self._out = [*self._out, *self._take_member()], []
         if wake_at != self._wake_at:
@@ -147,7 +147,7 @@ class Rendezvous:
         before = self.member.phase
         self.member.seek()
         if self.member.parting is not None:
-            self._tell_the_rest(now)
+            self._tell_the_rest(self.member.parting, now)
         else:
             self._search_again(before, now)
 
@@ -163,10 +163,7 @@ class Rendezvous:
                 moments.append(self._began_at + self.settings.join_timeout_s)
         if self.leader is not None:
             moments += [self._meet_at, self._leader_wakes_at, self._claim.retries_at()]
-            if self.leader.ended is not None:
-                moments.append(self.leader.ended_at + 2 * self.settings.ttl_s)
-        soonest = min(moments)
-        return max(soonest, now) if soonest < ALWAYS else ALWAYS
+        return max(min(moments), now)
 
     # Messages.
 
@@ -210,8 +207,7 @@ class Rendezvous:
         return member.address if member.phase == "joined" and member.address != SELF else ""
 
     def _term(self) -> int:
-        own = self.leader.term if self.leader is not None else 0
-        return max(own, self.member.bound_term, self.standing.term)
+        return max(self.member.bound_term, self.standing.term)
 
     def _asked(self, conn: str, ask: Ask, now: float) -> None:
         self._out += [Send(conn, self._leads(now)), Close(conn)]
@@ -266,27 +262,23 @@ class Rendezvous:
 
     def _lost(self, conn: str, now: float, *, refused: bool) -> None:
         if conn == self.member.conn and self.member.parting is not None:
-            self._tell_the_rest(now)
+            self._tell_the_rest(self.member.parting, now)
         elif conn == self.member.conn:
             member = self.member
             if refused and member.phase == "joining":
                 self._claim.refused(member.address, now)
             else:
                 self._claim.not_refused()
-            if member.phase != "ended":
-                before, member.conn = member.phase, ""
-                member.seek()
-                self._search_again(before, now)
+            before, member.conn = member.phase, ""
+            member.seek()
+            self._search_again(before, now)
         elif self.leader is not None:
             self.leader.lost(conn, now)
 
-    def _tell_the_rest(self, now: float) -> None:
+    def _tell_the_rest(self, ended: Ended, now: float) -> None:
         """Stand in for a leader that was lost while it told how the run ended."""
-        ended = self.member.parting
         self.member.conn = ""
-        if ended is not None and self.leader is None:
-            leader = self._lead(self._term() + 1, self.standing, now)
-            leader.repeat_end(ended, now)
+        self._lead(self._term() + 1, self.standing, now).repeat_end(ended, now)
 
     def _answered(self, answer: Answered, now: float) -> None:
         self._note_deaths(answer, now)
@@ -393,17 +385,14 @@ class Rendezvous:
         self.member.join(SELF, now)
         return self.leader
 
-    def _lead_on(self, now: float, *, looks: bool) -> None:
+    def _lead_on(self, leader: Leader, now: float, *, looks: bool) -> None:
         """Pass on the leader's answers; let it decide once a turn, however many events the turn brought."""
-        leader = self.leader
-        if leader is None:
-            return
         if self.settings.external:
             leader.roll.tie_until = self._claim.held_until()
             self._out += self._claim.claim_again(now)
         elif now >= self._meet_at:
             self._meet_at = now + MEET_S
-            self._out += [AskAround(address, leader.ask(now)) for address in self._rivals()]
+            self._out += [AskAround(address, leader.ask(now)) for address in self._rivals(leader)]
         self._out += leader.take_orders()
         if looks:
             out, self._leader_wakes_at = leader.advance(now)
@@ -421,11 +410,9 @@ class Rendezvous:
         said, self._said = self._said, order.text
         return said == order.text
 
-    def _rivals(self) -> list[str]:
+    def _rivals(self, leader: Leader) -> list[str]:
         """Return where another leader could be: at endpoints that are no member's, and at deputies while nothing runs."""
-        own, leader = self.settings, self.leader
-        if leader is None:
-            return []
+        own = self.settings
         wanted = list(own.endpoints)
         if leader.phase != "running":
             wanted += [one.address for one in leader.roll.last.deputies]

@@ -236,8 +236,7 @@ class Member:
         self._sent = {seq: at for seq, at in self._sent.items() if seq > ack.seq}
         self._echo = max(self._echo, ack.seq)
         self.last_ack_at = now
-        if ack.left_s > 0:
-            self._extend(sent_at + min(ack.left_s, self.settings.lease_s))
+        self._extend(sent_at + min(ack.left_s, self.settings.lease_s))
         # A new leader has to hear from us, and others, before it can grant more.
         fresh = self._has_place and now < self._welcomed_at + self.settings.silence_s
         if fresh and ack.left_s < self.settings.lease_s / 4:
@@ -373,6 +372,8 @@ class Member:
 
     def fence_if_due(self, now: float) -> None:
         """Kill the workers whose lease is over, before anything else is looked at."""
+        if self.phase == "ended":
+            return
         if self.workers != "idle" and self.is_lapsed(now) and not self.fenced:
             self.fenced = True
             self.workers = "stopping"
@@ -384,7 +385,7 @@ class Member:
 
     def tick(self, now: float) -> bool:
         """Renew when it is time; return whether the leader has to be given up."""
-        if now >= self._part_at and self.phase != "ended":
+        if now >= self._part_at:
             self.finish_parting()
         if self.phase == "joining":
             return now >= self._join_until
@@ -398,7 +399,9 @@ class Member:
 
     def wakes_at(self) -> float:
         """Return when `tick` or `fence_if_due` should be asked again."""
-        moments = [self._renew_at, self._join_until, self._part_at if self.phase != "ended" else ALWAYS]
+        if self.phase == "ended":
+            return ALWAYS
+        moments = [self._renew_at, self._join_until, self._part_at]
         if self.phase == "joined" and self.address != SELF:
             moments.append(self.last_ack_at + self._patience_s)
         if self.workers != "idle" and self.standing.size > 1 and not self.fenced:

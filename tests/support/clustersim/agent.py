@@ -9,6 +9,8 @@ from planaria.rendezvous import model
 from planaria.rendezvous.machine import Rendezvous
 from planaria.rendezvous.model import LeaveAnnounced, LeaveRequested, Ticked
 
+RESTLESS = 3  # ticks one after the other that leave something undone
+
 
 class Agent(Talking, Working):
     """A process that drives one machine. It is never started again: a restart is another agent."""
@@ -34,6 +36,7 @@ class Agent(Talking, Working):
         self.is_busy = False
         self.ticks = 0
         self.missed_tick = False
+        self.restless = 0
         self.records = cluster.store.records(self) if cluster.store else None
 
     # The clock.
@@ -78,9 +81,11 @@ class Agent(Talking, Working):
 
     def _handle(self, event):
         try:
-            return self.machine.handle(event, self.clock())
+            effects = self.machine.handle(event, self.clock())
         except Exception as problem:
             raise Violation("crash", f"{self.name} at {event!r:.200}: {problem!r}") from problem
+        self._check_that_it_sleeps(event)
+        return effects
 
     def _perform(self, event, effects):
         self.cluster.watch(self, event, effects)
@@ -101,6 +106,13 @@ class Agent(Talking, Working):
         if effect.when is not None:
             late = self.rng.random() * 0.003
             self.cluster.at(max(self.true_time(effect.when), self.cluster.now) + late, self._tick, self.ticks)
+
+    def _check_that_it_sleeps(self, event):
+        """See that what was due is done after a tick: with a real clock it would be woken for it again and again."""
+        now = self.clock()
+        self.restless = self.restless + 1 if isinstance(event, Ticked) and self.machine._wakes_at(now) <= now else 0
+        if self.restless > RESTLESS:
+            raise Violation("spinning", f"{self.name} has something to do that it does not do")
 
     def _tick(self, number):
         if number == self.ticks and self.is_alive:

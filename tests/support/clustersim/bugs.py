@@ -3,11 +3,13 @@
 from planaria.base.value import replace
 from planaria.rendezvous import leader as leading
 from planaria.rendezvous import quorum
+from planaria.rendezvous.claim import Claim, Order
+from planaria.rendezvous.keys import leader_record
 from planaria.rendezvous.leader import Leader
 from planaria.rendezvous.machine import Rendezvous
 from planaria.rendezvous.member import Member
 from planaria.rendezvous.messages import Stopped
-from planaria.rendezvous.model import Settings
+from planaria.rendezvous.model import Settings, WriteKey
 from planaria.rendezvous.roll import Roll
 from planaria.rendezvous.seats import Seat
 
@@ -119,6 +121,14 @@ def ranks_are_dealt_afresh(patch):
     )
 
 
+def an_alarm_is_left_standing(patch):
+    def write(self, expect):
+        self._writing = True
+        return Order((WriteKey("leader", leader_record(self.settings), expect, leased=True),))
+
+    patch.setattr(Claim, "_write", write)
+
+
 def the_leader_goes_without_telling_the_end(patch):
     patch.setattr(Leader, "_tell_end", lambda self: setattr(self, "end_told", True))
     patch.setattr(Leader, "is_over", lambda self, _now: self.ended is not None)
@@ -157,6 +167,7 @@ BUGS = {
         a_newcomer_at_the_endpoint_does_not_look_around,
         ranks_are_dealt_afresh,
         the_leader_goes_without_telling_the_end,
+        an_alarm_is_left_standing,
         arrivals_forget_what_runs,
     )
 }

@@ -421,3 +421,11 @@ def test_an_end_that_was_certain_and_not_told_is_known_to_those_whose_run_it_was
     claim.heard(KeyRead("round", round_record(ROUND, outcome_record(ENDED, "b")), 41), 0.0)
     assert claim.untold_end("b") == ENDED
     assert claim.untold_end("another") is None
+
+
+def test_a_round_of_another_run_under_the_same_id_is_told_from_ours() -> None:
+    claim = knowing(last=ROUND)
+    assert claim.serves_another("another")
+    assert not claim.serves_another("b")
+    assert not claim.serves_another("")
+    assert not knowing().serves_another("another")

@@ -8,18 +8,20 @@ from planaria.base.value import replace
 from planaria.rendezvous.member import ALWAYS, MANY_NODES, Member
 from planaria.rendezvous.messages import (
     Ack,
+    Departing,
     Ended,
     Farewell,
     Join,
     Place,
     Redirect,
+    Renew,
     Start,
     Stop,
     Stopped,
     Waiting,
     Welcome,
 )
-from planaria.rendezvous.model import Deputy, EndRun, Send, Settings
+from planaria.rendezvous.model import SELF, Deputy, EndRun, Send, Settings
 
 OWN = Settings("b", "host-b", "b:1", 2, ttl_s=5.0)
 LEASE_S, RENEW_S, SILENCE_S = 4.0, 0.8, 5.5
@@ -34,7 +36,8 @@ def told(member: Member, now: float, *messages: object) -> list[object]:
     """Return what a node orders when its leader says something."""
     for message in messages:
         member.received(message, now)  # type: ignore[arg-type]
-    out, member.out = list(member.out), []
+    out: list[object] = list(member.out)
+    member.out = []
     return out
 
 
@@ -44,9 +47,9 @@ def said(member: Member) -> list[object]:
     return [one.message for one in out if isinstance(one, Send)]
 
 
-def rejoin(member: Member, now: float) -> list[object]:
+def rejoin(member: Member, now: float, address: str = "a:1") -> list[object]:
     """Return what a node says to a leader that it has just found."""
-    member.join("a:1", now)
+    member.join(address, now)
     member.opened(now)
     member.received(Welcome(1, "a"), now)
     return said(member)
@@ -115,6 +118,14 @@ def test_an_answer_counts_once() -> None:
     member.tick(1.0)
     told(member, 1.1, Ack(2, 3.5), Ack(2, LEASE_S))
     assert member.lease_until == 4.5
+
+
+def test_a_renewal_is_sent_when_it_is_due_and_not_before() -> None:
+    member = running()
+    assert not member.tick(RENEW_S - 0.01)
+    assert said(member) == []
+    assert not member.tick(RENEW_S)
+    assert said(member) == [Renew(2, 0)]
 
 
 # Whom it believes to be gone.
@@ -190,7 +201,28 @@ def test_a_lease_that_runs_out_costs_a_spectator_nothing() -> None:
     assert not member.fenced
 
 
+def test_a_node_that_stays_announces_no_goodbye_when_it_joins() -> None:
+    assert not [one for one in rejoin(Member(OWN, 0.0), 0.0) if isinstance(one, Departing)]
+
+
 # When it may sleep.
+
+
+def test_a_node_that_seeks_has_no_leader_to_renew_with_or_to_give_up() -> None:
+    member = running()
+    member.seek()
+    said(member)
+    assert not member.tick(100.0)
+    assert said(member) == []
+
+
+@pytest.mark.parametrize(("address", "wakes_at"), [("a:1", 2.0), (SELF, 1.9 + RENEW_S)])
+def test_a_node_wakes_to_give_up_a_silent_leader_unless_it_is_its_own(address: str, wakes_at: float) -> None:
+    member = Member(OWN, 0.0)
+    rejoin(member, 0.0, address)
+    told(member, 0.0, place())
+    member.tick(1.9)
+    assert member.wakes_at() == pytest.approx(wakes_at)
 
 
 def test_a_round_of_one_does_not_wake_for_the_end_of_a_lease() -> None:
