@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PROBE_S = 0.5  # between two looks at a node whose connection ended
 EARLY_PROBES_S = (0.02, 0.05, 0.1, 0.2)  # the first ones: a dying agent's connection may end before its listener does
 MOST_UNECHOED = 64  # answers that a node has not shown to have got; more are remembered for nobody
+MOST_WISHES = 64  # nodes that wait for a place of another's
 STALE_S = 0.1  # how old our idea of our own validity may be: it only grows while nothing else happens
 
 
@@ -48,7 +49,7 @@ class Attendance:
         self._places: dict[str, Place] = {}
         self._probe_at: dict[str, float] = {}
         self._probes: dict[str, int] = {}
-        self._wishes: dict[int, tuple[str, float]] = {}
+        self._wishes: dict[str, float] = {}
         self._arrivals = 0
         self._last_arrival = now
         self._held = False
@@ -138,9 +139,7 @@ class Attendance:
         self._send(seat, Welcome(self.term, self.settings.node))
         self._brief(seat)
         if self.roll.has_round or self.phase in ("placing", "starting"):
-            self._renew(
-                seat, Renew(0, -1), now
-            )  # who knows of no round needs no lease yet, and may be one of thousands
+            self._renew(seat, Renew(0, -1), now)  # one of thousands that know of no round needs no lease yet
 
     def _turns_away(self, conn: str, join: Join, now: float) -> bool:
         """Send away who cannot be here: for good, or until the node whose place it wants is known to be gone."""
@@ -157,9 +156,9 @@ class Attendance:
         if holder is None or join.slot_wish is None:
             return False
         why = f"--node-rank={join.slot_wish} is taken by {holder.join.host}"
-        rival, since = self._wishes.get(join.slot_wish, ("", now))
-        self._wishes[join.slot_wish] = join.node, since if rival == join.node else now
-        if rival == join.node and holder.answered_at > since:
+        if len(self._wishes) >= MOST_WISHES:
+            self._wishes.clear()
+        if holder.answered_at > self._wishes.setdefault(join.node, now):
             self._out += [Send(conn, Refused(why)), Close(conn)]  # it has been heard of since: it is alive
         else:
             self._out += [
@@ -186,7 +185,6 @@ class Attendance:
                 roll.fence_floor = max(roll.fence_floor, now - join.since_ack_s)
             if self._is_better(join):
                 roll.adopt(standing)
-                self.epoch = standing.epoch or self.epoch
                 self.restart_count = standing.restart_count
             self._learn_of_deaths(join, now)
             self.next_round = max(self.next_round, standing.next_round, standing.round + 1)
@@ -266,11 +264,10 @@ class Attendance:
 
     def _unseat(self, seat: Seat, now: float) -> None:
         node = seat.join.node
-        if self.seats.get(node) is seat:
-            del self.seats[node]
-            self.roll.answered[node] = seat.answered_at
-            self._probe_at[node] = now
-            self._probes[node] = 0
+        del self.seats[node]
+        self.roll.answered[node] = seat.answered_at
+        self._probe_at[node] = now
+        self._probes[node] = 0
 
     def _drop_silent(self, now: float) -> None:
         """Let go of connections on which nothing came for so long that the node is fenced."""
@@ -292,15 +289,12 @@ class Attendance:
         """Look after members that are not here: one whose address refuses us is dead."""
         spares = self.roll.spares_away() if self.phase in ("gathering", "ended") else []
         for node in [*self.roll.missing(), *self.roll.announced_and_away(), *spares]:
-            address = self.roll.addresses.get(node)
-            if address is None:
-                continue
             due = self._probe_at.get(node, now)
             if due <= now:
                 tries = self._probes.get(node, 0)
                 self._probes[node] = tries + 1
                 self._probe_at[node] = due = now + (*EARLY_PROBES_S, PROBE_S)[min(tries, len(EARLY_PROBES_S))]
-                self._out.append(AskAround(address, self.ask(now)))
+                self._out.append(AskAround(self.roll.addresses[node], self.ask(now)))
             self._wake(due)
 
     def ask(self, now: float) -> Ask:

@@ -25,7 +25,7 @@ def deputies(
     nodes = [one.node for one in arranged]
     if len(nodes) > MANY_NODES:
         nodes = nodes[:FEW_DEPUTIES]
-    elif len(nodes) < DEPUTIES:
+    else:
         by_arrival = sorted(seats.values(), key=lambda seat: seat.arrival)
         nodes += [seat.join.node for seat in by_arrival if seat.join.node not in nodes]
     return tuple(Deputy(node, addresses[node], node in base) for node in nodes[:DEPUTIES])

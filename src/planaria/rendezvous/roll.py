@@ -67,13 +67,12 @@ class Roll:
         is_same = (known.term, known.round) == (self.last.term, self.last.round)
         if is_same and known.slot is not None:
             self.members[join.node] = known.slot
+            self.sizes[known.slot] = join.local_world_size
             if join.state == "done":
                 self.finished.add(join.node)
         if is_same and known.in_base:
             self.base.add(join.node)
         self.is_started |= known.ran >= self.last.round
-        if join.node in self.members and known.slot is not None:
-            self.sizes[known.slot] = join.local_world_size
 
     def _learn_deputies(self, standing: Standing) -> None:
         """Take the members and, after them, the spectators that a round was announced with."""
@@ -179,8 +178,6 @@ class Roll:
         own = self.settings.node
         heard = [now if node == own else self.heard[node] for node in nodes if node == own or node in self.heard]
         alone = quorum.valid_until(heard, size, self.settings.lease_s, tie_break=False)
-        if self.tie_until <= now:
-            return alone
         helped = quorum.valid_until(heard, size, self.settings.lease_s, tie_break=True)
         return max(alone, min(helped, self.tie_until))
 

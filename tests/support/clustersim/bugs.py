@@ -110,7 +110,7 @@ def stopped_is_said_too_early(patch):
 
 
 def a_newcomer_at_the_endpoint_does_not_look_around(patch):
-    patch.setattr(Rendezvous, "_rivals", lambda _self: [])
+    patch.setattr(Rendezvous, "_rivals", lambda _self, _leader: [])
     patch.setattr(Rendezvous, "_met", lambda *_: None)
 
 

@@ -259,6 +259,11 @@ def test_a_newcomer_for_whom_there_is_room_is_not_told_that_it_waits_nor_to_stop
     assert kinds(hall.join("c")) == [Welcome, Place, Ack]
 
 
+def test_before_a_first_round_a_welcome_is_all_that_one_of_thousands_costs() -> None:
+    hall = Hall(min_nodes=2)
+    assert kinds(hall.join("a")) == [Welcome]
+
+
 def test_who_comes_while_a_first_round_is_placed_holds_no_lease_before_it_knows_of_it() -> None:
     hall = Hall(max_nodes=2)
     for node in "ab":

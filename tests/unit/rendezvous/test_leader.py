@@ -625,6 +625,18 @@ def test_a_rank_that_is_taken_is_refused_once_its_holder_was_heard_again() -> No
     assert [message.why for _, message in told if isinstance(message, Refused)] == ["--node-rank=1 is taken by host-b"]
 
 
+def test_each_of_two_that_want_a_rank_that_is_taken_is_refused() -> None:
+    court = Court(max_nodes=3)
+    court.join("b", slot_wish=1)
+    for node in "cd":
+        court.join(node, slot_wish=1)
+    court.look(0.5)
+    court.renew("b")
+    for node in "cd":
+        court.join(node, slot_wish=1)
+    assert to_whom(court.look(), Refused) == ["c", "d"]
+
+
 def test_a_rank_whose_holder_is_gone_goes_to_who_waited_for_it() -> None:
     court = Court(max_nodes=3)
     court.join("b", slot_wish=1)
