@@ -47,6 +47,7 @@ class Ending(Attendance):
             self._out.append(WriteKey("round", mark, self.round_revision))
 
     def _write_outcome(self, now: float) -> None:
+        """Write how it ended, if it has."""
         if self.ended is not None:
             self._write_at = now + self.settings.ttl_s
             self._out.append(WriteKey("outcome", outcome_record(self.ended, self.epoch), None))

@@ -125,8 +125,7 @@ class Leader(Ending):
         """Go on with a round that the store has taken."""
         self.round_revision = revision
         self._touch()
-        if self.phase == "ended":
-            self._write_outcome(now)
+        self._write_outcome(now)
         if self.phase != "starting":
             return
         if any(one.node not in self.seats for one in self._chosen):
@@ -320,6 +319,8 @@ class Leader(Ending):
     def _may_turn_out_lost(self, now: float) -> bool:
         """Wait for a member that stopped its workers and went: it comes back, or it was lost and failures are free."""
         for node in self.roll.missing():
+            if node in self.roll.finished:
+                continue
             self._wake(self.roll.fenced_at(node))
             if now < self.roll.fenced_at(node):
                 return True
@@ -369,9 +370,6 @@ class Leader(Ending):
             self._wake(opens_at)
             return (now < opens_at or not self.roll.has_round) and self._wait_for_nodes(now)
         chosen = choose(tuple(self._candidates()), self.settings.max_nodes)
-        if len(chosen) < self.settings.min_nodes:
-            self._waits = True
-            return self._wait_for_nodes(now)
         self._waits = False
         self._chosen = arrange(chosen, self.roll.sizes)
         self._place(now)

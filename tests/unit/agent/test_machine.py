@@ -228,6 +228,18 @@ def test_a_crash_of_another_kind_while_we_stop_is_the_workers_own():
     assert [one.stopped_for for one in group.lives[0].failures] == [None, None]
 
 
+def test_what_a_worker_does_wrong_during_a_drain_is_its_own():
+    group, _ = step(running(), StopRequested(15, 50.0))
+    group, _ = feed(group, WorkerExited(0, 60.0, failure(0, 1, 60.0)), WorkerExited(1, 61.0))
+    assert [(one.rank, one.stopped_for) for one in group.lives[0].failures] == [(0, None)]
+
+
+def test_an_abort_in_the_moment_of_our_stop_is_the_workers_own_when_no_other_node_can_have_caused_it():
+    group, _ = step(running(), WorkerExited(1, 100.0, failure(1, at=100.0)))
+    group, _ = step(group, WorkerExited(0, 100.1, failure(0, -6, 100.1, "signal", ())))
+    assert sorted((one.rank, one.stopped_for) for one in group.lives[0].failures) == [(0, None), (1, None)]
+
+
 def test_our_own_sigterm_is_no_failure_when_ctrl_c_comes_after_it():
     group, _ = feed(
         running(),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from itertools import pairwise
 
 import pytest
+from court import OWN, Court, claimed, failure_of, join_of, only, to_whom
 
-from planaria.base.value import as_dict, replace
-from planaria.contract.failure import Failure
+from planaria.base.value import replace
 from planaria.rendezvous import quorum
 from planaria.rendezvous.keys import outcome_in_round
 from planaria.rendezvous.leader import Leader
@@ -21,7 +20,6 @@ from planaria.rendezvous.messages import (
     Failed,
     Farewell,
     Heard,
-    Join,
     Leads,
     Leave,
     Place,
@@ -35,107 +33,10 @@ from planaria.rendezvous.messages import (
     Waiting,
     Welcome,
 )
-from planaria.rendezvous.model import SELF, Answered, AskAround, Close, Deputy, Say, Send, Settings, Standing, WriteKey
+from planaria.rendezvous.model import Answered, AskAround, Close, Say, Send, Standing, WriteKey
 
-OWN = Settings("a", "host-a", "a:1", 1, run_id="run", min_nodes=1, max_nodes=3, max_restarts=1, ttl_s=5.0)
 SILENCE_S = 5.5
 EPSILON_S = 0.01
-
-
-def join_of(node: str, **changes: object) -> Join:
-    """Return how a fresh node introduces itself."""
-    fresh = Join("run", node, f"host-{node}", f"{node}:1", 1, "default", None, Standing(), "idle", 0, False, 1e9, 1.0)
-    return replace(fresh, **changes)
-
-
-def failure_of(node: str, number: int = 0, **changes: object) -> Failed:
-    one = Failure(0, 0, f"host-{node}", 1, 1, 0.0, 3.0, "exit")
-    return replace(Failed(number, (json.dumps(as_dict(one)),), (0.1,), (False,)), **changes)
-
-
-class Court:
-    """A leader, and nodes that say only what a test makes them say."""
-
-    def __init__(self, now: float = 0.0, standing: Standing | None = None, **changes: object) -> None:
-        self.now = now
-        self.settings = replace(OWN, **changes)
-        self.leader = Leader(self.settings, now, term=1, standing=standing or Standing(), since_ack_s=1e9)
-        self.conns: dict[str, str] = {}
-        self.names: dict[str, str] = {}
-        self.seqs: dict[str, int] = {}
-        self.wake_at = quorum.ALWAYS
-        self.others: list[object] = []
-
-    def join(self, node: str, conn: str = "", **changes: object) -> None:
-        self.conns[node] = conn or (SELF if node == self.settings.node else f"in-{node}")
-        self.names[self.conns[node]] = node
-        self.seqs[node] = 0
-        self.leader.received(self.conns[node], join_of(node, **changes), self.now)
-
-    def say(self, nodes: str, *messages: object) -> None:
-        """Let each of some nodes, one letter each, say something."""
-        for node in nodes:
-            for message in messages:
-                self.leader.received(self.conns[node], message, self.now)  # type: ignore[arg-type]
-
-    def renew(self, nodes: str) -> None:
-        """Let nodes show that they got the last answer."""
-        for node in nodes:
-            self.say(node, Renew(self.seqs[node] + 1, self.seqs[node]))
-            self.seqs[node] += 1
-
-    def look(self, later_s: float = 0.0) -> list[tuple[str, object]]:
-        """Let the leader decide, after a while; return who was told what."""
-        self.now += later_s
-        out, self.wake_at = self.leader.advance(self.now)
-        self.others = [one for one in out if not isinstance(one, Send)]
-        return [(self.names[one.conn], one.message) for one in out if isinstance(one, Send)]
-
-    def live(self, nodes: str, span_s: float, step_s: float = 0.5) -> list[tuple[str, object]]:
-        """Let time pass in which some nodes renew; return what everybody was told but for answers."""
-        told = []
-        for _ in range(round(span_s / step_s)):
-            self.now += step_s
-            self.renew(nodes)
-            told += self.look()
-        return [(node, message) for node, message in told if not isinstance(message, Ack)]
-
-    def lose(self, node: str) -> None:
-        self.leader.lost(self.conns[node], self.now)
-
-    def refuse(self, node: str) -> None:
-        """Let the address of a node refuse us."""
-        self.leader.answered_probe(Answered(f"{node}:1", refused=True), self.now)
-
-    def begin(self, nodes: str) -> None:
-        """Let these nodes, and no other, come and start round 0."""
-        for node in nodes:
-            self.join(node)
-        self.look(3.0)
-        self.say(nodes, Placed(self.leader.next_round))
-        told = self.look()
-        assert "".join(to_whom(told, Start)) == nodes, told
-        self.renew(nodes)
-        self.look()
-
-    def restart(self, nodes: str) -> list[tuple[str, object]]:
-        """Let nodes do as they are told until a round starts; return what they were told on the way."""
-        number = self.leader.next_round
-        self.say(nodes, Stopped(number, 2000, fenced=False))
-        told = self.look()
-        self.say(nodes, Placed(number))
-        return told + self.look()
-
-
-def to_whom(told: list[tuple[str, object]], kind: type) -> list[str]:
-    """Return who was told something of this kind, in order."""
-    return sorted(node for node, message in told if isinstance(message, kind))
-
-
-def only(told: list[tuple[str, object]], kind: type) -> object:
-    """Return what is the same in all messages of a kind."""
-    (found,) = {message for _, message in told if isinstance(message, kind)}
-    return found
 
 
 # Opening a round.
@@ -829,20 +730,6 @@ def test_an_end_that_too_few_know_gives_way(what: str, told: str, heard: str, nu
 
 
 # Taking over.
-
-
-def claimed(*nodes: str, state: str = "running", **changes: object) -> Court:
-    """Return the court of a deputy: `a` and `nodes` were members of round 4 of term 1."""
-    everybody = ("a", "b", "c")
-    deputies = tuple(Deputy(node, f"{node}:1") for node in everybody)
-    last = Standing("x", 1, 4, 3, 0, 2, deputies, 5, home=0, ran=4)
-    court = Court(100.0, last, **changes)
-    court.leader = Leader(court.settings, 100.0, term=2, standing=last, since_ack_s=1.0)
-    for node in nodes:
-        slot = everybody.index(node)
-        known = replace(last, slot=slot, home=slot)
-        court.join(node, standing=known, state=state, bound_term=1, since_ack_s=1.0)
-    return court
 
 
 def test_a_deputy_decides_nothing_before_it_has_more_than_half_of_the_round() -> None:
