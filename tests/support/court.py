@@ -8,8 +8,8 @@ from planaria.base.value import as_dict, replace
 from planaria.contract.failure import Failure
 from planaria.rendezvous import quorum
 from planaria.rendezvous.leader import Leader
-from planaria.rendezvous.messages import Ack, Failed, Join, Placed, Renew, Start, Stopped
-from planaria.rendezvous.model import SELF, Answered, Deputy, Send, Settings, Standing
+from planaria.rendezvous.messages import Ack, Failed, Join, Leave, Place, Placed, Renew, Start, Stopped
+from planaria.rendezvous.model import SELF, Answered, Deputy, Say, Send, Settings, Standing
 
 OWN = Settings("a", "host-a", "a:1", 1, run_id="run", min_nodes=1, max_nodes=3, max_restarts=1, ttl_s=5.0)
 
@@ -121,4 +121,47 @@ def claimed(*nodes: str, state: str = "running", **changes: object) -> Court:
         slot = everybody.index(node)
         known = replace(last, slot=slot, home=slot)
         court.join(node, standing=known, state=state, bound_term=1, since_ack_s=1.0)
+    return court
+
+
+def reasons(told: list[tuple[str, object]]) -> set[str]:
+    """Return why the next round was made, as its members are told."""
+    return {message.reason for _, message in told if isinstance(message, Place)}
+
+
+def said(court: Court) -> list[str]:
+    """Return what the leader has just told people."""
+    return [one.text for one in court.others if isinstance(one, Say)]
+
+
+def rejoin(court: Court, node: str, slot: int, **changes: object) -> None:
+    """Let a member of the newest round come back over another connection, its workers running."""
+    known = replace(court.leader.roll.last, slot=slot, home=slot)
+    court.join(node, f"in-{node}-again", **{"standing": known, "state": "running", "bound_term": 1} | changes)
+
+
+def deputy_of(named: str, number: int, here: str) -> Court:
+    """Return the court of a deputy that has taken over a round of three, of whom some have a name and some are here."""
+    court = claimed()
+    deputies = tuple(Deputy(node, f"{node}:1") for node in named)
+    last = Standing("x", 1, number, 3, 0, 2, deputies, number + 1, home=0, ran=number)
+    court.leader = Leader(court.settings, court.now, term=2, standing=last, since_ack_s=1.0)
+    for slot, node in enumerate(here):
+        known = replace(last, slot=slot, home=slot)
+        court.join(node, standing=known, state="running", bound_term=1, since_ack_s=1.0)
+    for _ in range(2):
+        court.renew(here)
+        court.look()
+    assert court.leader.phase == "running"
+    return court
+
+
+def short_of_one() -> Court:
+    """Return the court of a run of five that one has left, so that it waits for another."""
+    court = Court(min_nodes=5, max_nodes=5)
+    court.begin("abcde")
+    court.say("e", Leave("SIGTERM"))
+    court.look()
+    told = court.restart("abcd")
+    assert to_whom(told, Place) == []
     return court

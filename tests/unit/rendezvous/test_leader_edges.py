@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from court import Court, claimed, failure_of, only, to_whom
+from court import Court, claimed, deputy_of, failure_of, only, reasons, rejoin, said, short_of_one, to_whom
 
 from planaria.base.value import replace
-from planaria.rendezvous.leader import Leader
 from planaria.rendezvous.messages import (
     Departing,
     Done,
@@ -19,44 +18,12 @@ from planaria.rendezvous.messages import (
     Stopped,
     Waiting,
 )
-from planaria.rendezvous.model import Deputy, Say, Standing
+from planaria.rendezvous.model import Standing
 
 SILENCE_S = 5.5
 EPSILON_S = 0.01
 STOPPED = Stopped(1, 2000, fenced=False)
 """What a member of round 0 says when its workers are dead."""
-
-
-def reasons(told: list[tuple[str, object]]) -> set[str]:
-    """Return why the next round was made, as its members are told."""
-    return {message.reason for _, message in told if isinstance(message, Place)}
-
-
-def said(court: Court) -> list[str]:
-    """Return what the leader has just told people."""
-    return [one.text for one in court.others if isinstance(one, Say)]
-
-
-def rejoin(court: Court, node: str, slot: int, **changes: object) -> None:
-    """Let a member of the newest round come back over another connection, its workers running."""
-    known = replace(court.leader.roll.last, slot=slot, home=slot)
-    court.join(node, f"in-{node}-again", **{"standing": known, "state": "running", "bound_term": 1} | changes)
-
-
-def deputy_of(named: str, number: int, here: str) -> Court:
-    """Return the court of a deputy that has taken over a round of three, of whom some have a name and some are here."""
-    court = claimed()
-    deputies = tuple(Deputy(node, f"{node}:1") for node in named)
-    last = Standing("x", 1, number, 3, 0, 2, deputies, number + 1, home=0, ran=number)
-    court.leader = Leader(court.settings, court.now, term=2, standing=last, since_ack_s=1.0)
-    for slot, node in enumerate(here):
-        known = replace(last, slot=slot, home=slot)
-        court.join(node, standing=known, state="running", bound_term=1, since_ack_s=1.0)
-    for _ in range(2):
-        court.renew(here)
-        court.look()
-    assert court.leader.phase == "running"
-    return court
 
 
 # What comes at a bad moment.
@@ -330,17 +297,6 @@ def test_a_deputy_does_not_say_that_it_holds_while_enough_are_here_and_have_yet_
     court.join("b", standing=known, state="running", bound_term=1, since_ack_s=9.0)
     court.look(0.2)
     assert said(court) == []
-
-
-def short_of_one() -> Court:
-    """Return the court of a run of five that one has left, so that it waits for another."""
-    court = Court(min_nodes=5, max_nodes=5)
-    court.begin("abcde")
-    court.say("e", Leave("SIGTERM"))
-    court.look()
-    told = court.restart("abcd")
-    assert to_whom(told, Place) == []
-    return court
 
 
 def test_newcomers_do_not_replace_a_majority_that_went() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from court import Court, failure_of, to_whom
+from court import Court, deputy_of, failure_of, rejoin, to_whom
 
 from planaria.rendezvous import quorum
 from planaria.rendezvous.messages import (
