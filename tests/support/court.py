@@ -9,7 +9,7 @@ from planaria.contract.failure import Failure
 from planaria.rendezvous import quorum
 from planaria.rendezvous.leader import Leader
 from planaria.rendezvous.messages import Ack, Failed, Join, Leave, Place, Placed, Renew, Start, Stopped
-from planaria.rendezvous.model import SELF, Answered, Deputy, Say, Send, Settings, Standing
+from planaria.rendezvous.model import SELF, Answered, Deputy, Held, Say, Send, Settings, Standing
 
 OWN = Settings("a", "host-a", "a:1", 1, run_id="run", min_nodes=1, max_nodes=3, max_restarts=1, ttl_s=5.0)
 
@@ -31,7 +31,7 @@ class Court:
     def __init__(self, now: float = 0.0, standing: Standing | None = None, **changes: object) -> None:
         self.now = now
         self.settings = replace(OWN, **changes)
-        self.leader = Leader(self.settings, now, term=1, standing=standing or Standing(), since_ack_s=1e9)
+        self.leader = Leader(self.settings, now, term=1, standing=standing or Standing(), held=Held())
         self.conns: dict[str, str] = {}
         self.names: dict[str, str] = {}
         self.seqs: dict[str, int] = {}
@@ -116,7 +116,7 @@ def claimed(*nodes: str, state: str = "running", **changes: object) -> Court:
     deputies = tuple(Deputy(node, f"{node}:1") for node in everybody)
     last = Standing("x", 1, 4, 3, 0, 2, deputies, 5, home=0, ran=4)
     court = Court(100.0, last, **changes)
-    court.leader = Leader(court.settings, 100.0, term=2, standing=last, since_ack_s=1.0)
+    court.leader = Leader(court.settings, 100.0, term=2, standing=last, held=Held(99.0, 103.0))
     for node in nodes:
         slot = everybody.index(node)
         known = replace(last, slot=slot, home=slot)
@@ -140,12 +140,29 @@ def rejoin(court: Court, node: str, slot: int, **changes: object) -> None:
     court.join(node, f"in-{node}-again", **{"standing": known, "state": "running", "bound_term": 1} | changes)
 
 
+def candidate_of(named: str, here: str) -> Court:
+    """Return the court of a deputy that claims a round of all that are named, of whom some are here."""
+    court = claimed()
+    deputies = tuple(Deputy(node, f"{node}:1") for node in named)
+    last = Standing("x", 1, 0, len(named), 0, 0, deputies, 1, home=0, ran=0)
+    held = Held(court.now - 1.0, court.now - 1.0 + court.settings.lease_s)
+    court.leader = Leader(court.settings, court.now, term=2, standing=last, held=held)
+    for slot, node in enumerate(here):
+        known = replace(last, slot=slot, home=slot)
+        court.join(node, standing=known, state="running", bound_term=1, since_ack_s=1.0)
+    for _ in range(2):
+        court.renew(here)
+        court.look()
+    return court
+
+
 def deputy_of(named: str, number: int, here: str) -> Court:
     """Return the court of a deputy that has taken over a round of three, of whom some have a name and some are here."""
     court = claimed()
     deputies = tuple(Deputy(node, f"{node}:1") for node in named)
     last = Standing("x", 1, number, 3, 0, 2, deputies, number + 1, home=0, ran=number)
-    court.leader = Leader(court.settings, court.now, term=2, standing=last, since_ack_s=1.0)
+    held = Held(court.now - 1.0, court.now - 1.0 + court.settings.lease_s)
+    court.leader = Leader(court.settings, court.now, term=2, standing=last, held=held)
     for slot, node in enumerate(here):
         known = replace(last, slot=slot, home=slot)
         court.join(node, standing=known, state="running", bound_term=1, since_ack_s=1.0)

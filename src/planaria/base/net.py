@@ -190,8 +190,9 @@ class Listener:
 class Complaints:
     """Says lines about others, and few of them, whatever the others do.
 
-    One of a new kind is said at once; equal ones, but for the peer's port, again after 1, 2, 4 ... 300 s, the newest with how
-    many more there were. Kinds take turns: one line a second. What was left out is said when its time has come.
+    One of a new kind is said as soon as a line may be; equal ones, but for the peer's port, again after 1, 2, 4 ... 300 s,
+    the newest with how many more there were. Kinds take turns: one line a second. What was left out is said when its time
+    has come.
     """
 
     def __init__(self, loop: Loop, say: Callable[[str], object] | None) -> None:
@@ -224,7 +225,9 @@ class Complaints:
         if name not in self._kinds and len(self._kinds) >= _KINDS:
             over = next((known for known, kind in self._kinds.items() if not kind.unsaid), None)
             if over is None:
-                name = next(reversed(self._kinds))  # so many wait for their turn that this one is only counted
+                name = next(
+                    reversed(self._kinds)
+                )  # so many wait for their turn that this one takes the turn of the last
             else:
                 del self._kinds[over]
         return self._kinds.setdefault(name, _Kind(now))

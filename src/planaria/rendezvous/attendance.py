@@ -15,7 +15,7 @@ from planaria.rendezvous.seats import Seat
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.messages import Ended, ToMember
-    from planaria.rendezvous.model import Effect, Settings
+    from planaria.rendezvous.model import Effect, Held, Settings
     from planaria.rendezvous.ranks import Candidate
 
 PROBE_S = 0.5  # between two looks at a node whose connection ended
@@ -28,12 +28,13 @@ STALE_S = 0.1  # how old our idea of our own validity may be: it only grows whil
 class Attendance:
     """The nodes of one leadership. `standing` is the newest round that its node, or the store, knows of."""
 
-    def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, since_ack_s: float) -> None:
+    def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, held: Held) -> None:
         self.settings = settings
         self.term = term
         self.phase = "claiming" if standing.round >= 0 else "gathering"
         self.seats: dict[str, Seat] = {}
-        self.roll = Roll(settings, standing, self.seats, now - since_ack_s)
+        self.roll = Roll(settings, standing, self.seats, held.heard_at)
+        self._held_until = held.lease_until
         self.epoch = standing.epoch or settings.node
         self.next_round = max(standing.next_round, standing.round + 1)
         self.restart_count = standing.restart_count
@@ -109,7 +110,7 @@ class Attendance:
         if self.established or self.settings.external:
             return self.established and self.is_valid(now)
         own = self.seats.get(self.settings.node)
-        return own is not None and not own.join.fenced and now < self.roll.fence_floor + self.settings.lease_s
+        return own is not None and not own.join.fenced and now < self._held_until
 
     # Joining, renewing, leaving.
 

@@ -142,21 +142,18 @@ class Claim:
 
     def wakes_at(self) -> float:
         """Return when one who seeks should decide again."""
-        complain_at = self._complain_at if len(self._known) < 3 else ALWAYS
-        return min(self._retry_at, complain_at, self._asked_until if self._asked else ALWAYS)
+        if len(self._known) < 3:
+            return self._complain_at
+        if self._writing:
+            return ALWAYS
+        return min(self._retry_at, self._asked_until if self._asked else ALWAYS)
 
     def decide(self, ask: Ask, now: float) -> Order:
         """Say what a node without a leader should do."""
-        if len(self._known) < 3 and now >= self._complain_at:
-            self._complain_at = ALWAYS
-            return Order(
-                (
-                    Say(
-                        "the store has not answered yet; still trying (is it up, and are its address and password right?)"
-                    ),
-                )
-            )
-        if len(self._known) < 3 or self._writing:
+        if len(self._known) < 3:
+            return self._complain(now)
+        self._complain_at = ALWAYS
+        if self._writing:
             return Order()
         if self._is_mine():
             return Order(lead=(self.leader_revision, self._standing()))
@@ -168,6 +165,13 @@ class Claim:
             return Order()
         self._retry_at = ALWAYS
         return self._ask_deputies(ask, now)
+
+    def _complain(self, now: float) -> Order:
+        if now < self._complain_at:
+            return Order()
+        self._complain_at = ALWAYS
+        text = "the store has not answered yet; still trying (is it up, and are its address and password right?)"
+        return Order((Say(text),))
 
     def is_ahead_of(self, term: int, last: Standing) -> bool:
         """Tell whether the store knows a newer round than a leader does, and not by its own hand."""

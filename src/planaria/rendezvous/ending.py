@@ -18,7 +18,7 @@ from planaria.rendezvous.model import SELF, WriteKey
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.messages import Ended
-    from planaria.rendezvous.model import Settings, Standing
+    from planaria.rendezvous.model import Held, Settings, Standing
     from planaria.rendezvous.seats import Seat
 
 PATIENCE_TTLS = 12  # how long a leader stays for a store that is away, so that those who are away hear of the end
@@ -27,8 +27,8 @@ PATIENCE_TTLS = 12  # how long a leader stays for a store that is away, so that 
 class Ending(Attendance):
     """The end of one leadership's run."""
 
-    def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, since_ack_s: float) -> None:
-        super().__init__(settings, now, term=term, standing=standing, since_ack_s=since_ack_s)
+    def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, held: Held) -> None:
+        super().__init__(settings, now, term=term, standing=standing, held=held)
         self.round_revision = 0
         self._is_farewell_said = False
         self._who_knows = {settings.node}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from planaria.rendezvous.messages import ToLeader
-    from planaria.rendezvous.model import Answered, Effect, Settings
+    from planaria.rendezvous.model import Answered, Effect, Held, Settings
 
 FOUND_S = 0.2  # how long an older world has to object to a first round; its leader asks here every MEET_S
 TELL_S = 0.5  # between two lines about what we wait for
@@ -49,8 +49,8 @@ TELL_S = 0.5  # between two lines about what we wait for
 class Leader(Ending):
     """One leadership: what follows from who is here."""
 
-    def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, since_ack_s: float) -> None:
-        super().__init__(settings, now, term=term, standing=standing, since_ack_s=since_ack_s)
+    def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, held: Held) -> None:
+        super().__init__(settings, now, term=term, standing=standing, held=held)
         self._failed: list[tuple[Failed, Join, float]] = []
         self._for_failure = False
         self._lost_one = False
@@ -425,7 +425,8 @@ class Leader(Ending):
         if first:
             self._wake(self._began_at + settings.join_timeout_s)
             if now >= self._began_at + settings.join_timeout_s:
-                why = f"only {count} of {settings.min_nodes} nodes came within {settings.join_timeout_s:g} s"
+                away = [self.roll.name(node) for node in self.roll.announced_and_away()]
+                why = words.too_late(settings, count, away)
                 self._end(Ended("timeout", 124, why, (), self.restart_count), now)
                 return True
         text = words.waiting(settings, [seat.join.host for seat in self.seats.values()], count, first=first)
@@ -491,6 +492,7 @@ class Leader(Ending):
         if any(one.node in self.roll.members and one.node not in self.seats for one in self._chosen):
             self.restart_count = self.roll.last.restart_count  # the last round lost a member after all: no charge
         self.next_round += 1
+        self._places = {}
         self.phase = "gathering"
 
     def _start(self, now: float) -> None:

@@ -16,6 +16,7 @@ from planaria.rendezvous.model import (
     Answered,
     AskAround,
     Close,
+    Held,
     KeyRead,
     KeyWritten,
     LeaveAnnounced,
@@ -376,9 +377,9 @@ class Rendezvous:
     # Leading.
 
     def _lead(self, term: int, standing: Standing, now: float) -> Leader:
-        since_ack_s = min(now - self.member.last_ack_at, 1e9)
+        held = Held(self.member.last_ack_at, self.member.lease_until)
         self.member.is_appointed = False
-        self.leader = Leader(self.settings, now, term=term, standing=standing, since_ack_s=since_ack_s)
+        self.leader = Leader(self.settings, now, term=term, standing=standing, held=held)
         self._highest_term = max(self._highest_term, term)
         self._meet_at = ALWAYS if self.settings.external else now
         self._leader_wakes_at = now
@@ -489,6 +490,7 @@ class Rendezvous:
                 self.member.end(Ended("refused", 2, words.another_run(own.run_id), (), 0))
                 return
             self.member.standing = Standing()  # it waited for a place in a run that is over
+            self._began_at = now
         ask = Ask(own.run_id, own.node, "", self._term(), self.standing.round, valid=False)
         order = claim.decide(ask, now)
         self._out += order.effects

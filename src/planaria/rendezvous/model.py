@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from planaria.rendezvous.messages import Ask, Ended, Leads, Message, Place
 
     LostMajority = Literal["wait", "exit", "continue"]
-    Ending = Literal["done", "failed", "timeout", "lost"]
 
 SELF = "self"
 """The address of the leader in its own process, and the connection to it."""
@@ -76,6 +75,13 @@ class Deputy(Value):
     node: str
     address: str
     in_base: bool = False
+
+
+class Held(Value):
+    """Until when a node heard from the leader it had, and until when its lease runs or ran."""
+
+    heard_at: float = float("-inf")
+    lease_until: float = float("-inf")
 
 
 class Standing(Value):

@@ -85,6 +85,10 @@ class Records:
         self._keys[self.name_of(key)] = key
         if self._following is not None and not self._is_listed:
             return  # the listing under way is as new as this question
+        self._follow()
+
+    def _follow(self) -> None:
+        """List the run's keys and watch them from then on."""
         if self._following is not None:
             self._following.cancel()
         self._is_listed = False
@@ -155,8 +159,9 @@ class Records:
                 if name in self._keys:
                     self._found(self._keys[name], Absent() if value is None else Found(value, revision))
             case Refused():
-                self._is_listed = True  # it was the last word: whoever reads again begins anew
+                self._is_listed = True  # it was the last word of this listing: another begins
                 self.tell_trouble(event)
+                self.later(LONGEST_RETRY_S, self._follow)
 
     def _found(self, key: str, found: Found | Absent) -> None:
         turn = self._ages[key] = self._ages.get(key, 0) + 1

@@ -175,17 +175,21 @@ class Roll:
 
     def valid_for(self, nodes: Iterable[str], size: int, now: float) -> float:
         """Return how long those of `nodes` who are known to hold to us are enough for a round of `size`."""
-        own = self.settings.node
-        heard = [now if node == own else self.heard[node] for node in nodes if node == own or node in self.heard]
+        heard = self._heard_from(nodes, now)
         alone = quorum.valid_until(heard, size, self.settings.lease_s, tie_break=False)
         helped = quorum.valid_until(heard, size, self.settings.lease_s, tie_break=True)
         return max(alone, min(helped, self.tie_until))
 
     def has_majority(self, now: float) -> bool:
         """Tell whether more than half of the round is known to hold to us."""
-        own = self.settings.node
-        heard = [now if node == own else self.heard[node] for node in self.members if node == own or node in self.heard]
+        heard = self._heard_from(self.members, now)
         return quorum.valid_until(heard, self.size(), self.settings.lease_s, tie_break=False) > now
+
+    def _heard_from(self, nodes: Iterable[str], now: float) -> list[float]:
+        """Return until when each of those who still count is known to hold to us; ourselves we hear now."""
+        own = self.settings.node
+        left = [node for node in nodes if node not in self.gone and node not in self.dead]
+        return [now if node == own else self.heard[node] for node in left if node == own or node in self.heard]
 
     def absent(self) -> Iterator[str]:
         """Yield the members that are not here and may have workers."""

@@ -25,6 +25,14 @@ def waiting(settings: Settings, hosts: Sequence[str], count: int, *, first: bool
     return text + (f", at most {settings.join_timeout_s:g} s" if first else "")
 
 
+def too_late(settings: Settings, count: int, away: Sequence[str]) -> str:
+    """Say why the first round did not open in time."""
+    if count < settings.min_nodes:
+        return f"only {count} of {settings.min_nodes} nodes came within {settings.join_timeout_s:g} s"
+    why = f"{', '.join(away[:MOST_NAMES])} did not come back" if away else "last_call_timeout was not over"
+    return f"{count} nodes were here, but {why} within {settings.join_timeout_s:g} s"
+
+
 def holding(here: int, size: int, number: int) -> str:
     """Say that too few members of a round are left to go on without the others."""
     return (

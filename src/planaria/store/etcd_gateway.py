@@ -247,7 +247,7 @@ def _meaning_of(client: Etcd3Client, exc: Etcd3Exception) -> Exception:
         return EtcdAway(_told(client, _root_of(cause)), was_sent=not _never_connected(cause))
     code, message = _error_of(exc)
     told = _told(client, message)
-    if code == _UNAUTHENTICATED:
+    if code == _UNAUTHENTICATED or (code == _BAD_ARGUMENT and "auth store is old" in message):
         return _TokenRefused(told)
     if code == _PRECONDITION and "authentication is not enabled" in message:
         return _AuthOff(told)

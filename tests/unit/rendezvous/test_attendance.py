@@ -25,7 +25,7 @@ from planaria.rendezvous.messages import (
     Waiting,
     Welcome,
 )
-from planaria.rendezvous.model import SELF, Answered, AskAround, Close, Deputy, Send, Settings, Standing
+from planaria.rendezvous.model import SELF, Answered, AskAround, Close, Deputy, Held, Send, Settings, Standing
 from planaria.rendezvous.seats import Seat
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class Hall:
         self.now = 100.0
         self.settings = replace(OWN, **changes)
         known, term = (standing, standing.term + 1) if standing else (Standing(), 1)
-        self.leader = Leader(self.settings, self.now, term=term, standing=known, since_ack_s=1.0 if standing else 1e9)
+        held = Held(self.now - 1.0, self.now - 1.0 + self.settings.lease_s) if standing else Held()
+        self.leader = Leader(self.settings, self.now, term=term, standing=known, held=held)
         self.conns: dict[str, str] = {}
         self.seqs: dict[str, int] = {}
 

@@ -9,7 +9,7 @@ from planaria.rendezvous import quorum
 from planaria.rendezvous.keys import outcome_record
 from planaria.rendezvous.leader import Leader
 from planaria.rendezvous.messages import Done, Ended, Farewell, Heard, Join, Placed, Renew
-from planaria.rendezvous.model import SELF, Answered, Deputy, Send, Settings, Standing, WriteKey
+from planaria.rendezvous.model import SELF, Answered, Deputy, Held, Send, Settings, Standing, WriteKey
 
 OWN = Settings("a", "host-a", "a:1", 1, run_id="run", max_nodes=3, ttl_s=5.0)
 STORED = replace(OWN, external=True)
@@ -23,7 +23,7 @@ class Finish:
 
     def __init__(self, members: str, spectators: str = "", settings: Settings = OWN) -> None:
         self.settings = replace(settings, max_nodes=len(members))
-        self.leader = Leader(self.settings, 0.0, term=1, standing=Standing(), since_ack_s=1e9)
+        self.leader = Leader(self.settings, 0.0, term=1, standing=Standing(), held=Held())
         self.leader.roll.tie_until = quorum.ALWAYS
         self.now = 1.0
         self.seq = 0
@@ -111,7 +111,9 @@ def claimed(policy: str) -> Finish:
     deputies = tuple(Deputy(node, f"{node}:1") for node in "abc")
     last = Standing("x", 1, 4, 3, deputies=deputies, ran=4)
     settings = replace(OWN, on_lost_majority=policy)
-    finish.leader = Leader(settings, finish.now, term=2, standing=last, since_ack_s=0.0)
+    finish.leader = Leader(
+        settings, finish.now, term=2, standing=last, held=Held(finish.now, finish.now + settings.lease_s)
+    )
     finish.join("a")
     return finish
 

@@ -29,7 +29,7 @@ from planaria.rendezvous.messages import (
     Waiting,
     Welcome,
 )
-from planaria.rendezvous.model import Answered, AskAround, Close, Standing, WriteKey
+from planaria.rendezvous.model import Answered, AskAround, Close, Held, Standing, WriteKey
 
 SILENCE_S = 5.5
 EPSILON_S = 0.01
@@ -497,7 +497,7 @@ def test_the_same_thing_is_not_told_twice() -> None:
 
 def crowd(size: int) -> Leader:
     """Return a leader of so many members that all run."""
-    leader = Leader(replace(OWN, max_nodes=size), 0.0, term=1, standing=Standing(), since_ack_s=1e9)
+    leader = Leader(replace(OWN, max_nodes=size), 0.0, term=1, standing=Standing(), held=Held())
     for index in range(size):
         leader.received(f"in-{index}", replace(join_of("a"), node=f"n{index}", address=f"n{index}:1"), 0.0)
     leader.advance(1.0)

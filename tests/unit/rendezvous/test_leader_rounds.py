@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from court import Court, deputy_of, failure_of, rejoin, to_whom
+from court import Court, candidate_of, deputy_of, failure_of, rejoin, to_whom
 
 from planaria.rendezvous import quorum
 from planaria.rendezvous.messages import (
@@ -271,3 +271,38 @@ def test_a_member_that_was_done_and_falls_silent_excuses_no_failure() -> None:
     court.say("ab", Stopped(1, 2000, fenced=False))
     court.look()
     assert court.leader.restart_count == 1, "at once: nothing was lost with it"
+
+
+def test_the_vote_of_one_that_left_counts_no_more() -> None:
+    court = candidate_of("abcdef", "abc")
+    assert not court.leader.is_valid(court.now), "three of six, without the tie-break"
+    court.say("b", Leave("SIGTERM"))
+    court.look()
+    assert not court.leader.is_valid(court.now), "two of five are here"
+
+
+def test_a_candidate_believes_refusals_only_while_its_own_lease_runs_whoever_joins() -> None:
+    court = candidate_of("abcde", "ab")
+    court.now += 400.0
+    rejoin(court, "b", 1)
+    for node in "cde":
+        court.refuse(node)
+    court.look()
+    assert court.leader.roll.dead == {}
+    assert not court.leader.is_valid(court.now)
+
+
+def test_a_round_that_was_burnt_is_told_to_nobody_again() -> None:
+    court = Court(max_nodes=5)
+    court.begin("abc")
+    court.join("d")
+    court.live("abcd", 1.0)
+    court.say("abc", Stopped(1, 2000, fenced=False))
+    court.look()
+    assert court.leader.phase == "placing"
+    court.lose("d")
+    court.look()
+    court.say("abc", Placed(1))
+    court.look()
+    court.join("n")
+    assert {message.round for _, message in court.look() if isinstance(message, Place)} <= {0, 2}

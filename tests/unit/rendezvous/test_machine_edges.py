@@ -57,6 +57,7 @@ from planaria.rendezvous.model import (
     Standing,
     StartWorkers,
     StoreAnswered,
+    StoreLeaseLost,
     Ticked,
     WakeAt,
     WorkersDone,
@@ -578,3 +579,21 @@ def test_questions_to_deputies_are_forgotten_when_there_is_a_leader() -> None:
     agent.hear(Lost(agent.machine.member.conn, refused=True), later_s=2.0)
     agent.hear(Ticked(), later_s=0.01)
     assert agent.wake_at is None or agent.wake_at > agent.now
+
+
+def test_one_who_reads_the_leader_key_again_sleeps_and_says_nothing_of_a_store_that_has_answered() -> None:
+    agent = stored_agent()
+    agent.hear(StoreLeaseLost())
+    agent.hear(KeyRead("round", round_record(Standing("x", 12, 8, 1)), 44))
+    out = agent.hear(Ticked(), later_s=30.0)
+    assert agent.wake_at is None or agent.wake_at > agent.now
+    assert not any("has not answered" in one.text for one in out if isinstance(one, Say))
+
+
+def test_one_who_waited_in_a_run_that_is_over_has_all_the_time_to_find_the_next() -> None:
+    agent = Agent(replace(STORED, max_nodes=2, join_timeout_s=600.0))
+    agent.machine.member.standing = Standing("x", 3, 7, 1, None, 0, (), 8)
+    agent.now += 7200.0
+    out = agent.hear(*NOTHING_THERE[:1], KeyRead("round", round_record(Standing("y", 9, 2, 1)), 40), *NOTHING_THERE[2:])
+    out += agent.pass_time(agent.now + 5.0)
+    assert kinds(out, EndRun) == []

@@ -165,6 +165,12 @@ def test_a_no_of_etcd_means_so(
         assert message in found.why  # type: ignore[attr-defined]
 
 
+def test_a_token_that_a_change_of_users_made_old_is_asked_for_anew(etcd: FakeEtcd, client: Client) -> None:
+    message = "etcdserver: revision of auth store is old"
+    etcd.status, etcd.body = 400, {"error": message, "message": message, "code": 3}
+    assert not isinstance(client.ask(Put("k", b"v"), timeout_s=0.3), Refused)
+
+
 @pytest.mark.parametrize("odd", [b"[]\n", b"17\n", b'{"result":{"events":5}}\n', b'{"result":{"header":[]}}\n', b"{\n"])
 def test_a_watch_survives_what_is_no_message(etcd: FakeEtcd, client: Client, odd: bytes) -> None:
     etcd.streams = [CREATED + odd, CREATED + EVENT]
