@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CONNECT_WITHIN_S = 3.0  # a host that is gone without a trace answers nothing; the machine has others to try
 SPEAK_WITHIN_S = 10.0  # how long a peer may be connected without a word
 ANSWER_WITHIN_S = 1.0
+MOST_CLOSING = 64  # ended connections that are kept in mind before they are forgotten
 TROUBLES_SHOWN = 3
 MOST_TROUBLES = 16
 
@@ -117,6 +118,7 @@ class Links:
         self._ended = Traffic()
         self._arrivals = 0
         self._closing: list[Connection] = []
+        self._forget_at = MOST_CLOSING
         self.troubles: dict[str, Trouble] = {}
         self.complaints = Complaints(loop, say)
 
@@ -182,7 +184,10 @@ class Links:
             connection = self._open.pop(conn)
             connection.close()
             self._ended = self._ended.plus(connection)
-            self._closing = [one for one in (*self._closing, connection) if not one.is_ended]
+            self._closing.append(connection)
+            if len(self._closing) >= self._forget_at:  # thousands may close in one turn
+                self._closing = [one for one in self._closing if not one.is_ended]
+                self._forget_at = 2 * len(self._closing) + MOST_CLOSING
 
     def ask(self, address: str, ask: Ask, on_answer: Callable[[Answered], object]) -> None:
         """Ask one address who leads, and call back exactly once within a second."""

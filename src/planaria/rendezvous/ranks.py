@@ -53,8 +53,8 @@ def arrange(chosen: Sequence[Candidate], sizes_before: Mapping[int, int]) -> tup
         else:
             homeless.append(one)
     empty = [place for place in range(len(chosen)) if place not in placed]
-    for place in empty:
-        alike = next((one for one in homeless if one.local_world_size == sizes_before.get(place)), None)
+    for place in filter(sizes_before.__contains__, empty):
+        alike = next((one for one in homeless if one.local_world_size == sizes_before[place]), None)
         if alike is not None:
             placed[place] = alike
             homeless.remove(alike)
