@@ -175,7 +175,9 @@ class Attendance:
     def _holder_of(self, join: Join) -> Seat | None:
         """Return the other node that has the place this one wishes."""
         wish = join.slot_wish
-        others = (seat for seat in self.seats.values() if wish is not None and seat.join.slot_wish == wish)
+        if wish is None:
+            return None
+        others = (seat for seat in self.seats.values() if seat.join.slot_wish == wish)
         return next((seat for seat in others if seat.join.node != join.node), None)
 
     def _learn(self, join: Join, now: float) -> None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from planaria.rendezvous.model import Answered, Effect, Held, Settings
 
 FOUND_S = 0.2  # how long an older world has to object to a first round; its leader asks here every MEET_S
-TELL_S = 0.5  # between two lines about what we wait for
+TELL_S, TELL_MANY_S = 0.5, 5.0  # between two lines about what we wait for; thousands of readers cost something
 
 
 class Leader(Ending):
@@ -437,8 +437,9 @@ class Leader(Ending):
         """Tell everybody what we wait for, when it has changed and not more often than people can read."""
         if text == self._told:
             return
-        self._wake(self._told_at + TELL_S)
-        if self._now >= self._told_at + TELL_S:
+        pause_s = TELL_S if len(self.seats) <= placing.MANY_NODES else TELL_MANY_S
+        self._wake(self._told_at + pause_s)
+        if self._now >= self._told_at + pause_s:
             self._told, self._told_at = text, self._now
             for seat in self.seats.values():
                 self._send(seat, Waiting(text))

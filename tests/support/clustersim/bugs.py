@@ -127,6 +127,7 @@ def an_alarm_is_left_standing(patch):
         return Order((WriteKey("leader", leader_record(self.settings), expect, leased=True),))
 
     patch.setattr(Claim, "_write", write)
+    patch.setattr(Claim, "wakes_at", lambda self: min(self._retry_at, self._complain_at))
 
 
 def the_leader_goes_without_telling_the_end(patch):
