@@ -240,10 +240,10 @@ class Leader(Ending):
         roll, name, seat = self.roll, self.roll.name(node), self.seats.get(node)
         if node in roll.finished:
             return ""
-        if node in roll.dead:
-            return f"node {name} is gone"
         if node in roll.gone:
             return f"node {name} left"
+        if node in roll.dead:
+            return f"node {name} is gone"
         if seat is not None and seat.departing:
             return f"node {name} is leaving"
         if seat is not None and roll.last.round not in (seat.runs, seat.done) and not seat.owes_report:
