@@ -1,7 +1,7 @@
 """Every agent struck right after every single thing it does, in a run with a start, an arrival and a worker's crash.
 
-Asked to leave (SIGTERM, SIGINT), killed, or its host gone without a word: leaders, members and newcomers alike, with a store and
-without. Every promise holds and the others go on in one world: `Cluster.run` checks both.
+Asked to leave (SIGTERM, SIGINT), killed, or its host gone without a word: leaders, members and newcomers alike, with a store
+and without. Every promise holds and the others go on in one world: `Cluster.run` checks both.
 """
 
 from collections import Counter
