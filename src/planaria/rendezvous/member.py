@@ -119,6 +119,11 @@ class Member:
         return self.standing.slot is not None or self.standing.in_base or self.workers != "idle"
 
     @property
+    def _pace_s(self) -> float:
+        """How long from one renewal to the next."""
+        return self.settings.renew_s if self._has_place else self.settings.ttl_s * 0.6
+
+    @property
     def _patience_s(self) -> float:
         """How long a leader may be silent. A node without a place can wait: thousands may be joining with it."""
         return self.settings.suspect_s if self._has_place else 2 * self.settings.ttl_s
@@ -216,7 +221,10 @@ class Member:
         self._sent = {0: self._asked_at}
         self.last_ack_at = now
         self.dead.discard(welcome.node)
-        self._renew(now)
+        if self.standing.round >= 0:
+            self._renew(now)
+        else:
+            self._renew_at = now + self._pace_s  # one of thousands may be: joining was renewal enough
         self._send_report(now)
         if self._departing:
             self._send(Departing(self._departing))
@@ -226,7 +234,7 @@ class Member:
     def _renew(self, now: float) -> None:
         self._seq += 1
         self._sent[self._seq] = now
-        self._renew_at = now + (self.settings.renew_s if self._has_place else self.settings.ttl_s * 0.6)
+        self._renew_at = now + self._pace_s
         self._send(Renew(self._seq, self._echo))
 
     def _acked(self, ack: Ack, now: float) -> None:

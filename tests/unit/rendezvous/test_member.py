@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from lone_member import (
+    ENDED,
+    LEADER,
+    LEASE_S,
+    OWN,
+    RENEW_S,
+    SUSPECT_S,
+    joined,
+    place,
+    rejoin,
+    running,
+    sent,
+    taken,
+    told,
+)
 
 from planaria.base.value import replace
 from planaria.rendezvous.member import LONG_AGO_S, Member
@@ -25,7 +40,6 @@ from planaria.rendezvous.messages import (
     Stop,
     Stopped,
     Waiting,
-    Welcome,
 )
 from planaria.rendezvous.model import (
     SELF,
@@ -37,64 +51,11 @@ from planaria.rendezvous.model import (
     KillWorkers,
     Say,
     Send,
-    Settings,
     Standing,
     StartWorkers,
     StopWorkers,
     WorkersFailed,
 )
-
-OWN = Settings("b", "host-b", "b:1", 2, ttl_s=5.0)
-LEASE_S, RENEW_S, SUSPECT_S = 4.0, 0.8, 2.0
-LEADER = "a:1"
-ENDED = Ended("done", 0, "", (), 0)
-
-
-def place(number: int = 0, slot: int | None = 1, *, size: int = 2, term: int = 1, **changes: object) -> Place:
-    deputies = (Deputy("a", "a:1"), Deputy("b", "b:1"))
-    whole = Place("a", term, number, size, slot, 2, 4, 0, 4, "a", 2000, 0, "", deputies)
-    return replace(whole, **changes)
-
-
-def taken(member: Member) -> list[object]:
-    """Return the orders since the last look."""
-    out, member.out = list(member.out), []
-    return out
-
-
-def sent(member: Member) -> list[object]:
-    """Return the messages that were ordered since the last look."""
-    return [one.message for one in taken(member) if isinstance(one, Send)]
-
-
-def told(member: Member, now: float, *messages: object) -> list[object]:
-    """Return what a node does when its leader says something."""
-    for message in messages:
-        member.received(message, now)  # type: ignore[arg-type]
-    return taken(member)
-
-
-def joined(now: float = 0.0, settings: Settings = OWN, address: str = LEADER) -> Member:
-    """Return a node that was welcomed and has sent renewal 1 at this moment."""
-    member = Member(settings, now)
-    rejoin(member, now, address)
-    return member
-
-
-def rejoin(member: Member, now: float, address: str = LEADER) -> list[object]:
-    """Return what a node says to a leader that it has just found."""
-    member.join(address, now)
-    member.opened(now)
-    member.received(Welcome(1, "a"), now)
-    return sent(member)
-
-
-def running(now: float = 0.0, settings: Settings = OWN, *, size: int = 2) -> Member:
-    """Return a node whose workers run since this moment, with a lease from it."""
-    member = joined(now, settings)
-    orders = told(member, now, place(size=size), Start(0, LEASE_S))
-    assert StartWorkers(place(size=size)) in orders
-    return member
 
 
 def failed(*at: float) -> WorkersFailed:
@@ -522,3 +483,11 @@ def test_a_refusal_is_the_end_and_its_reason_is_told() -> None:
 
 def test_what_the_leader_waits_for_is_said() -> None:
     assert told(joined(), 1.0, Waiting("2 of 3")) == [Say("2 of 3", passing=True)]
+
+
+@pytest.mark.parametrize(("known", "renews"), [(Standing(), False), (Standing("a", 1, 3, 2, 1), True)])
+def test_who_knows_of_no_round_joins_without_a_renewal_of_its_own(known: Standing, renews: bool) -> None:
+    member = Member(OWN, 0.0)
+    member.standing = known
+    assert (Renew(1, 0) in rejoin(member, 0.0)) == renews
+    assert 0.0 < member.wakes_at() <= OWN.ttl_s * 0.6

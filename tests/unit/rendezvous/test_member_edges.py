@@ -3,78 +3,35 @@
 from __future__ import annotations
 
 import pytest
+from lone_member import (
+    ENDED,
+    LEASE_S,
+    OWN,
+    RENEW_S,
+    SILENCE_S,
+    joined,
+    place,
+    placed,
+    rejoin,
+    running,
+    sent,
+    told,
+)
 
 from planaria.base.value import replace
 from planaria.rendezvous.member import ALWAYS, MANY_NODES, Member
 from planaria.rendezvous.messages import (
     Ack,
     Departing,
-    Ended,
     Farewell,
     Join,
-    Place,
     Redirect,
     Renew,
-    Start,
     Stop,
     Stopped,
     Waiting,
-    Welcome,
 )
-from planaria.rendezvous.model import SELF, Deputy, EndRun, Send, Settings
-
-OWN = Settings("b", "host-b", "b:1", 2, ttl_s=5.0)
-LEASE_S, RENEW_S, SILENCE_S = 4.0, 0.8, 5.5
-ENDED = Ended("done", 0, "", (), 0)
-
-
-def place(number: int = 0, slot: int | None = 1, *, size: int = 2) -> Place:
-    return Place("a", 1, number, size, slot, 2, 4, 0, 4, "a", 2000, 0, "", (Deputy("a", "a:1"), Deputy("b", "b:1")))
-
-
-def told(member: Member, now: float, *messages: object) -> list[object]:
-    """Return what a node orders when its leader says something."""
-    for message in messages:
-        member.received(message, now)  # type: ignore[arg-type]
-    out: list[object] = list(member.out)
-    member.out = []
-    return out
-
-
-def said(member: Member) -> list[object]:
-    """Return the messages that were ordered since the last look."""
-    out, member.out = list(member.out), []
-    return [one.message for one in out if isinstance(one, Send)]
-
-
-def rejoin(member: Member, now: float, address: str = "a:1") -> list[object]:
-    """Return what a node says to a leader that it has just found."""
-    member.join(address, now)
-    member.opened(now)
-    member.received(Welcome(1, "a"), now)
-    return said(member)
-
-
-def joined(settings: Settings = OWN) -> Member:
-    member = Member(settings, 0.0)
-    rejoin(member, 0.0)
-    return member
-
-
-def placed(*, size: int = 2) -> Member:
-    """Return a node that knows its place, and was not told to start."""
-    member = joined()
-    told(member, 0.0, place(size=size))
-    return member
-
-
-def running(*, size: int = 2) -> Member:
-    """Return a node whose workers run since 0.0, with a lease from then."""
-    member = placed(size=size)
-    told(member, 0.0, Start(0, LEASE_S))
-    assert member.workers == "running"
-    return member
-
+from planaria.rendezvous.model import SELF, EndRun, Send
 
 # Renewals.
 
@@ -123,9 +80,9 @@ def test_an_answer_counts_once() -> None:
 def test_a_renewal_is_sent_when_it_is_due_and_not_before() -> None:
     member = running()
     assert not member.tick(RENEW_S - 0.01)
-    assert said(member) == []
+    assert sent(member) == []
     assert not member.tick(RENEW_S)
-    assert said(member) == [Renew(2, 0)]
+    assert sent(member) == [Renew(2, 0)]
 
 
 # Whom it believes to be gone.
@@ -135,7 +92,7 @@ def gone_for(member: Member, now: float, gone: str) -> tuple[str, ...]:
     """Return whom a node names to the next leader after the last redirected it."""
     told(member, now, Redirect("c:1", 1, gone=gone))
     member.opened(now)
-    (join,) = (one for one in said(member) if isinstance(one, Join))
+    (join,) = (one for one in sent(member) if isinstance(one, Join))
     return join.gone
 
 
@@ -180,7 +137,7 @@ def test_a_stop_that_was_obeyed_is_told_to_the_next_leader_and_with_every_new_po
     told(member, 1.0, Stop(number, "", 0.0))
     assert Stopped(number, 0, fenced=False) in rejoin(member, 1.5)
     member.stopped(4001)
-    assert said(member) == [Stopped(number, 4001, fenced=False)]
+    assert sent(member) == [Stopped(number, 4001, fenced=False)]
 
 
 def test_a_lease_that_ran_out_between_two_rounds_is_confessed_also_when_there_is_a_new_one() -> None:
@@ -211,9 +168,9 @@ def test_a_node_that_stays_announces_no_goodbye_when_it_joins() -> None:
 def test_a_node_that_seeks_has_no_leader_to_renew_with_or_to_give_up() -> None:
     member = running()
     member.seek()
-    said(member)
+    sent(member)
     assert not member.tick(100.0)
-    assert said(member) == []
+    assert sent(member) == []
 
 
 @pytest.mark.parametrize(("address", "wakes_at"), [("a:1", 2.0), (SELF, 1.9 + RENEW_S)])
@@ -251,7 +208,7 @@ def test_hearing_the_end_again_does_not_make_the_wait_longer() -> None:
 
 
 def test_whoever_has_ended_looks_for_nobody_any_more() -> None:
-    member = joined(replace(OWN, external=True))
+    member = joined(settings=replace(OWN, external=True))
     told(member, 1.0, ENDED)
     member.seek()
     assert member.phase == "ended"
