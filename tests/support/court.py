@@ -42,7 +42,8 @@ class Court:
         self.conns[node] = conn or (SELF if node == self.settings.node else f"in-{node}")
         self.names[self.conns[node]] = node
         self.seqs[node] = 0
-        self.leader.received(self.conns[node], join_of(node, **changes), self.now)
+        told = {"rules": self.settings.rules} | changes
+        self.leader.received(self.conns[node], join_of(node, **told), self.now)
 
     def say(self, nodes: str, *messages: object) -> None:
         """Let each of some nodes, one letter each, say something."""

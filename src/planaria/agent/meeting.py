@@ -244,7 +244,6 @@ def draft_settings(job: Job, meeting: Meeting) -> Settings:
         resize_grace_s=meeting.resize_grace_s,
         on_lost_majority=meeting.on_lost_majority,
         always_restart=job.always_restart,
-        fixed_port=job.master_port is not None,
     )
 
 

@@ -22,9 +22,10 @@ _PORTS = 1 << 16
 _MAPPED = "::ffff:"
 _LONGEST_NAME = 253  # RFC 1035
 _REMEMBER_S = 5.0  # a leader asks an endpoint that is away many times a second; names do not change so fast
+_REMEMBER_TROUBLE_S = 1.0  # a name that is not known yet, or any more
 _MOST_KNOWN = 64
 _IN_FLIGHT: dict[tuple[Loop, str, int], _LookUp] = {}
-_KNOWN: dict[tuple[Loop, str, int], tuple[float, list[Target]]] = {}
+_KNOWN: dict[tuple[Loop, str, int], tuple[float, list[Target] | str]] = {}
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -69,12 +70,12 @@ def look_up(loop: Loop, host: str, port: int, then: Then) -> None:
     """Find the addresses of a name without blocking; `then` gets them, or a sentence that says why there are none.
 
     Everybody who asks for a name while it is being looked up shares the answer, so a name server that does not answer
-    holds one thread however often we ask. An answer is good for a few seconds.
+    holds one thread however often we ask. An answer is good for a few seconds, that there is none for one.
     """
     key = (loop, host, port)
     until, known = _KNOWN.get(key, (0.0, []))
     if loop.now() < until:
-        loop.call_soon(lambda: then(list(known)))
+        loop.call_soon(lambda: then(known if isinstance(known, str) else list(known)))
         return
     _KNOWN.pop(key, None)
     if key not in _IN_FLIGHT:
@@ -124,10 +125,10 @@ class _LookUp:
         del _IN_FLIGHT[self._key]
         self._key[0].forget(self._done)
         os.close(self._done)
-        if not isinstance(self._answer, str):
-            if len(_KNOWN) >= _MOST_KNOWN:
-                _KNOWN.clear()
-            _KNOWN[self._key] = self._key[0].now() + _REMEMBER_S, self._answer
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        remember_s = _REMEMBER_TROUBLE_S if isinstance(self._answer, str) else _REMEMBER_S
+        _KNOWN[self._key] = self._key[0].now() + remember_s, self._answer
         for then in self.waiting:
             then(self._answer)
 

@@ -35,6 +35,7 @@ _IDLE = (
 )
 _KNOWN = frozenset((*_TIMES, *ETCD, *TLS, *_ETCD_V2, *_IDLE))
 
+_LONGEST_TTL_S = 86_400.0  # a day: a store's leases have an end, and a node that is silent so long is not waited for
 _SHORTEST_TTL_S = 1.0  # a lease ends a second before its TTL, or at six tenths of it: less would fence for a hiccup
 _TORCHRUN_INTERVAL_S = 5.0
 _TORCHRUN_ATTEMPTS = 3
@@ -105,12 +106,12 @@ def settle(given: Pairs, backend: str) -> Conf:
     )
 
 
-def _seconds(given: Pairs, key: str, default: float, least: float = 0) -> float:
+def _seconds(given: Pairs, key: str, default: float, least: float = 0, most: float | None = None) -> float:
     if key not in given:
         return default
     text, called = given[key]
     try:
-        return values.seconds(float(text), called, least)
+        return values.seconds(float(text), called, least, most or values.LONGEST_S)
     except ValueError:
         raise values.wrong(called, "seconds", text) from None
 
@@ -118,13 +119,13 @@ def _seconds(given: Pairs, key: str, default: float, least: float = 0) -> float:
 def _ttl_s(given: Pairs) -> float:
     """Return `ttl`, or what torchrun makes of its two keys, or 5 seconds."""
     if "ttl" in given or ("keep_alive_interval" not in given and "keep_alive_max_attempt" not in given):
-        return _seconds(given, "ttl", 5.0, _SHORTEST_TTL_S)
+        return _seconds(given, "ttl", 5.0, _SHORTEST_TTL_S, _LONGEST_TTL_S)
     attempts, called = given.get("keep_alive_max_attempt", (str(_TORCHRUN_ATTEMPTS), ""))
     if not (attempts.isascii() and attempts.isdigit() and len(attempts) < 10 and int(attempts) > 0):
         raise values.wrong(called, "a whole number above 0", attempts)
     ttl_s = _seconds(given, "keep_alive_interval", _TORCHRUN_INTERVAL_S) * int(attempts)
     _, called = given.get("keep_alive_interval", given.get("keep_alive_max_attempt", ("", "")))
-    return values.seconds(ttl_s, f"{called} (interval times attempts)", _SHORTEST_TTL_S)
+    return values.seconds(ttl_s, f"{called} (interval times attempts)", _SHORTEST_TTL_S, _LONGEST_TTL_S)
 
 
 def _check_tls(given: Pairs) -> None:

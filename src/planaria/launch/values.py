@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 _MOST_WORKERS = 4_194_304  # the highest pid_max of Linux
-_LONGEST_S = 10**9
+LONGEST_S = 10**9
 _MASTER_PORT = 29500
 _SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _SHUTDOWN_DEFAULT_S = 30
@@ -165,10 +165,10 @@ def run_id(options: Options) -> str:
     return options.rdzv_id
 
 
-def seconds(number: float, source: str, least: float = 0) -> float:
+def seconds(number: float, source: str, least: float = 0, most: float = LONGEST_S) -> float:
     """Check a time; a thousand million seconds are for ever."""
-    if not least <= number <= _LONGEST_S:
-        raise wrong(source, f"seconds from {least:g} to {_LONGEST_S}", f"{number:g}")
+    if not least <= number <= most:
+        raise wrong(source, f"seconds from {least:g} to {most:.0f}", f"{number:g}")
     return number
 
 
@@ -179,6 +179,6 @@ def shutdown_timeout_s(options: Options, environ: Mapping[str, str]) -> float:
         source = _SHUTDOWN_VARIABLE
         text = environ.get(_SHUTDOWN_VARIABLE, "") or str(_SHUTDOWN_DEFAULT_S)
     number = _integer(text)
-    if number is None or not 0 <= number <= _LONGEST_S:
+    if number is None or not 0 <= number <= LONGEST_S:
         raise wrong(source, "whole seconds, 0 or more", text)
     return float(number)

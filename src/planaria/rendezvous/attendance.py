@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PROBE_S = 0.5  # between two looks at a node whose connection ended
 EARLY_PROBES_S = (0.02, 0.05, 0.1, 0.2)  # the first ones: a dying agent's connection may end before its listener does
 MOST_UNECHOED = 64  # answers that a node has not shown to have got; more are remembered for nobody
+MOST_STRANGERS = 64  # nodes that are remembered beyond those that are here, or have to be remembered
 MOST_WISHES = 64  # nodes that wait for a place of another's
 STALE_S = 0.1  # how old our idea of our own validity may be: it only grows while nothing else happens
 
@@ -125,11 +126,13 @@ class Attendance:
             self._out += [Send(conn, Redirect("", 0)), Close(conn)]  # it came after the end: a run of its own
             return
         if self._is_of_another_run(join):
-            join = replace(join, standing=Standing())  # it waited for a place in a run that is over
+            join = replace(join, standing=Standing(), age_s=0.0)  # it waited for a place in a run that is over
         old = self.seats.pop(join.node, None)
         if old is not None:
             self._conns.pop(old.conn, None)
-            self._out.append(Close(old.conn))
+            self._out += [Close(old.conn)] if old.conn != conn else []
+        self._wishes.pop(join.node, None)
+        self._forget_strangers()
         seat = self.seats[join.node] = self._conns[conn] = Seat(conn, join, self._arrivals, now)
         self._arrivals += 1
         self._silence_at = min(self._silence_at, now + self.settings.silence_s)
@@ -150,8 +153,11 @@ class Attendance:
             del self._conns[conn]
             self._unseat(known, now)
             return True
+        why = words.other_rules(self.settings.rules, join.rules, self.settings.host)
         if self._is_of_another_run(join) and join.standing.ran >= 0:
-            self._out += [Send(conn, Refused(words.another_run(join.run_id))), Close(conn)]
+            why = words.another_run(join.run_id)
+        if why:
+            self._out += [Send(conn, Refused(why)), Close(conn)]
             return True
         holder = self._holder_of(join)
         if holder is None or join.slot_wish is None:
@@ -168,6 +174,14 @@ class Attendance:
                 Close(conn),
             ]
         return True
+
+    def _forget_strangers(self) -> None:
+        """Forget agents that came and went: one that is started anew again and again has another name every time."""
+        if len(self.roll.addresses) > 2 * len(self.seats) + MOST_STRANGERS:
+            self.roll.forget_strangers()
+            self._probe_at = {node: at for node, at in self._probe_at.items() if node in self.roll.addresses}
+            self._probes = {node: tries for node, tries in self._probes.items() if node in self.roll.addresses}
+            self._places = {node: place for node, place in self._places.items() if node in self.roll.addresses}
 
     def _is_of_another_run(self, join: Join) -> bool:
         return join.standing.epoch not in ("", self.epoch) and self.roll.has_round
@@ -240,10 +254,12 @@ class Attendance:
         deputies = (*last.deputies, Deputy(node, self.roll.addresses[node]))
         self.roll.last = replace(last, deputies=deputies)
         self.roll.spares.append(node)
-        for other, place in self._places.items():
-            self._places[other] = replace(place, deputies=deputies)
-            if other in self.seats:
-                self._send(self.seats[other], self._places[other])
+        self._places = {other: replace(place, deputies=deputies) for other, place in self._places.items()}
+        for other, known in self.seats.items():
+            # A member that this leadership did not place itself takes the deputies only.
+            place = self._places.get(other) or placing.spectator_place(self.roll.last, self._reason)
+            if known.told >= (last.term, last.round) or other in self._places:
+                self._send(known, place)
 
     def _renew(self, seat: Seat, renew: Renew, now: float) -> None:
         sent_at = seat.sent.get(renew.echo)

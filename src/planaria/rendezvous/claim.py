@@ -27,14 +27,13 @@ from planaria.rendezvous.model import (
     StoreTrouble,
     WriteKey,
 )
+from planaria.rendezvous.quorum import ALWAYS, NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.messages import Ask, Ended
     from planaria.rendezvous.model import Answered, Effect, Settings
 
-NEVER = float("-inf")
-ALWAYS = float("inf")
 PROOF_S = 0.3  # between two refusals that together prove a leader dead
 COMPLAIN_S = 6.0  # by then a store has answered or said why not, unless it keeps neither its time nor its word
 RETRY_S = 0.5

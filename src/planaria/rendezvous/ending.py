@@ -1,7 +1,8 @@
 """How a run ends: everybody hears the same, also those who are away. No clock, no sockets.
 
 With an external store the newest round is marked as the last, by compare-and-set: whoever else made a round meanwhile wins.
-Then the outcome is written, and then told. Without a store the end is certain when so many members have heard of it that
+Then the outcome is written, and then told; while the store is away, a leader tells after one TTL if a majority of the round
+holds to it, and after twelve in any case. Without a store the end is certain when so many members have heard of it that
 the others cannot go on; until then a leader that others have gone on without gives way. It stays until all have heard, or
 until who has not can no longer have a living worker.
 """

@@ -421,15 +421,22 @@ class Leader(Ending):
 
     def _wait_for_nodes(self, now: float) -> bool:
         settings, count = self.settings, sum(seat.can_run for seat in self.seats.values())
-        first = not self.roll.has_round
-        if first:
-            self._wake(self._began_at + settings.join_timeout_s)
-            if now >= self._began_at + settings.join_timeout_s:
+        left_s: float | None = None
+        if not self.roll.has_round:
+            ends_at = (
+                min((seat.began_at for seat in self.seats.values()), default=self._began_at) + settings.join_timeout_s
+            )
+            left_s = words.rounded_up(ends_at - now)
+            self._wake(ends_at)
+            self._wake(ends_at - words.shorter(left_s))
+            if now >= ends_at:
                 away = [self.roll.name(node) for node in self.roll.announced_and_away()]
                 why = words.too_late(settings, count, away)
                 self._end(Ended("timeout", 124, why, (), self.restart_count), now)
                 return True
-        text = words.waiting(settings, [seat.join.host for seat in self.seats.values()], count, first=first)
+        here = [seat.join.host for seat in self.seats.values() if seat.can_run]
+        away = [self.roll.name(node) for node in self.roll.missing()]
+        text = words.waiting(settings, here, away, left_s)
         self._tell_waiting(text)
         return False
 
@@ -518,4 +525,7 @@ class Leader(Ending):
         seat.runs, seat.owes_report = -1, False
         if message.round == self.roll.last.round and seat.failed is None:
             seat.failed = message
-            self._failed.append((message, seat.join, now))
+            others = [
+                report for report in self._failed if report[1].node != seat.join.node
+            ]  # it may come back and repeat it
+            self._failed = [*others, (message, seat.join, now)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from planaria.rendezvous import words
 from planaria.rendezvous.claim import Claim
 from planaria.rendezvous.leader import Leader
-from planaria.rendezvous.member import ALWAYS, Member
+from planaria.rendezvous.member import Member
 from planaria.rendezvous.messages import Ask, Ended, Join, Leads, Redirect
 from planaria.rendezvous.model import (
     SELF,
@@ -36,6 +36,7 @@ from planaria.rendezvous.model import (
     WorkersFailed,
     WorkersStopped,
 )
+from planaria.rendezvous.quorum import ALWAYS, NEVER
 from planaria.rendezvous.seek import Seeker, best_leader, is_next_in_line
 
 TYPE_CHECKING = False
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
     from planaria.rendezvous.messages import Message
     from planaria.rendezvous.model import Effect, Event, LocalEvent, Settings
 
+LOOK_S = 0.25  # a leader that is awake decides anew if it has not for so long, whatever it was woken for
 MEET_S = 0.05  # how often a leader looks whether somebody else leads at an endpoint where none of its members is
+MOST_ADDRESSES = 256  # whose answers are remembered
 TROUBLE_S = 30.0  # the same words of the store after so much peace are a new trouble; it is asked again much more often
 ELDER_S = 5.0  # how long one who was asked by an older world does not found another: the old one may be between leaders
 
@@ -59,13 +62,14 @@ class Rendezvous:
         self._claim = Claim(settings)
         self._began_at = now
         self._meet_at = ALWAYS
-        self._elder_at = float("-inf")
+        self._elder_at = NEVER
         self._at: dict[str, str] = {}  # which node answered at an address: an endpoint may be a name of a member's
         self._highest_term = 0
         self._said = ""
         self._trouble = ""
         self._troubles: dict[str, float] = {}
         self._leader_wakes_at = ALWAYS
+        self._looked_at = NEVER
         self._wake_at = ALWAYS
         self._out: list[Effect] = []
 
@@ -173,7 +177,7 @@ class Rendezvous:
             self._asked(conn, message, now)
         elif conn == self.member.conn:
             self._told(message, now)
-        elif isinstance(message, Join) and message.standing.round >= 0 and self._has_no_world():
+        elif isinstance(message, Join) and self._is_of_an_elder_world(message):
             self._elder_at = now
             self._out += [Send(conn, Redirect("", 0)), Close(conn)]
             self._yield("", 0)  # it belongs to an older world, which is not ours to take over
@@ -184,7 +188,9 @@ class Rendezvous:
         else:
             self._out += [Send(conn, Redirect(self._known_leader(), self._term())), Close(conn)]
 
-    def _has_no_world(self) -> bool:
+    def _is_of_an_elder_world(self, join: Join) -> bool:
+        if join.run_id != self.settings.run_id or join.standing.round < 0:
+            return False
         leader = self.leader
         return leader is not None and not leader.roll.has_round and not self.settings.external
 
@@ -283,6 +289,8 @@ class Rendezvous:
 
     def _answered(self, answer: Answered, now: float) -> None:
         self._note_deaths(answer, now)
+        if len(self._at) >= MOST_ADDRESSES:
+            self._at.clear()
         self._at[answer.address] = answer.leads.node if answer.leads is not None else ""
         if self.leader is not None:
             self.leader.answered_probe(answer, now)
@@ -391,11 +399,13 @@ class Rendezvous:
         if self.settings.external:
             leader.roll.tie_until = self._claim.held_until()
             self._out += self._claim.claim_again(now)
-        elif now >= self._meet_at:
-            self._meet_at = now + MEET_S
-            self._out += [AskAround(address, leader.ask(now)) for address in self._rivals(leader)]
+        elif now >= self._meet_at or (looks and self._meet_at == ALWAYS):
+            rivals = self._rivals(leader)
+            self._meet_at = now + MEET_S if rivals else ALWAYS
+            self._out += [AskAround(address, leader.ask(now)) for address in rivals]
         self._out += leader.take_orders()
-        if looks:
+        if looks and self._is_time_to_look(leader, now):
+            self._looked_at = now
             out, self._leader_wakes_at = leader.advance(now)
             self._out += [order for order in out if not self._was_said(order)]
         elif leader.is_dirty:
@@ -403,6 +413,11 @@ class Rendezvous:
         if self.is_ended and leader.is_over(now):
             self.leader = None
             self._meet_at = ALWAYS
+
+    def _is_time_to_look(self, leader: Leader, now: float) -> bool:
+        """Tell whether the leader has something to decide: to meet others ten times a second is no reason."""
+        due = leader.is_dirty or now >= min(self._leader_wakes_at, self._looked_at + LOOK_S)
+        return due or self.settings.external
 
     def _was_said(self, order: Effect) -> bool:
         """Tell whether an order is a line that was the last one said: every candidacy finds itself holding anew."""

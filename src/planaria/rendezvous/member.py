@@ -37,15 +37,14 @@ from planaria.rendezvous.model import (
     StartWorkers,
     StopWorkers,
 )
+from planaria.rendezvous.placing import MANY_NODES
+from planaria.rendezvous.quorum import ALWAYS, NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.messages import ToLeader, ToMember
     from planaria.rendezvous.model import Effect, Settings, WorkersFailed
 
-NEVER = float("-inf")
-ALWAYS = float("inf")
-MANY_NODES = 64  # from here on a leader is not to be hurried by all of its members at once
 LONG_AGO_S = 1e9  # JSON knows no infinity
 
 
@@ -151,6 +150,7 @@ class Member:
                 port=self.port,
                 dead=tuple(sorted(self.dead))[:64],
                 gone=tuple(sorted(self.gone))[:64],
+                rules=own.rules,
             )
         )
 

@@ -6,7 +6,7 @@ Ages cross the network, moments never do.
 from __future__ import annotations
 
 from planaria.base.value import Value
-from planaria.rendezvous.model import Deputy, Standing
+from planaria.rendezvous.model import Deputy, Rules, Standing
 
 TYPE_CHECKING = False
 
@@ -38,6 +38,8 @@ class Join(Value):
     dead: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     """Nodes that said goodbye to me."""
+    rules: Rules = Rules()
+    """What I was told that has to be the same everywhere."""
 
 
 class Renew(Value):

@@ -19,6 +19,15 @@ SELF = "self"
 """The address of the leader in its own process, and the connection to it."""
 
 
+class Rules(Value):
+    """What every node of a run has to be told alike: promises about leases, and who may run, hold only then."""
+
+    ttl_s: float = 5.0
+    min_nodes: int = 1
+    max_nodes: int = 1
+    max_restarts: int = 0
+
+
 class Settings(Value):
     """What one agent was told about the run. All but the first group are the same on every node."""
 
@@ -46,7 +55,11 @@ class Settings(Value):
     resize_grace_s: float = 10.0
     on_lost_majority: LostMajority = "wait"
     always_restart: bool = False
-    fixed_port: bool = False
+
+    @property
+    def rules(self) -> Rules:
+        """What no two nodes of a run may think differently about."""
+        return Rules(self.ttl_s, self.min_nodes, self.max_nodes, self.max_restarts)
 
     @property
     def lease_s(self) -> float:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DEPUTIES = 8
 FEW_DEPUTIES = 3
-MANY_NODES = 64  # from here on a list of eight deputies would be most of what an agent has to read
+MANY_NODES = 64  # from here on eight deputies are most of what an agent reads, and a leader is not to be hurried by all
 
 
 def deputies(

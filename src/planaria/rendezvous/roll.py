@@ -112,6 +112,17 @@ class Roll:
         self.gone.discard(join.node)
         self.dead.pop(join.node, None)
 
+    def forget_strangers(self) -> None:
+        """Forget nodes that neither are here nor had, or may have, a say in the newest round."""
+        told = (node for nodes in self.announced for node in nodes)
+        kept = {*self.members, *self.base, *self.spares, *self.here, *told}
+        self.addresses = {node: address for node, address in self.addresses.items() if node in kept}
+        self.hosts = {node: host for node, host in self.hosts.items() if node in kept}
+        self.heard = {node: at for node, at in self.heard.items() if node in kept}
+        self.answered = {node: at for node, at in self.answered.items() if node in kept}
+        self.dead = {node: at for node, at in self.dead.items() if node in kept}
+        self.gone &= kept
+
     # What follows.
 
     @property

@@ -100,7 +100,7 @@ class EtcdWatching(Watching):
             gateway.close()
 
     def _read(self, gateway: Gateway) -> None:
-        """Follow one stream to its end; silence is an end in order, everything else is an error."""
+        """Follow one stream to its end; silence, or our own end of it, is an end in order, everything else is an error."""
         gateway.choose()
         gateway.client.timeout = _CONNECT_WITHIN_S
         gateway.login()
@@ -125,6 +125,8 @@ class EtcdWatching(Watching):
             try:
                 for line in _lines(answer):
                     self._handle(gateway, json.loads(line))
+                if not self._ending.is_set() and not gateway.is_left:
+                    raise EtcdAway("the watch was ended by the other side", was_sent=False)
             except requests.exceptions.ConnectionError as exc:
                 if "timed out" not in str(exc):
                     raise

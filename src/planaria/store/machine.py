@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Limits(Value):
-    """How much a machine holds. Over it, requests are refused and the oldest history is forgotten."""
+    """How much a machine holds. Over it, requests are denied and the oldest history is forgotten."""
 
     size_bytes: int = 64 << 20
     leases: int = 100_000

@@ -196,8 +196,6 @@ Reply = (
     | Denied
     | Unavailable
 )
-Trouble = Refused | Denied | Unavailable
-"""What a store answers when it does not do what it was asked, and says why."""
 Event = Changed | WatchLost
 
 _REPEATABLE = (Get, List, Renew, Revoke, Remaining)
