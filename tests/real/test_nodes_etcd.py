@@ -34,21 +34,8 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
     server.close()
 
 
-@pytest.fixture
-def room(room: Room) -> Room:
-    """A room whose jobs may leave scratch folders: a node that is killed whole cannot remove its own."""
-    room.scratch_folders = list  # type: ignore[method-assign]
-    return room
-
-
 def crew_at(room: Room, etcd: Etcd, *flags: str, nodes: str = "1:3", ttl_s: float = 30) -> Crew:
     return Crew(room, *flags, nodes=nodes, backend="etcd", endpoint=etcd.endpoints[0], ttl_s=ttl_s)
-
-
-def end_well(crew: Crew, *names: str) -> None:
-    ends = crew.finish_well(*names)
-    crew.check_one_world()
-    assert {end.report["restarts"] for end in ends.values()} == {0}
 
 
 def test_two_nodes_meet_through_etcd_and_a_third_joins(room: Room, etcd: Etcd) -> None:
@@ -58,7 +45,7 @@ def test_two_nodes_meet_through_etcd_and_a_third_joins(room: Room, etcd: Etcd) -
     crew.add("c")
     after = crew.wait_world("a", "b", "c")
     assert after.ranks == {**before.ranks, "c": (2,)}
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def test_the_url_of_old_command_lines_is_understood(room: Room, etcd: Etcd) -> None:
@@ -66,7 +53,7 @@ def test_the_url_of_old_command_lines_is_understood(room: Room, etcd: Etcd) -> N
     crew = Crew(room, nodes="2", endpoint=url, backend="etcd")
     crew.add_all("a", "b")
     crew.wait_world("a", "b")
-    end_well(crew, "a", "b")
+    crew.end_well("a", "b")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -85,7 +72,7 @@ def test_the_others_go_on_when_a_node_ends_whoever_it_is(room: Room, etcd: Etcd,
         assert crew.wait_world(*rest).life == 0
     crew.add("d")
     crew.wait_world("c", "d")
-    end_well(crew, "c", "d")
+    crew.end_well("c", "d")
 
 
 def test_etcd_away_for_ten_leases_costs_no_restart_and_is_found_again(room: Room, etcd: Etcd) -> None:
@@ -98,7 +85,7 @@ def test_etcd_away_for_ten_leases_costs_no_restart_and_is_found_again(room: Room
     etcd.start()
     crew.nodes["b"].kill()
     assert crew.wait_world("a", "c").life == 0
-    end_well(crew, "a", "c")
+    crew.end_well("a", "c")
 
 
 def test_a_crash_while_etcd_is_away_waits_for_it(room: Room, etcd: Etcd) -> None:
@@ -127,7 +114,7 @@ def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_roun
         crew.check_one_world()
         kill(node.agent(), signal.SIGCONT)
         crew.wait_world("a", "b", "c")
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def test_a_node_that_is_cut_off_while_etcd_is_away_stops_too(room: Room, etcd: Etcd) -> None:
@@ -144,7 +131,7 @@ def test_a_node_that_is_cut_off_while_etcd_is_away_stops_too(room: Room, etcd: E
     crew.check_one_world()
     kill(node.agent(), signal.SIGCONT)
     crew.wait_world("a", "b", "c")
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def grant_users(etcd: Etcd) -> None:
@@ -189,9 +176,9 @@ def test_a_run_id_that_is_used_again_begins_anew(room: Room, etcd: Etcd) -> None
     crew = crew_at(room, etcd, "--max-restarts=0", nodes="2")
     crew.add_all("a", "b")
     crew.wait_world("a", "b")
-    end_well(crew, "a", "b")
+    crew.end_well("a", "b")
     os.unlink(room.path("stop"))
     again = crew_at(room, etcd, "--max-restarts=0", nodes="2")
     again.add_all("c", "d")
     assert again.wait_world("c", "d").life == 0
-    end_well(again, "c", "d")
+    again.end_well("c", "d")
