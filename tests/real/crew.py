@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import struct
 import subprocess
 import time
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crew_jobs import JOB, NOTES
 from harness import LAUNCHER, PATIENCE_S, End, children_of, is_alive, kill, wait_until
+from ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -123,12 +123,6 @@ class CrewNode:
                 report = json.load(file)
         out = self._crew.room.read(f"out.{self.name}")
         return End(128 - status if status < 0 else status, out, self.err(), report)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Crew:

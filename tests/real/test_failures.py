@@ -92,6 +92,8 @@ def memory_cgroup(room: Room) -> Iterator[str]:
                 _write(f"{path}/{name}", str(100 << 20))
         yield path
     finally:
+        for pid in room.leftovers():  # there are some only if the test has failed
+            kill(pid)
         wait_until(lambda: not room.leftovers(), "nobody in the cgroup")
         os.rmdir(path)
 

@@ -18,7 +18,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from crew import Crew, free_port
+from crew import Crew
+from ports import free_port
 
 from planaria.base.channel import Channel, ChannelBroken
 from planaria.base.loop import Loop

@@ -11,8 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from crew import Crew, free_port, pause_all
+from crew import Crew, pause_all
 from harness import is_alive, kill, state_of, wait_gone, wait_until
+from ports import free_port
 
 if TYPE_CHECKING:
     from harness import Room
@@ -163,20 +164,6 @@ def test_a_replacement_inherits_the_ranks_of_the_node_it_replaces(room: Room) ->
     after = crew.wait_world("a", "c", "d")
     assert after.ranks == {"a": before.ranks["a"], "c": before.ranks["c"], "d": before.ranks["b"]}
     crew.end_well("a", "c", "d")
-
-
-def test_nodes_that_arrive_together_cost_one_restart(room: Room) -> None:
-    crew = Crew(room, "--max-restarts=0", nodes="1:4")
-    alone = crew.add_first("a")
-    before = crew.wait_world("a")
-    pause_all([alone.agent()])  # they all knock at a door that opens for all at once
-    for node in crew.add_all("b", "c", "d"):
-        node.wait_said("no leader yet")
-    crew.wake([alone.agent()])
-    after = crew.wait_world("a", "b", "c", "d")
-    assert after.round == before.round + 1
-    assert after.ranks["a"] == (0,)
-    crew.end_well("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize("delay", ["at once", "after the loss was noticed"])

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import signal
 import time
-from base64 import b64encode
 from typing import TYPE_CHECKING
 
 import etcd_server
@@ -14,6 +13,7 @@ import pytest
 from crew import Crew
 from etcd_server import Etcd
 from harness import kill, wait_gone, wait_until
+from ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,27 +134,11 @@ def test_a_node_that_is_cut_off_while_etcd_is_away_stops_too(room: Room, etcd: E
     crew.end_well("a", "b", "c")
 
 
-def grant_users(etcd: Etcd) -> None:
-    """Give etcd users: `rob` may read our keys and write none."""
-    ours = {"key": b64encode(b"planaria/").decode(), "range_end": b64encode(b"planaria0").decode()}
-    for name, body in (
-        ("user/add", {"name": "root", "password": "right"}),
-        ("role/add", {"name": "root"}),
-        ("user/grant", {"user": "root", "role": "root"}),
-        ("user/add", {"name": "rob", "password": "hunter2"}),
-        ("role/add", {"name": "reads"}),
-        ("role/grant", {"name": "reads", "perm": {"permType": 0, **ours}}),
-        ("user/grant", {"user": "rob", "role": "reads"}),
-        ("enable", {}),
-    ):
-        assert etcd.post(f"/v3/auth/{name}", body) is not None, name
-
-
 @pytest.mark.parametrize(
     ("password", "said"), [("guessed", "etcd does not let 'rob' in"), ("hunter2", "permission denied")]
 )
 def test_a_node_that_etcd_refuses_ends_at_once_and_says_why(room: Room, etcd: Etcd, password: str, said: str) -> None:
-    grant_users(etcd)
+    etcd.grant_users("rob", "hunter2", prefix="planaria/", writes=False)
     crew = Crew(room, nodes="1:2", backend="etcd", endpoint=etcd.endpoints[0], conf="username=rob")
     node = crew.add("a", env={"PLANARIA_ETCD_PASSWORD": password})
     assert node.wait().status == 2
@@ -163,7 +147,7 @@ def test_a_node_that_etcd_refuses_ends_at_once_and_says_why(room: Room, etcd: Et
 
 
 def test_a_node_that_nobody_answers_says_where_it_looks_and_what_it_meets(room: Room) -> None:
-    endpoint = f"127.0.0.1:{etcd_server.free_ports(1)[0]}"
+    endpoint = f"127.0.0.1:{free_port()}"
     crew = Crew(room, nodes="1:2", backend="etcd", endpoint=endpoint, conf="join_timeout=6")
     node = crew.add("a")
     assert node.wait().status == 124

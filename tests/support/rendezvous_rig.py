@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _socket
 from typing import TYPE_CHECKING, Self
 
 from planaria.agent.model import Meeting
@@ -21,15 +20,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 30.0  # how long anything may take before a test calls it a hang: two busy cores, shared with others
 TTL_S = 30.0  # longer than any test: no lease runs out because a machine is busy
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port of `host` that nobody listens on at this moment."""
-    probe = _socket.socket(_socket.AF_INET6 if ":" in host else _socket.AF_INET)
-    probe.bind((host, 0))
-    port = int(probe.getsockname()[1])
-    probe.close()
-    return port
 
 
 class Hands:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from clocks import Clock
 
 from planaria.base.loop import Loop
 from planaria.rendezvous.model import KeyRead, KeyWritten, StoreAnswered, StoreLeaseLost, StoreTrouble, WriteKey
@@ -43,16 +44,6 @@ SAYS = {
     "refused": Refused("too long"),
     "gone": LeaseGone(),
 }
-
-
-class Clock:
-    """A clock that jumps to what comes next instead of waiting for it."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class FaultyStore(MemoryStore):
