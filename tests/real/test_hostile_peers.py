@@ -3,7 +3,7 @@
 A server in a process of its own echoes messages, one line of text for each connection it refuses or loses. Meanwhile an
 honest client asks it again and again and has to get every answer.
 
-The last test is about strangers that speak our language, at an agent of a job that has no token.
+The last two are about an agent: what is no message, and strangers that speak our language where a job has no token.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from crew import Crew
+from harness import wait_until
 from ports import free_port
 
 from planaria.base.channel import Channel, ChannelBroken
@@ -81,8 +82,6 @@ class Server:
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVER, (token or b"").hex()], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
-        assert self.process.stdout is not None
-        self.port = int(json.loads(self.process.stdout.readline())["port"])
         self.lines: list[dict[str, str]] = []
         self.rest = b""
         self.loop = Loop()
@@ -92,6 +91,15 @@ class Server:
         self.memory_kib = 0
         self.failures: list[str] = []
         self.honest: Connection | None = None
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        assert self.process.stdout is not None
+        self.port = int(json.loads(self.process.stdout.readline())["port"])
         self.loop.on_readable(self.process.stdout.fileno(), self._line)
         self._dial()
         self.until(lambda: self.answers > 20)
@@ -141,28 +149,12 @@ class Server:
         return stream
 
     def drops(self, stream: socket.socket) -> bool:
-        """Tell whether the server has ended this connection; what it said before is skipped."""
-        try:
-            while stream.recv(1 << 16):
-                pass
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-        return True
+        """Tell whether the server has ended this connection."""
+        return has_ended(stream)
 
     def shake_hands(self, stream: socket.socket) -> tuple[Channel, bytes]:
         """Open the connection as somebody does who knows the token; return the channel and all that was said."""
-        channel = Channel(token=self.token, dials=True, nonce=random.Random(1).randbytes(32))
-        said = channel.opening()
-        stream.sendall(said)
-        while self.token is not None and not channel.is_open:
-            with contextlib.suppress(BlockingIOError):
-                _, reply = channel.receive(stream.recv(1000))
-                stream.sendall(reply)
-                said += reply
-            self.loop.run_once(0.01)
-        return channel, said
+        return shake_hands(stream, self.token)
 
     def refusals(self) -> list[str]:
         return [line["refused"] for line in self.lines if "refused" in line]
@@ -206,6 +198,32 @@ class Server:
         while self.honest is not None and not self.honest.is_ended and self.loop.now() < deadline:
             self.loop.run_once(0.05)
         self.loop.close()
+
+
+def shake_hands(stream: socket.socket, token: bytes | None) -> tuple[Channel, bytes]:
+    """Open a connection as somebody does who knows the token; return the channel and all that was said."""
+    channel = Channel(token=token, dials=True, nonce=random.Random(1).randbytes(32))
+    said = channel.opening()
+    stream.settimeout(TIMEOUT_S)
+    stream.sendall(said)
+    while token is not None and not channel.is_open:
+        _, reply = channel.receive(stream.recv(1000))
+        stream.sendall(reply)
+        said += reply
+    stream.setblocking(False)
+    return channel, said
+
+
+def has_ended(stream: socket.socket) -> bool:
+    """Tell whether the other end has closed a connection; what it said before is skipped."""
+    try:
+        while stream.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @pytest.fixture(params=TOKENS, ids=["no token", "token"])
@@ -256,8 +274,8 @@ def test_fuzzed_bytes_end_their_own_connection(server: Server, streams: list[soc
         push(server, stream, start + b"\xff" + rng.randbytes(rng.choice((10, 1000, 200_000))))
     server.until(lambda: all(server.drops(stream) for stream in streams))
     server.until(lambda: server.lines)
-    assert len(server.refusals()) + len(server.losses()) <= 60
     server.check()
+    assert len(server.refusals()) + len(server.losses()) <= 60
 
 
 def test_a_wrong_token_is_refused_with_one_line_at_each_end(guarded: Server) -> None:
@@ -370,8 +388,8 @@ def test_half_a_frame_and_then_the_end_is_one_line(server: Server) -> None:
 
 def test_a_slow_loris_has_five_seconds(server: Server, streams: list[socket.socket]) -> None:
     hello = Channel(token=server.token, dials=True, nonce=bytes(32)).opening()
-    streams += [server.connect() for _ in range(20)]
     started = time.monotonic()
+    streams += [server.connect() for _ in range(20)]
     sent = 0
     while not all(server.drops(stream) for stream in streams):
         assert time.monotonic() < started + TIMEOUT_S
@@ -436,6 +454,87 @@ def test_the_recording_of_a_client_does_not_fool_a_client(guarded: Server) -> No
     fresh = Channel(token=b"secret", dials=True, nonce=b"f" * 32)
     with pytest.raises(ChannelBroken, match="another token"):
         fresh.receive(heard)
+
+
+def memory_kib(pid: int) -> int:
+    with open(f"/proc/{pid}/status") as file:
+        return int(file.read().partition("VmRSS:")[2].split()[0])
+
+
+class Attack:
+    """Connections of strangers to an agent. Some of them know the token, and misbehave behind it."""
+
+    def __init__(self, port: int, token: bytes | None) -> None:
+        self._port = port
+        self._token = token
+        self.streams: list[socket.socket] = []
+
+    def connect(self) -> socket.socket:
+        self.streams.append(socket.create_connection(("127.0.0.1", self._port), TIMEOUT_S))
+        return self.streams[-1]
+
+    def send(self, stream: socket.socket, data: bytes) -> None:
+        """Send as much as the agent takes before it ends the connection."""
+        stream.settimeout(TIMEOUT_S)
+        with contextlib.suppress(ConnectionError):
+            stream.sendall(data)
+
+    def fuzz(self) -> None:
+        rng = random.Random(21)
+        for number in range(40):
+            opening = Channel(token=self._token, dials=True, nonce=rng.randbytes(32)).opening()
+            start = (b"", opening, opening[: rng.randrange(HELLO_BYTES)])[number % 3]
+            self.send(self.connect(), start + b"\xff" + rng.randbytes(rng.choice((10, 1000, 200_000))))
+
+    def oversize(self) -> None:
+        for _ in range(5):
+            stream = self.connect()
+            shake_hands(stream, self._token)
+            self.send(stream, b"\x40\0\0\0" + bytes(8 << 20))
+
+    def halve(self) -> None:
+        for _ in range(10):
+            stream = self.connect()
+            channel, _ = shake_hands(stream, self._token)
+            self.send(stream, channel.seal(bytes(1 << 20))[: 1 << 18])
+
+    def replay(self) -> None:
+        first = self.connect()
+        channel, said = shake_hands(first, self._token)
+        frame = channel.seal(wire.encode(Ask("another", "x", "", 0, -1, valid=False)))
+        self.send(first, frame + frame)
+        for _ in range(20):
+            self.send(self.connect(), said + frame)
+
+    def close(self) -> None:
+        for stream in self.streams:
+            stream.close()
+
+
+@pytest.mark.parametrize("token", TOKENS, ids=["no token", "token"])
+def test_bytes_that_are_no_messages_cost_an_agent_little_memory_and_few_lines(room: Room, token: bytes | None) -> None:
+    crew = Crew(room, nodes="2")
+    env = {"PLANARIA_TOKEN": token.decode()} if token else {}
+    agent = crew.add("a", env=env)
+    agent.wait_said("1 of 2 nodes are here")
+    attack = Attack(int(crew.endpoint.rpartition(":")[2]), token)
+    before_kib, began = memory_kib(agent.agent()), time.monotonic()
+    try:
+        for deed in (attack.halve, attack.fuzz, attack.oversize, attack.replay):
+            deed()
+            assert agent.is_running, crew.story()
+            assert memory_kib(agent.agent()) < before_kib + GROWTH_KIB
+        for stream in attack.streams:
+            stream.setblocking(False)
+        wait_until(lambda: all(map(has_ended, attack.streams)), "all of them dropped", TIMEOUT_S)
+    finally:
+        attack.close()
+    dropped = [line for line in agent.said() if "dropped a connection" in line]
+    assert 1 <= len(dropped) <= 2 + time.monotonic() - began, "one line a second"
+    assert memory_kib(agent.agent()) < before_kib + GROWTH_KIB
+    crew.add("b", env=env)
+    crew.wait_world("a", "b")
+    crew.end_well("a", "b")
 
 
 def stranger(name: str) -> Join:
