@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from court import join_of
 from crew import Crew
 from harness import wait_until
 from ports import free_port
@@ -539,9 +540,7 @@ def test_bytes_that_are_no_messages_cost_an_agent_little_memory_and_few_lines(ro
 
 def stranger(name: str) -> Join:
     """Return what a node says that never comes back: nobody listens at its address."""
-    address = f"127.0.0.1:{free_port()}"
-    standing = Standing()
-    return Join("crew", name, "host", address, 1, "default", None, standing, "idle", 0, False, 1e9, 0.0)
+    return join_of(name, run_id="crew", host="host", address=f"127.0.0.1:{free_port()}", age_s=0.0)
 
 
 WRONG_ADDRESSES = ["/\ud800", "/tmp/\0", "/nobody/is/here", "\ud800:1", "127.0.0.1:000000" + "9" * 30]

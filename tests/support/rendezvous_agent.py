@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from court import join_of
+
 from planaria.base.value import replace
 from planaria.rendezvous.keys import round_record
 from planaria.rendezvous.machine import Rendezvous
 from planaria.rendezvous.messages import (
     Ask,
     Ended,
-    Join,
     Leads,
     Place,
     Placed,
@@ -114,11 +115,6 @@ def kinds(out: list[object], *wanted: type) -> list[object]:
 
 def sent_to(conn: str, out: list[object]) -> list[object]:
     return [one.message for one in out if isinstance(one, Send) and one.conn == conn]
-
-
-def join_of(node: str, **changes: object) -> Join:
-    fresh = Join("run", node, f"host-{node}", f"{node}:1", 1, "default", None, Standing(), "idle", 0, False, 1e9, 1.0)
-    return replace(fresh, **changes)
 
 
 def leads(node: str, address: str = "", **changes: object) -> Leads:
