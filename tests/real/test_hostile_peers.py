@@ -22,6 +22,7 @@ from court import join_of
 from crew import Crew
 from harness import wait_until
 from ports import free_port
+from strangers import has_ended
 
 from planaria.base.channel import Channel, ChannelBroken
 from planaria.base.loop import Loop
@@ -149,10 +150,6 @@ class Server:
         stream.setblocking(False)
         return stream
 
-    def drops(self, stream: socket.socket) -> bool:
-        """Tell whether the server has ended this connection."""
-        return has_ended(stream)
-
     def shake_hands(self, stream: socket.socket) -> tuple[Channel, bytes]:
         """Open the connection as somebody does who knows the token; return the channel and all that was said."""
         return shake_hands(stream, self.token)
@@ -215,18 +212,6 @@ def shake_hands(stream: socket.socket, token: bytes | None) -> tuple[Channel, by
     return channel, said
 
 
-def has_ended(stream: socket.socket) -> bool:
-    """Tell whether the other end has closed a connection; what it said before is skipped."""
-    try:
-        while stream.recv(1 << 16):
-            pass
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
 @pytest.fixture(params=TOKENS, ids=["no token", "token"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     found = Server(request.param)
@@ -273,7 +258,7 @@ def test_fuzzed_bytes_end_their_own_connection(server: Server, streams: list[soc
         start = (b"", opening, opening[: rng.randrange(HELLO_BYTES)])[number % 3]
         # After a good hello noise may be a short frame, which is a message; what follows is none for long.
         push(server, stream, start + b"\xff" + rng.randbytes(rng.choice((10, 1000, 200_000))))
-    server.until(lambda: all(server.drops(stream) for stream in streams))
+    server.until(lambda: all(has_ended(stream) for stream in streams))
     server.until(lambda: server.lines)
     server.check()
     assert len(server.refusals()) + len(server.losses()) <= 60
@@ -334,7 +319,7 @@ def test_a_recorded_session_opens_nothing(guarded: Server, streams: list[socket.
         stream = guarded.connect()
         streams.append(stream)
         push(guarded, stream, said + frame)
-        guarded.until(lambda stream=stream: guarded.drops(stream))  # type: ignore[misc]
+        guarded.until(lambda stream=stream: has_ended(stream))  # type: ignore[misc]
     guarded.until(guarded.refusals)
     assert "another token" in guarded.refusals()[0]
     assert guarded.losses() == []
@@ -347,7 +332,7 @@ def test_a_frame_that_comes_twice_ends_the_connection(guarded: Server, streams: 
     channel, _ = guarded.shake_hands(stream)
     frame = channel.seal(b"pay 100")
     stream.sendall(frame + frame)
-    guarded.until(lambda: guarded.drops(stream) and guarded.lines)
+    guarded.until(lambda: has_ended(stream) and guarded.lines)
     assert guarded.lines == [{"lost": "it sent a frame that was changed, repeated or moved on the way"}]
     guarded.check()
 
@@ -357,7 +342,7 @@ def test_an_oversized_length_ends_the_connection(server: Server, streams: list[s
     streams.append(stream)
     server.shake_hands(stream)
     push(server, stream, b"\x40\0\0\0" + bytes(8 << 20))
-    server.until(lambda: server.drops(stream) and server.lines)
+    server.until(lambda: has_ended(stream) and server.lines)
     assert server.lines == [{"lost": "it sent a frame of 1073741824 bytes, over the limit of 1048576"}]
     server.check()
 
@@ -369,7 +354,7 @@ def test_half_a_frame_holds_little_and_not_for_ever(server: Server, streams: lis
         channel, _ = server.shake_hands(stream)
         push(server, stream, channel.seal(bytes(1 << 20))[: 1 << 18])
     server.check()
-    server.until(lambda: all(server.drops(stream) for stream in streams))
+    server.until(lambda: all(has_ended(stream) for stream in streams))
     server.until(lambda: len(server.losses()) == 10)
     assert set(server.losses()) == {"it has not finished a message for 10 s"}
     assert server.refusals() == []
@@ -392,7 +377,7 @@ def test_a_slow_loris_has_five_seconds(server: Server, streams: list[socket.sock
     started = time.monotonic()
     streams += [server.connect() for _ in range(20)]
     sent = 0
-    while not all(server.drops(stream) for stream in streams):
+    while not all(has_ended(stream) for stream in streams):
         assert time.monotonic() < started + TIMEOUT_S
         if sent < HELLO_BYTES - 1 and time.monotonic() > started + sent * 0.3:  # a byte now and then, never the last
             for stream in streams:
@@ -426,7 +411,7 @@ def test_a_peer_that_never_reads_is_lost_before_it_costs_memory(server: Server, 
 def test_hundreds_of_silent_connections_keep_nobody_out(server: Server, streams: list[socket.socket]) -> None:
     streams += [server.connect() for _ in range(300)]
     server.check()
-    server.until(lambda: all(server.drops(stream) for stream in streams))
+    server.until(lambda: all(has_ended(stream) for stream in streams))
     server.until(lambda: len(server.refusals()) >= 2)
     assert len(server.refusals()) <= 8  # 300 connections, one line a second
     assert any("more)" in line for line in server.refusals())

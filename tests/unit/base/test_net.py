@@ -16,6 +16,7 @@ import pytest
 from certificates import Certificate, make_certificate
 from clocks import Clock, Leaping
 from ports import free_port
+from strangers import has_ended
 
 from planaria.base import addresses
 from planaria.base import dial as dialling_module
@@ -694,18 +695,6 @@ def test_a_listener_may_be_closed_by_the_connection_it_hands_over(loop: Loop) ->
     until(loop, lambda: found and all(client.lost or client.connection for client in clients))
     assert len(found) == 1
     listener.close()
-
-
-def has_ended(stream: socket.socket) -> bool:
-    """Tell whether the other end has closed a connection; what it said before is skipped."""
-    try:
-        while stream.recv(1 << 16):
-            pass
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def test_lines_come_at_most_once_a_second_and_count_the_others() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from certificates import make_certificate
+from strangers import has_ended
 
 from planaria.base.channel import Channel
 from planaria.base.loop import Loop
@@ -171,18 +172,6 @@ def test_bytes_at_random_hurt_nobody(place: Place) -> None:
             assert honest.ask(Get("k")) == Absent()
             run_until(place.loop, lambda raw=raw: has_ended(raw))
     assert 1 <= len(place.lines) <= 2 + place.loop.now() - began, "one line a second"
-
-
-def has_ended(raw: socket.socket) -> bool:
-    """Tell whether the other end has closed a connection; what it said before is skipped."""
-    try:
-        while raw.recv(1 << 16):
-            pass
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def test_a_client_that_reads_nothing_is_dropped_and_the_server_holds_little_for_it(place: Place) -> None:
