@@ -88,6 +88,12 @@ class Hall(Court):
         self.say(nodes, Stopped(self.leader.next_round, 2000, fenced=False))
 
 
+def claimant(**changes: object) -> Hall:
+    hall = Hall(LAST, **changes)
+    hall.join("a", **member_of(LAST, 0))
+    return hall
+
+
 def kinds(told: list[object]) -> list[type]:
     return [type(message) for message in told]
 
