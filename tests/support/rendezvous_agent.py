@@ -7,19 +7,11 @@ from court import join_of
 from planaria.base.value import replace
 from planaria.rendezvous.keys import round_record
 from planaria.rendezvous.machine import Rendezvous
-from planaria.rendezvous.messages import (
-    Ask,
-    Ended,
-    Leads,
-    Place,
-    Placed,
-    Renew,
-    Start,
-    Welcome,
-)
+from planaria.rendezvous.messages import Ask, Ended, Leads, Place, Placed, Renew, Start, Welcome
 from planaria.rendezvous.model import (
     SELF,
     Answered,
+    AskAround,
     Connect,
     Deputy,
     KeyRead,
@@ -28,6 +20,7 @@ from planaria.rendezvous.model import (
     Lost,
     Opened,
     Received,
+    Say,
     Send,
     Settings,
     Standing,
@@ -49,6 +42,9 @@ STORED = replace(FIRST, external=True, endpoints=("etcd:2379",), owned=None)
 DEPUTIES = (Deputy("a", "a:1"), Deputy("b", "b:1"), Deputy("c", "c:1"))
 
 ENDED = Ended("done", 0, "", (), 0)
+
+NOTHING_THERE = (KeyRead("leader", None, 0), KeyRead("round", None, 0), KeyRead("outcome", None, 0))
+LATE_S = 10.0  # all leases are over by then
 
 
 class Agent:
@@ -165,4 +161,28 @@ def stored_agent() -> Agent:
     agent.hear(Answered("z:1", refused=True))
     agent.hear(KeyWritten("leader", 9), StoreAnswered(agent.now))
     assert agent.machine.leader is not None
+    return agent
+
+
+def goes_to(out: list[object]) -> list[str]:
+    """Return the addresses that were connected to."""
+    return [one.address for one in out if isinstance(one, Connect)]
+
+
+def asks(out: list[object]) -> list[str]:
+    """Return the addresses that were asked who leads."""
+    return [one.address for one in out if isinstance(one, AskAround)]
+
+
+def lines(out: list[object]) -> list[str]:
+    """Return what people were told, but for what is shown in passing."""
+    return [one.text for one in out if isinstance(one, Say) and not one.passing]
+
+
+def founding_agent(settings: Settings = FIRST) -> Agent:
+    """Return an agent that leads, and waits for others to make a first round with."""
+    agent = Agent(settings)
+    agent.hear(*(Answered(address, refused=True) for address in settings.endpoints[1:]))
+    assert agent.machine.leader is not None
+    assert not agent.machine.leader.roll.has_round
     return agent

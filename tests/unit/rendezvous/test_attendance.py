@@ -9,17 +9,7 @@ from court import join_of
 from hall import LAST, SILENCE_S, Hall, claimant, kinds, member_of, places, to_whom
 
 from planaria.base.value import replace
-from planaria.rendezvous.messages import (
-    Ack,
-    Done,
-    Ended,
-    Failed,
-    Place,
-    Refused,
-    Stop,
-    Waiting,
-    Welcome,
-)
+from planaria.rendezvous.messages import Ack, Done, Ended, Failed, Place, Refused, Stop, Waiting, Welcome
 from planaria.rendezvous.model import SELF, AskAround, Close, Deputy, Send, Standing
 from planaria.rendezvous.seats import Seat
 

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hall import LAST, LEASE_S, Hall, member_of
 
 from planaria.rendezvous.attendance import MOST_UNECHOED
-from planaria.rendezvous.messages import (
-    Failed,
-    Renew,
-    Stopped,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from planaria.rendezvous.messages import Failed, Renew, Stopped
 
 # What is granted.
 

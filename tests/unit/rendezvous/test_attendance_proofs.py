@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hall import LAST, Hall, claimant, kinds, member_of
 
 from planaria.base.value import replace
 from planaria.rendezvous import quorum
-from planaria.rendezvous.messages import (
-    Done,
-    Ended,
-    Stop,
-)
+from planaria.rendezvous.messages import Done, Ended, Stop
 from planaria.rendezvous.model import Deputy, Standing
-
-if TYPE_CHECKING:
-    pass
-
 
 # Proofs of death.
 
