@@ -223,6 +223,10 @@ class Room:
         with open(self.path(name), "rb") as file:
             return file.read()
 
+    def worker_log(self, attempt: int, local_rank: int, name: str) -> bytes:
+        (run,) = os.listdir(self.path("logs"))
+        return self.read(f"logs/{run}/attempt_{attempt}/{local_rank}/{name}")
+
     def start(
         self,
         flags: Sequence[str],
