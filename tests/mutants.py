@@ -4,10 +4,12 @@ Every condition is made always true and always false, every comparison and every
 element of a tuple of effects is dropped. Only `<` against `<=` between two moments is left alone: two things at one instant
 have no order. A mutant that no test fails for is printed: either a test is missing or the code is. `EXPLAINED` lists those
 that change nothing anybody could observe, with the reason. As many mutants run at once as there are cores, each in a
-child of this process, which has imported pytest already.
+child of this process, which has imported pytest already. A mutant that takes far longer than the sound code does is said
+to hang: it is not caught by a test, but by whoever waits for the tests.
 """
 
 import ast
+import contextlib
 import copy
 import importlib.abc
 import importlib.util
@@ -23,7 +25,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CLUSTERS = "250"
-PATIENCE_S = 120.0  # a mutant that hangs is noticed
+PATIENCE_S = 120.0  # no mutant hangs before that, and none before PATIENCE_FACTOR times what the sound code takes
+PATIENCE_FACTOR = 5  # as many run at once as there are cores, and the machine may have other work
 OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 MOMENT = re.compile(r"\b(now|\w+_at|\w*until|when|\w+_floor)\b")
 SWAPS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
@@ -110,6 +113,7 @@ def start(source, mutated, tests):
         return pid
     status = 3
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setpgid(0, 0)  # not a session: the scheduler would treat each as a user of its own, whatever its priority
         os.environ |= {"PLANARIA_SIM_CLUSTERS": os.environ.get("PLANARIA_SIM_CLUSTERS", CLUSTERS)}
         sys.path[:0] = [str(ROOT / "src")]
@@ -123,55 +127,86 @@ def start(source, mutated, tests):
         os._exit(status)
 
 
-def judged(source, tests):
-    """Yield (line, description, whether it survived) for every mutant of a file, as they come to their end."""
+def timed_sound_run(source, tests):
+    """Run the tests against the file as it is; return how many seconds they took. They have to pass."""
+    began = time.monotonic()
+    pid = start(source, ast.parse(source.read_text()), tests)
+    try:
+        failed = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except BaseException:
+        end([pid])
+        raise
+    if failed:
+        sys.exit(f"the tests fail without any mutant: {' '.join(tests)}")
+    return time.monotonic() - began
+
+
+def end(pids):
+    """Kill these children of ours with all they started, and reap them."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)  # one that was forked a moment ago leads no group yet
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def judged(source, tests, patience_s):
+    """Yield (line, description, "survived", "caught" or "hung") for every mutant of a file, as they come to their end."""
     left = mutants(ast.parse(source.read_text()))
     running = {}
-    while True:
-        while len(running) < (os.cpu_count() or 1):
-            fresh = next(left, None)
-            if fresh is None:
-                break
-            line, what, mutated = fresh
-            running[start(source, mutated, tests)] = line, what, time.monotonic() + PATIENCE_S
-        if not running:
-            return
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid:
-            line, what, _ = running.pop(pid)
-            yield line, what, os.waitstatus_to_exitcode(status) == 0
-            continue
-        time.sleep(0.01)  # there is no waiting for one of many children with a limit
-        for overdue in [pid for pid, (_, _, until) in running.items() if time.monotonic() > until]:
-            os.killpg(overdue, signal.SIGKILL)
+    try:
+        while True:
+            while len(running) < (os.cpu_count() or 1):
+                fresh = next(left, None)
+                if fresh is None:
+                    break
+                line, what, mutated = fresh
+                running[start(source, mutated, tests)] = line, what, time.monotonic() + patience_s
+            if not running:
+                return
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid:
+                line, what, _ = running.pop(pid)
+                yield line, what, "caught" if os.waitstatus_to_exitcode(status) else "survived"
+                continue
+            time.sleep(0.01)  # there is no waiting for one of many children with a limit
+            for overdue in [pid for pid, (_, _, until) in running.items() if time.monotonic() > until]:
+                line, what, _ = running.pop(overdue)
+                end([overdue])
+                yield line, what, "hung"
+    finally:
+        end(running)  # Ctrl-C, and whatever else ends this early
 
 
 def report(source, tests):
     """Print the survivors of one file and return how many nobody explained."""
     lines = source.read_text().splitlines()
-    sound = start(source, ast.parse(source.read_text()), tests)
-    if os.waitstatus_to_exitcode(os.waitpid(sound, 0)[1]):
-        sys.exit(f"the tests fail without any mutant: {' '.join(tests)}")
-    count = alive = explained = 0
-    for line, what, survived in judged(source, tests):
-        count += 1
-        if survived:
+    patience_s = max(PATIENCE_S, PATIENCE_FACTOR * timed_sound_run(source, tests))
+    counts = dict.fromkeys(("caught", "hung", "explained", "unexplained"), 0)
+    with contextlib.closing(judged(source, tests, patience_s)) as all_judged:
+        for line, what, fate in all_judged:
             shown = lines[line - 1].strip()
-            reason = next(
-                (why for (code, kind), why in EXPLAINED.items() if code in shown and what.startswith(kind)), ""
-            )
-            explained += bool(reason)
-            alive += not reason
-            print(f"survived: {source.name}:{line}: {what}: {shown}" + (f"  ({reason})" if reason else ""), flush=True)
-    caught = count - alive - explained
-    print(f"{source.name}: {count} mutants, {caught} caught, {explained} explained, {alive} unexplained", flush=True)
-    return alive
+            reason = ""
+            if fate == "survived":
+                reason = next(
+                    (why for (code, kind), why in EXPLAINED.items() if code in shown and what.startswith(kind)), ""
+                )
+            counts[fate if fate in counts else "explained" if reason else "unexplained"] += 1
+            if fate != "caught":
+                told = f"  ({reason})" if reason else ""
+                print(f"{fate}: {source.name}:{line}: {what}: {shown}{told}", flush=True)
+    told = ", ".join(f"{count} {fate}" for fate, count in counts.items())
+    print(f"{source.name}: {sum(counts.values())} mutants, {told}", flush=True)
+    return counts["unexplained"]
 
 
 def main(sources, *tests):
-    """Judge the mutants of all sources; say with the status whether all were caught or explained."""
+    """Judge the mutants of all sources; say with the status whether all were caught, hung or explained."""
     return 1 if sum(report(Path(source).resolve(), tests) for source in sources.split(",")) else 0
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: through every `finally`
     sys.exit(main(*sys.argv[1:]))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import etcd_server
 import pytest
+from certificates import make_certificate
+from ports import free_port
 
 from planaria.base.loop import Loop
 from planaria.errors import UsageError
@@ -185,7 +187,7 @@ def test_an_etcd_that_was_set_up_anew_ends_the_watches(start: Start, connect: Co
 def test_where_nobody_listens_requests_are_answered_in_time_and_certainly_not_done(
     connect: Connect, loop: Loop
 ) -> None:
-    port = etcd_server.free_ports(1)[0]
+    port = free_port()
     client = connect(Where((f"127.0.0.1:{port}",)))
     began = loop.now()
     for asked in (Put("k", b"v"), Get("k")):
@@ -214,27 +216,19 @@ def test_what_is_not_etcd_is_said_to_be_away(connect: Connect, tmp_path: Path) -
         stderr=subprocess.DEVNULL,
         text=True,
     ) as web:
-        assert web.stdout is not None
-        port = web.stdout.readline().split("port ")[1].split()[0]
-        client = connect(Where((f"127.0.0.1:{port}",)))
-        assert isinstance(client.ask(Get("k"), timeout_s=1.0), Unavailable)
-        web.kill()
+        try:
+            assert web.stdout is not None
+            port = web.stdout.readline().split("port ")[1].split()[0]
+            client = connect(Where((f"127.0.0.1:{port}",)))
+            assert isinstance(client.ask(Get("k"), timeout_s=1.0), Unavailable)
+        finally:
+            web.kill()
 
 
 def test_users_are_let_in_by_password_and_again_after_a_restart(start: Start, connect: Connect) -> None:
     etcd = start()
-    assert etcd.post("/v3/kv/put", {"key": b64("theirs/k"), "value": ""}) is not None
-    for name, body in (
-        ("user/add", {"name": "root", "password": "right"}),
-        ("role/add", {"name": "root"}),
-        ("user/grant", {"user": "root", "role": "root"}),
-        ("user/add", {"name": "ann", "password": "secret"}),
-        ("role/add", {"name": "ours"}),
-        ("role/grant", {"name": "ours", "perm": {"permType": 2, "key": b64("ours/"), "range_end": b64("ours0")}}),
-        ("user/grant", {"user": "ann", "role": "ours"}),
-        ("enable", {}),
-    ):
-        assert etcd.post(f"/v3/auth/{name}", body) is not None, name
+    assert etcd.post("/v3/kv/put", {"key": b64encode(b"theirs/k").decode(), "value": ""}) is not None
+    etcd.grant_users("ann", "secret", prefix="ours/", writes=True)
     ann = connect(Where(etcd.endpoints, user="ann", password="secret"))
     written = ann.ask(Put("ours/k", b"v"))
     assert isinstance(written, Written)
@@ -257,10 +251,6 @@ def test_users_are_let_in_by_password_and_again_after_a_restart(start: Start, co
     while not isinstance(again := ann.ask(Put("ours/k", b"w")), Written):
         assert isinstance(again, Unavailable)
     assert watched.wait_for(1) == [Changed("ours/k", b"w", again.revision)]
-
-
-def b64(text: str) -> str:
-    return b64encode(text.encode()).decode()
 
 
 def test_an_etcd_that_is_full_says_so_and_takes_writes_again_when_there_is_room(start: Start, connect: Connect) -> None:
@@ -289,51 +279,30 @@ def test_an_etcd_without_users_lets_everybody_in(start: Start, connect: Connect)
     assert client.ask(Get("k")) == Absent()
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_certificates_are_checked_on_both_sides(start: Start, connect: Connect, tmp_path: Path) -> None:
-    ca, stranger = str(tmp_path / "ca"), str(tmp_path / "stranger")
-    for name in (ca, stranger):
-        make_certificate(name)
-    server, client = str(tmp_path / "server"), str(tmp_path / "client")
-    for name in (server, client):  # etcd's gateway shows its server's certificate when it calls etcd: one CA for both
-        make_certificate(name, "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key")
+    ca, stranger = (make_certificate(tmp_path, name, names="IP:127.0.0.1") for name in ("ca", "stranger"))
+    # etcd's gateway shows its server's certificate when it calls etcd: one CA for both.
+    server, client = (
+        make_certificate(tmp_path, name, names="IP:127.0.0.1", signed_by=ca) for name in ("server", "client")
+    )
     etcd = start(
         1,
-        f"--cert-file={server}.pem",
-        f"--key-file={server}.key",
+        f"--cert-file={server.cert}",
+        f"--key-file={server.key}",
         "--client-cert-auth",
-        f"--trusted-ca-file={ca}.pem",
+        f"--trusted-ca-file={ca.cert}",
         scheme="https",
     )
-    ours = connect(Where(etcd.endpoints, ca=f"{ca}.pem", cert=f"{client}.pem", key=f"{client}.key"))
+    ours = connect(Where(etcd.endpoints, ca=ca.cert, cert=client.cert, key=client.key))
     written = ours.ask(Put("k", b"v"))
     assert isinstance(written, Written), written
     assert ours.watch("", written.revision - 1).wait_for(1) == [Changed("k", b"v", written.revision)]
-    distrusting = connect(Where(etcd.endpoints, ca=f"{stranger}.pem", cert=f"{client}.pem", key=f"{client}.key"))
-    distrusted = connect(Where(etcd.endpoints, ca=f"{ca}.pem", cert=f"{stranger}.pem", key=f"{stranger}.key"))
+    distrusting = connect(Where(etcd.endpoints, ca=stranger.cert, cert=client.cert, key=client.key))
+    distrusted = connect(Where(etcd.endpoints, ca=ca.cert, cert=stranger.cert, key=stranger.key))
     for refused in (distrusting, distrusted):
         said = refused.ask(Get("k"), timeout_s=1.0)
         assert isinstance(said, Unavailable)
         assert "certificate" in said.why.lower() or "SSL" in said.why
-
-
-def make_certificate(path: str, *signed_by: str) -> None:
-    words = [
-        "-subj",
-        f"/CN={path[-20:].replace('/', ' ')}",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-        "-days",
-        "2",
-        "-nodes",
-    ]
-    files = ["-keyout", f"{path}.key", "-out", f"{path}.pem"]
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    subprocess.run(
-        ["openssl", "req", "-x509", *curve, *words, *files, *signed_by],
-        check=True,
-        capture_output=True,
-    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import struct
 import subprocess
 import time
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crew_jobs import JOB, NOTES
 from harness import LAUNCHER, PATIENCE_S, End, children_of, is_alive, kill, wait_until
+from ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -78,9 +78,16 @@ class CrewNode:
 
     def kill(self) -> None:
         """Kill all of it at once, as a power cut does."""
-        for pid in self.processes():
-            kill(pid, signal.SIGKILL)
+        self.strike(self.processes())
         self.process.wait(PATIENCE_S)
+
+    def strike(self, pids: Iterable[int]) -> None:
+        """Kill these processes of it."""
+        pids = list(pids)
+        if {self.pid, self.agent()} <= set(pids):
+            self._crew.room.is_littered = True
+        for pid in pids:
+            kill(pid, signal.SIGKILL)
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -91,6 +98,10 @@ class CrewNode:
 
     def err(self) -> str:
         return self._crew.room.read(f"err.{self.name}").decode("utf-8", "backslashreplace")
+
+    def said(self) -> list[str]:
+        """Return the lines of launcher and agent; workers write to the same stream."""
+        return [line for line in self.err().splitlines() if line.startswith("planaria: ")]
 
     def wait_said(self, text: str, timeout_s: float = PATIENCE_S) -> None:
         def said() -> bool:
@@ -112,12 +123,6 @@ class CrewNode:
                 report = json.load(file)
         out = self._crew.room.read(f"out.{self.name}")
         return End(128 - status if status < 0 else status, out, self.err(), report)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Crew:
@@ -170,6 +175,19 @@ class Crew:
 
     def add_all(self, *names: str, **settings: Any) -> list[CrewNode]:
         return [self.add(name, **settings) for name in names]
+
+    def add_first(self, name: str) -> CrewNode:
+        """Start the node that will lead, because it has the endpoint's port before anybody else comes."""
+        node = self.add(name)
+        port = f"{int(self.endpoint.rpartition(':')[2]):04X}"
+
+        def listens() -> bool:
+            with open("/proc/net/tcp") as file:
+                rows = [line.split() for line in file.readlines()[1:]]
+            return any(row[1].endswith(f":{port}") and row[3] == "0A" for row in rows)
+
+        wait_until(listens, "a listener at the endpoint")
+        return node
 
     # What the workers noted.
 
@@ -240,6 +258,12 @@ class Crew:
                 late = f"{worker.last_alive - later.started:.3f} s"
                 assert worker.last_alive <= later.started, f"{worker} was alive {late} into {later}\n{self.story()}"
 
+    def cut_power(self, host: Any) -> list[int]:
+        """End a host with all that runs on it; return the pids."""
+        self.room.is_littered = True
+        killed: list[int] = host.kill_everything()
+        return killed
+
     # Pauses.
 
     def wake(self, pids: Iterable[int]) -> None:
@@ -269,6 +293,13 @@ class Crew:
             assert end.status == 0, f"{name} ended with {end.status}\n{self.story()}"
             assert end.report["outcome"] == "done"
         return ends
+
+    def end_well(self, *names: str, charged: int = 0) -> None:
+        """End the job on these nodes: it never had two worlds, only crashes were charged, and no process is left."""
+        ends = self.finish_well(*names)
+        self.check_one_world()
+        assert {end.report["restarts"] for end in ends.values()} == {charged}, self.story()
+        wait_until(lambda: not self.room.leftovers(), "no process left")
 
     def story(self) -> str:
         """Return all that is known, for whoever reads a failure."""

@@ -42,7 +42,7 @@ def stamp():
 
 
 def keep_stamping(every_s=0.01):
-    """Stamp from a thread, for a job whose own loop may hang in a collective."""
+    """Stamp from a thread, for a job may hang in a connect, a send or a collective."""
     pause = threading.Event()
 
     def run():
@@ -60,7 +60,8 @@ note("began", started=started(), reason=os.environ.get("PLANARIA_RESTART_REASON"
 JOB = '''\
 """An all-reduce without torch: sums of ranks, over and over, until a file appears."""
 from notes import *
-import select, socket, sys
+keep_stamping()
+import socket, sys
 
 STEP_S = 0.02
 ADDRESS = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -75,9 +76,6 @@ def lost(peer):
 def read(peer, size=8):
     data = b""
     while len(data) < size:
-        stamp()
-        if not select.select([peer], [], [], 0.01)[0]:
-            continue
         try:
             chunk = peer.recv(size - len(data))
         except OSError:
@@ -107,12 +105,10 @@ def lead():
     door.listen(64)
     peers = []
     while len(peers) < WORLD - 1:
-        stamp()
-        if select.select([door], [], [], 0.01)[0]:
-            peer = door.accept()[0]
-            hello = read(peer)
-            assert struct.unpack("q", hello)[0] == ROUND, (hello, ROUND)
-            peers.append(peer)
+        peer = door.accept()[0]
+        hello = read(peer)
+        assert struct.unpack("q", hello)[0] == ROUND, (hello, ROUND)
+        peers.append(peer)
     count = 0
     while True:
         over = is_over()
@@ -124,13 +120,11 @@ def lead():
         if over:
             return
         count += 1
-        stamp()
-        time.sleep(STEP_S)
+        time.sleep(STEP_S)  # what a step would take: without it the job eats the cores its agents need
 
 
 def follow():
     while True:
-        stamp()
         try:
             peer = socket.socket(FAMILY)
             peer.settimeout(1)
@@ -138,7 +132,7 @@ def follow():
             break
         except OSError:
             peer.close()
-            time.sleep(0.01)
+            time.sleep(0.01)  # rank 0 does not listen yet; nothing tells when it does
     peer.setblocking(True)
     write(peer, struct.pack("q", ROUND))
     count = 0
@@ -174,7 +168,7 @@ while True:
     count += 1
     if told[1]:
         break
-    time.sleep(0.05)
+    time.sleep(0.05)  # what a step would take
 dist.destroy_process_group()
 note("ended")
 '''

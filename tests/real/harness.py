@@ -207,6 +207,8 @@ class Room:
         self._told = b""
         self._gates: dict[str, int] = {}
         self._launchers: list[Launcher] = []
+        self.is_littered = False
+        """Launcher and agent were killed together: nobody was left who could remove their scratch folder."""
 
     def path(self, name: str) -> str:
         return os.path.join(self.root, name)
@@ -220,6 +222,10 @@ class Room:
     def read(self, name: str) -> bytes:
         with open(self.path(name), "rb") as file:
             return file.read()
+
+    def worker_log(self, attempt: int, local_rank: int, name: str) -> bytes:
+        (run,) = os.listdir(self.path("logs"))
+        return self.read(f"logs/{run}/attempt_{attempt}/{local_rank}/{name}")
 
     def start(
         self,
@@ -332,6 +338,9 @@ class Room:
         assert self.scratch_folders() == []
 
     def scratch_folders(self) -> list[str]:
+        """Return the private folders of agents, none of which may outlive its job."""
+        if self.is_littered:
+            return []
         return [name for name in os.listdir(self.tmp) if name.startswith("planaria-")]
 
     def close(self) -> None:

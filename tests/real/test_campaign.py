@@ -41,6 +41,23 @@ TTL_S = 3.0
 PATIENCE_S = 90.0  # for one event: importing torch costs several seconds of two busy cores
 
 
+class Before:
+    """What was so of some nodes before a strike, and whether they have gone on or hold since."""
+
+    def __init__(self, crew: Crew, nodes: list[CrewNode]) -> None:
+        self._crew = crew
+        self._held = {node: node.err().count("holding: ") for node in nodes}
+        self._round = crew.worlds()[-1].round
+        self.names = {node.name for node in nodes}
+
+    def is_settled(self) -> bool:
+        world = self._crew.worlds()[-1]
+        if world.round > self._round and world.nodes == self.names:
+            return True
+        holds = any(node.err().count("holding: ") > count for node, count in self._held.items())
+        return holds and not any(node.workers() for node in self._held)
+
+
 class Campaign:
     """One job, and the hand that strikes its nodes."""
 
@@ -69,11 +86,8 @@ class Campaign:
             self.told.append(f"{number} {strike()}")
 
     def end(self) -> None:
-        ends = self._crew.finish_well(*(node.name for node in self._alive))
-        self._crew.check_one_world()
-        assert {end.report["restarts"] for end in ends.values()} == {0}, self._crew.story()
+        self._crew.end_well(*(node.name for node in self._alive))
         assert {world.life for world in self._crew.worlds()} == {0}
-        wait_until(lambda: not self._crew.room.leftovers(), "no process left")
 
     def _add(self) -> CrewNode:
         self._born += 1
@@ -107,10 +121,7 @@ class Campaign:
         node = self._draw()
         what = self._rng.choice(("agent", "launcher", "all"))
         workers = node.workers()
-        if what == "all":
-            node.kill()
-        else:
-            os.kill(node.agent() if what == "agent" else node.pid, signal.SIGKILL)
+        node.strike({"agent": [node.agent()], "launcher": [node.pid], "all": node.processes()}[what])
         self._wait_world()
         wait_gone([node.pid, node.agent(), *workers])
         return f"kill {node.name} ({what})"
@@ -147,12 +158,14 @@ class Campaign:
         killed = struck[: self._rng.randrange((count - 1) // 2 + 1)]
         paused = [node for node in struck if node not in killed]
         stopped = [pid for node in paused for pid in self._drawn_processes(node)]
-        held = {node: node.err().count("holding: ") for node in self._alive}
+        workers = [pid for node in paused for pid in node.workers()]
+        before = Before(self._crew, self._alive)
         pause_all(stopped)
         for node in killed:
             node.kill()
-        self._wait_settled(held)
+        self._wait_settled(before)
         self._crew.wake(stopped)
+        wait_gone(workers)  # whoever slept through its lease has no place beside those who went on
         self._alive += paused + [self._add() for _ in killed]
         self._wait_world()
         return f"havoc: {len(killed)} killed, {len(paused)} paused of {count}"
@@ -162,14 +175,14 @@ class Campaign:
         half = len(self._alive) // 2
         killed, self._alive = self._alive[:half], self._alive[half:]
         stopped = [pid for node in self._alive for pid in self._drawn_processes(node)]
+        workers = [pid for node in self._alive for pid in node.workers()]
+        before = Before(self._crew, self._alive)
         pause_all(stopped)
         for node in killed:
             node.kill()
-        workers = [pid for node in self._alive for pid in node.workers()]
-        held = {node: node.err().count("holding: ") for node in self._alive}
         self._crew.wake(stopped)
         wait_gone(workers)
-        self._wait_settled(held)
+        self._wait_settled(before)
         for node in self._alive:
             node.signal(signal.SIGTERM)
         assert [node.wait().status for node in self._alive] == [143] * len(self._alive)
@@ -178,28 +191,11 @@ class Campaign:
     def _drawn_processes(self, node: CrewNode) -> list[int]:
         return node.processes() if self._rng.random() < 0.5 else [node.agent()]
 
-    def _wait_settled(self, held: dict[CrewNode, int]) -> None:
-        names = {node.name for node in held}
-        known = self._crew.worlds()[-1].round
-
-        def settled() -> bool:
-            world = self._crew.worlds()[-1]
-            if world.round > known and world.nodes == names:
-                return True
-            holds = any(node.err().count("holding: ") > count for node, count in held.items())
-            return holds and not any(node.workers() for node in held)
-
+    def _wait_settled(self, before: Before) -> None:
         try:
-            wait_until(settled, f"{names} go on or hold", PATIENCE_S)
+            wait_until(before.is_settled, f"{before.names} go on or hold", PATIENCE_S)
         except AssertionError as exc:
             raise AssertionError(f"events: {self.told}\n{exc}\n{self._crew.story()}") from None
-
-
-@pytest.fixture
-def room(room: Room) -> Room:
-    """A room whose jobs may leave scratch folders: a node that is killed whole cannot remove its own."""
-    room.scratch_folders = list  # type: ignore[method-assign]
-    return room
 
 
 @pytest.fixture(params=["embedded", "etcd"])

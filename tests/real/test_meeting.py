@@ -58,12 +58,17 @@ class Scripted:
             given = (messages.Ended(*given),)
         if what == "fence":
             given = (None if given[0] is None else self.loop.now() + given[0],)
-        getattr(self.hands, what)(*given)
+        if what == "echo":
+            self.tell("Echoed", *given)
+        else:
+            getattr(self.hands, what)(*given)
 
     def post(self, event):
-        name, fields = type(event).__name__, [getattr(event, field) for field in type(event)._fields]
+        self.tell(type(event).__name__, *[getattr(event, field) for field in type(event)._fields])
+
+    def tell(self, *words):
         fd = os.open(ROOM + "/told", os.O_WRONLY)
-        os.write(fd, (json.dumps([name, *fields]) + "\\n").encode())
+        os.write(fd, (json.dumps(words) + "\\n").encode())
         os.close(fd)
 
     is_gone = True
@@ -104,6 +109,7 @@ PLACE = {
     "reason": "",
     "deputies": [],
 }
+FENCE_S = 2.0  # long enough to stop an agent on a busy machine, short enough to wait for
 WAIT = "tell(f'pid {os.getpid()}')\nwait_forever()"
 
 
@@ -134,6 +140,12 @@ class Node:
 
     def order(self, *words: Any) -> None:
         os.write(self._orders, json.dumps(words).encode() + b"\n")
+
+    def fence(self, left_s: float | None) -> None:
+        """Move the fence, and wait until it is where it shall be."""
+        self.order("fence", left_s)
+        self.order("echo", "fence")
+        assert self.hear("Echoed") == ["fence"]
 
     def begin_round(self, number: int = 0, **changes: Any) -> None:
         self.order("start", {**PLACE, "round": number, **changes})
@@ -208,7 +220,7 @@ signal.signal(signal.SIGTERM, lambda *_: tell("a signal"))
 assert worker.resize_notice() is None
 tell("ready")
 while not (notice := worker.resize_notice()):
-    time.sleep(0.01)
+    time.sleep(0.01)  # as a training step would: a notice is looked for between two steps
 assert worker.drain_notice() is None
 tell(f"told {notice.reason} {notice.grace_s}")
 """
@@ -282,10 +294,11 @@ def stop_process(pid: int) -> None:
 def test_a_stopped_agent_loses_its_workers_when_its_lease_is_over(node: Node) -> None:
     node.start("tell(f'child {sleeper(detached=True, deaf=True)}')\n" + WAIT)
     node.hear("WorkersStopped")
-    node.order("fence", 1.0)
+    node.fence(60.0)
     node.begin_round()
     pids = [*node.workers(), node.room.hear_value("child"), node.room.hear_value("child")]
     agent = node.launcher.agent()
+    node.fence(FENCE_S)
     stop_process(agent)
     wait_gone(pids)
     assert state_of(agent) == "T"
@@ -305,9 +318,10 @@ def test_a_fence_is_kept_again_after_it_was_kept_once(node: Node) -> None:
     node.hear("WorkersStopped")
     agent = node.launcher.agent()
     for number in range(2):
-        node.order("fence", 1.0)
+        node.fence(60.0)
         node.begin_round(number)
         pids = node.workers()
+        node.fence(FENCE_S)
         stop_process(agent)
         wait_gone(pids)
         kill(agent, signal.SIGCONT)
@@ -321,13 +335,14 @@ def test_without_a_fence_that_is_over_a_stopped_agent_stops_nothing(node: Node, 
     node.start(WAIT)
     node.hear("WorkersStopped")
     node.order("fence", 0.3)
-    node.order("fence", fence)
+    node.fence(fence)
     node.begin_round()
     pids = node.workers()
     agent = node.launcher.agent()
     stop_process(agent)
     watched = os.pidfd_open(pids[0])
     try:
+        # Longer than the fence that was taken back: what must not happen has no event to wait for.
         assert select.select([watched], [], [], 0.7) == ([], [], []), "a worker died"
     finally:
         os.close(watched)
@@ -346,16 +361,12 @@ def naps(pid: int) -> int:
 def test_renewals_do_not_wake_the_guardian(node: Node) -> None:
     node.start(WAIT)
     node.hear("WorkersStopped")
-    node.order("fence", 50.0)
-    node.order("stop", 1, "to know that the fence was set", 0.0)
-    node.hear("WorkersStopped")
+    node.fence(50.0)
     guardian = node.launcher.pid
     wait_until(lambda: state_of(guardian) == "S", "a sleeping guardian")
     before = naps(guardian)
     for left_s in range(51, 81):
-        node.order("fence", float(left_s))
-    node.order("stop", 1, "to know that they were all set", 0.0)
-    node.hear("WorkersStopped")
+        node.fence(float(left_s))
     assert naps(guardian) == before
     node.order("end", "done", 0, "", [], 0)
     assert node.launcher.wait().status == 0

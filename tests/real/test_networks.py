@@ -40,13 +40,6 @@ pytestmark = pytest.mark.root
 
 
 @pytest.fixture
-def room(room: Room) -> Room:
-    """A room whose jobs may leave scratch folders: a host that is killed whole cannot remove its own."""
-    room.scratch_folders = list  # type: ignore[method-assign]
-    return room
-
-
-@pytest.fixture
 def network() -> Iterator[Callable[..., Network]]:
     """Make networks that end with the test."""
     made: list[Network] = []
@@ -80,12 +73,6 @@ def three(room: Room, network: Network, **settings: Any) -> Crew:
     return crew
 
 
-def end_well(crew: Crew, *names: str) -> None:
-    ends = crew.finish_well(*names)
-    crew.check_one_world()
-    assert {end.report["restarts"] for end in ends.values()} == {0}
-
-
 @pytest.mark.parametrize("order", ["abc", "cba", "bca"])
 def test_hosts_with_the_same_command_meet_whoever_comes_first(room: Room, network: Any, order: str) -> None:
     net = network(3)
@@ -98,7 +85,7 @@ def test_hosts_with_the_same_command_meet_whoever_comes_first(room: Room, networ
     began = [line["master"] for line in crew.log() if line["what"] == "began"]
     master = next(name for name, ranks in world.ranks.items() if 0 in ranks)
     assert set(began) == {net.hosts["abc".index(master)].address}
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 # Cables.
@@ -119,7 +106,7 @@ def test_a_host_whose_link_is_down_stops_before_the_others_go_on_and_comes_back(
     assert crew.nodes[who].is_running
     net.hosts["abc".index(who)].mend()
     assert crew.wait_world("a", "b", "c").life == 0
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def test_a_link_that_is_down_for_a_moment_costs_nothing(room: Room, network: Any) -> None:
@@ -129,7 +116,7 @@ def test_a_link_that_is_down_for_a_moment_costs_nothing(room: Room, network: Any
     net.hosts[1].cut()
     time.sleep(1.0)  # a moment: there is no event to wait for
     net.hosts[1].mend()
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
     assert len(crew.worlds()) == 1
     assert not any(map(is_alive, workers))
 
@@ -151,7 +138,7 @@ def test_in_a_partition_the_minority_stops_before_the_majority_begins_the_next_r
     assert not any(map(is_alive, workers))
     net.heal()
     crew.wait_world(*"abcde")
-    end_well(crew, *"abcde")
+    crew.end_well(*"abcde")
 
 
 @pytest.mark.parametrize(("deaf", "unheard"), [("a", "b"), ("b", "a")], ids=["leader is deaf", "follower is deaf"])
@@ -165,7 +152,7 @@ def test_a_partition_in_one_direction_is_one(room: Room, network: Any, deaf: str
     crew.check_one_world()
     net.heal()
     wait_until(lambda: crew.worlds()[-1].nodes == {"a", "b", "c"}, "a world of all")
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def test_two_hosts_that_lose_sight_of_each_other_never_make_two_worlds(room: Room, network: Any) -> None:
@@ -180,7 +167,7 @@ def test_two_hosts_that_lose_sight_of_each_other_never_make_two_worlds(room: Roo
     crew.check_one_world()
     net.heal()
     crew.wait_world("a", "b")
-    end_well(crew, "a", "b")
+    crew.end_well("a", "b")
 
 
 # Power.
@@ -189,7 +176,7 @@ def test_two_hosts_that_lose_sight_of_each_other_never_make_two_worlds(room: Roo
 def test_the_others_go_on_when_the_stores_host_loses_power(room: Room, network: Any) -> None:
     net = network(4)
     crew = three(room, net, ttl_s=FENCE_TTL_S)
-    killed = net.hosts[0].kill_everything()
+    killed = crew.cut_power(net.hosts[0])
     assert {crew.nodes["a"].pid, crew.nodes["a"].agent()} <= set(killed)
     wait_gone(killed)
     crew.wait_world("b", "c")
@@ -199,7 +186,7 @@ def test_the_others_go_on_when_the_stores_host_loses_power(room: Room, network: 
     crew.add("f", host=net.hosts[0])
     world = crew.wait_world("b", "c", "f")
     assert world.life == 0
-    end_well(crew, "b", "c", "f")
+    crew.end_well("b", "c", "f")
 
 
 def test_a_second_endpoint_is_no_second_beginning_for_those_who_were_cut_off(room: Room, network: Any) -> None:
@@ -214,7 +201,7 @@ def test_a_second_endpoint_is_no_second_beginning_for_those_who_were_cut_off(roo
     crew.nodes["c"].wait_said("holding: ")
     net.heal()
     assert crew.wait_world("a", "b", "c").life == 0
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def test_a_survivor_of_two_that_cannot_know_holds_and_a_replacement_at_the_dead_address_holds_with_it(
@@ -225,7 +212,7 @@ def test_a_survivor_of_two_that_cannot_know_holds_and_a_replacement_at_the_dead_
     add(crew, net, "ab")
     crew.wait_world("a", "b")
     workers = crew.nodes["b"].workers()
-    net.hosts[0].kill_everything()
+    crew.cut_power(net.hosts[0])
     crew.nodes["b"].wait_said("holding: ")
     assert not any(map(is_alive, workers))
     # The host is back, and refuses connections to the dead agent. But b had been out of touch: the other may have gone on
@@ -243,7 +230,7 @@ def test_a_host_that_refuses_new_connections_is_not_dead_as_long_as_its_old_one_
         net.hosts[1].refuse_new(other)
     time.sleep(FENCE_TTL_S * 1.5)  # a lease and more: what must not happen has no event to wait for
     assert len(crew.worlds()) == 1
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 # Addresses.
@@ -257,7 +244,7 @@ def test_hosts_meet_on_ipv6_alone(room: Room, network: Any) -> None:
     assert {line["master"] for line in crew.log() if line["what"] == "began"} <= {one.address6 for one in net.hosts}
     crew.nodes["a"].kill()
     assert crew.wait_world("b", "c").life == 0
-    end_well(crew, "b", "c")
+    crew.end_well("b", "c")
 
 
 def test_addresses_need_no_name_server(room: Room, network: Any) -> None:
@@ -268,7 +255,7 @@ def test_addresses_need_no_name_server(room: Room, network: Any) -> None:
     crew = Crew(room, nodes="2", endpoint=endpoint(net))
     add(crew, net, "ab")
     crew.wait_world("a", "b")
-    end_well(crew, "a", "b")
+    crew.end_well("a", "b")
     assert [host.counted() for host in net.hosts] == [0, 0]
 
 
@@ -284,7 +271,7 @@ def test_of_two_nics_the_one_that_was_named_is_used(room: Room, network: Any) ->
     assert masters <= {host.second_address for host in net.hosts}
     crew.nodes["a"].kill()
     assert crew.wait_world("b", "c").life == 0
-    end_well(crew, "b", "c")
+    crew.end_well("b", "c")
 
 
 # Bad lines.
@@ -305,4 +292,4 @@ def test_a_job_forms_and_survives_a_kill_on_lines_that_lose_and_delay_packets(ro
     crew.add("d", host=net.hosts[1])
     assert crew.wait_world("a", "c", "d", timeout_s=patience_s).life == 0
     net.heal()
-    end_well(crew, "a", "c", "d")
+    crew.end_well("a", "c", "d")

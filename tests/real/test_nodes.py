@@ -11,52 +11,23 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from crew import Crew, free_port, pause_all
+from crew import Crew, pause_all
 from harness import is_alive, kill, state_of, wait_gone, wait_until
+from ports import free_port
 
 if TYPE_CHECKING:
-    from crew import CrewNode
     from harness import Room
 
 FENCE_TTL_S = 3.0
 
 
-def first(crew: Crew, name: str = "a") -> CrewNode:
-    """Start the node that will lead, because it has the endpoint's port before anybody else comes."""
-    node = crew.add(name)
-    port = f"{int(crew.endpoint.rpartition(':')[2]):04X}"
-
-    def listens() -> bool:
-        with open("/proc/net/tcp") as file:
-            rows = [line.split() for line in file.readlines()[1:]]
-        return any(row[1].endswith(f":{port}") and row[3] == "0A" for row in rows)
-
-    wait_until(listens, "a listener at the endpoint")
-    return node
-
-
 def three(room: Room, *flags: str, nodes: str = "1:3", **settings: float | str) -> Crew:
     """Start a job on a, b and c, led by a, with `--max-restarts=0`: whatever costs a restart ends it."""
     crew = Crew(room, "--max-restarts=0", *flags, nodes=nodes, **settings)
-    first(crew)
+    crew.add_first("a")
     crew.add_all("b", "c")
     crew.wait_world("a", "b", "c")
     return crew
-
-
-def end_well(crew: Crew, *names: str) -> None:
-    """End the job on these nodes; it never had two worlds, and nothing of it was charged."""
-    ends = crew.finish_well(*names)
-    crew.check_one_world()
-    assert {end.report["restarts"] for end in ends.values()} == {0}
-    wait_until(lambda: not crew.room.leftovers(), "no process left")
-
-
-@pytest.fixture
-def room(room: Room) -> Room:
-    """A room whose jobs may leave scratch folders: a node that is killed whole cannot remove its own."""
-    room.scratch_folders = list  # type: ignore[method-assign]
-    return room
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -66,7 +37,7 @@ def test_the_same_command_on_every_node_makes_one_world(room: Room, count: int) 
     crew.add_all(*names)
     world = crew.wait_world(*names)
     assert sorted(world.ranks.values()) == [(2 * node, 2 * node + 1) for node in range(count)]
-    end_well(crew, *names)
+    crew.end_well(*names)
     assert all(crew.nodes[name].wait().report["outcome"] == "done" for name in names)
 
 
@@ -115,14 +86,13 @@ def test_the_others_go_on_when_a_node_is_killed(room: Room, who: str, what: str)
     crew = three(room)
     victim = crew.nodes["a" if who == "leader" else "b"]
     workers = victim.workers()
-    for pid in VICTIMS[what](victim):
-        kill(pid, signal.SIGKILL)
+    victim.strike(VICTIMS[what](victim))
     rest = [name for name in "abc" if name != victim.name]
     world = crew.wait_world(*rest)
     assert world.life == 0
     wait_gone([victim.pid, victim.agent(), *workers])
     assert victim.wait().status != 0
-    end_well(crew, *rest)
+    crew.end_well(*rest)
 
 
 def test_a_job_survives_the_loss_of_its_leader_until_one_node_is_left(room: Room) -> None:
@@ -135,7 +105,7 @@ def test_a_job_survives_the_loss_of_its_leader_until_one_node_is_left(room: Room
     assert crew.wait_world(rest).life == 0
     crew.add("d")
     crew.wait_world(rest, "d")
-    end_well(crew, rest, "d")
+    crew.end_well(rest, "d")
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
@@ -152,8 +122,8 @@ def test_a_node_that_is_asked_to_stop_leaves_and_the_others_go_on(
     assert "leaving" in world.reason or "left" in world.reason
     end = leaving.wait()
     assert (end.status, end.report["outcome"]) == (status, "signal")
-    assert "closed" not in end.err + "".join(crew.nodes[name].err() for name in rest)
-    end_well(crew, *rest)
+    assert not [line for name in "abc" for line in crew.nodes[name].said() if "closed" in line]
+    crew.end_well(*rest)
 
 
 def test_a_node_that_joins_is_taken_in_and_the_others_keep_their_ranks(room: Room) -> None:
@@ -165,7 +135,7 @@ def test_a_node_that_joins_is_taken_in_and_the_others_keep_their_ranks(room: Roo
     assert after.ranks == {**before.ranks, "c": (2,)}
     assert (after.life, after.round) == (0, before.round + 1)
     assert "joined" in after.reason
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def test_a_node_over_the_maximum_waits_disturbs_nobody_and_takes_over_after_a_loss(room: Room) -> None:
@@ -180,7 +150,7 @@ def test_a_node_over_the_maximum_waits_disturbs_nobody_and_takes_over_after_a_lo
     after = crew.wait_world("a", "c")
     assert after.round == before.round + 1
     assert after.ranks == {"a": before.ranks["a"], "c": before.ranks["b"]}
-    end_well(crew, "a", "c")
+    crew.end_well("a", "c")
 
 
 def test_a_replacement_inherits_the_ranks_of_the_node_it_replaces(room: Room) -> None:
@@ -193,21 +163,7 @@ def test_a_replacement_inherits_the_ranks_of_the_node_it_replaces(room: Room) ->
     crew.add("d", "--nproc-per-node=2")
     after = crew.wait_world("a", "c", "d")
     assert after.ranks == {"a": before.ranks["a"], "c": before.ranks["c"], "d": before.ranks["b"]}
-    end_well(crew, "a", "c", "d")
-
-
-def test_nodes_that_arrive_together_cost_one_restart(room: Room) -> None:
-    crew = Crew(room, "--max-restarts=0", nodes="1:4")
-    alone = first(crew)
-    before = crew.wait_world("a")
-    pause_all([alone.agent()])  # they all knock at a door that opens for all at once
-    for node in crew.add_all("b", "c", "d"):
-        node.wait_said("no leader yet")
-    crew.wake([alone.agent()])
-    after = crew.wait_world("a", "b", "c", "d")
-    assert after.round == before.round + 1
-    assert after.ranks["a"] == (0,)
-    end_well(crew, "a", "b", "c", "d")
+    crew.end_well("a", "c", "d")
 
 
 @pytest.mark.parametrize("delay", ["at once", "after the loss was noticed"])
@@ -218,7 +174,7 @@ def test_a_replacement_at_the_dead_leaders_address_joins_and_never_makes_a_secon
         crew.wait_world("b", "c")
     crew.add("d")
     assert crew.wait_world("b", "c", "d").life == 0
-    end_well(crew, "b", "c", "d")
+    crew.end_well("b", "c", "d")
 
 
 def test_too_few_nodes_in_time_end_all_of_them_with_124(room: Room) -> None:
@@ -271,7 +227,7 @@ def test_a_second_node_with_the_same_rank_ends_with_2_and_a_sentence_and_the_job
     end = crew.add("c", "--node-rank=1").wait()
     assert (end.status, end.report["outcome"]) == (2, "refused")
     assert end.err.splitlines()[-1].startswith("planaria: refused: --node-rank=1 is taken by ")
-    end_well(crew, "a", "b")
+    crew.end_well("a", "b")
 
 
 # Silence: nobody refuses a connection, nobody answers.
@@ -290,7 +246,7 @@ def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_roun
     assert state_of(node.agent()) == "T"
     crew.wake([node.agent()])
     assert crew.wait_world("a", "b", "c").life == 0
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
@@ -305,7 +261,7 @@ def test_a_node_that_is_stopped_whole_is_replaced_and_stops_its_workers_when_it_
     crew.wake(frozen)
     wait_gone(workers)
     assert crew.wait_world("a", "b", "c").life == 0
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def test_stopped_workers_are_nobodys_loss_and_go_on_where_they_were(room: Room) -> None:
@@ -317,7 +273,7 @@ def test_stopped_workers_are_nobodys_loss_and_go_on_where_they_were(room: Room) 
     for pid in workers:
         kill(pid, signal.SIGCONT)
     assert len(crew.worlds()) == 1
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def test_stopped_workers_do_not_survive_the_end_of_their_round(room: Room) -> None:
@@ -327,4 +283,4 @@ def test_stopped_workers_do_not_survive_the_end_of_their_round(room: Room) -> No
     crew.nodes["c"].kill()
     crew.wait_world("a", "b")
     assert not any(map(is_alive, workers))
-    end_well(crew, "a", "b")
+    crew.end_well("a", "b")

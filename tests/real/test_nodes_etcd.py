@@ -6,7 +6,6 @@ import importlib.util
 import os
 import signal
 import time
-from base64 import b64encode
 from typing import TYPE_CHECKING
 
 import etcd_server
@@ -14,6 +13,7 @@ import pytest
 from crew import Crew
 from etcd_server import Etcd
 from harness import kill, wait_gone, wait_until
+from ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,21 +34,8 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
     server.close()
 
 
-@pytest.fixture
-def room(room: Room) -> Room:
-    """A room whose jobs may leave scratch folders: a node that is killed whole cannot remove its own."""
-    room.scratch_folders = list  # type: ignore[method-assign]
-    return room
-
-
 def crew_at(room: Room, etcd: Etcd, *flags: str, nodes: str = "1:3", ttl_s: float = 30) -> Crew:
     return Crew(room, *flags, nodes=nodes, backend="etcd", endpoint=etcd.endpoints[0], ttl_s=ttl_s)
-
-
-def end_well(crew: Crew, *names: str) -> None:
-    ends = crew.finish_well(*names)
-    crew.check_one_world()
-    assert {end.report["restarts"] for end in ends.values()} == {0}
 
 
 def test_two_nodes_meet_through_etcd_and_a_third_joins(room: Room, etcd: Etcd) -> None:
@@ -58,7 +45,7 @@ def test_two_nodes_meet_through_etcd_and_a_third_joins(room: Room, etcd: Etcd) -
     crew.add("c")
     after = crew.wait_world("a", "b", "c")
     assert after.ranks == {**before.ranks, "c": (2,)}
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def test_the_url_of_old_command_lines_is_understood(room: Room, etcd: Etcd) -> None:
@@ -66,7 +53,7 @@ def test_the_url_of_old_command_lines_is_understood(room: Room, etcd: Etcd) -> N
     crew = Crew(room, nodes="2", endpoint=url, backend="etcd")
     crew.add_all("a", "b")
     crew.wait_world("a", "b")
-    end_well(crew, "a", "b")
+    crew.end_well("a", "b")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -85,7 +72,7 @@ def test_the_others_go_on_when_a_node_ends_whoever_it_is(room: Room, etcd: Etcd,
         assert crew.wait_world(*rest).life == 0
     crew.add("d")
     crew.wait_world("c", "d")
-    end_well(crew, "c", "d")
+    crew.end_well("c", "d")
 
 
 def test_etcd_away_for_ten_leases_costs_no_restart_and_is_found_again(room: Room, etcd: Etcd) -> None:
@@ -98,7 +85,7 @@ def test_etcd_away_for_ten_leases_costs_no_restart_and_is_found_again(room: Room
     etcd.start()
     crew.nodes["b"].kill()
     assert crew.wait_world("a", "c").life == 0
-    end_well(crew, "a", "c")
+    crew.end_well("a", "c")
 
 
 def test_a_crash_while_etcd_is_away_waits_for_it(room: Room, etcd: Etcd) -> None:
@@ -127,7 +114,7 @@ def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_roun
         crew.check_one_world()
         kill(node.agent(), signal.SIGCONT)
         crew.wait_world("a", "b", "c")
-    end_well(crew, "a", "b", "c")
+    crew.end_well("a", "b", "c")
 
 
 def test_a_node_that_is_cut_off_while_etcd_is_away_stops_too(room: Room, etcd: Etcd) -> None:
@@ -144,30 +131,14 @@ def test_a_node_that_is_cut_off_while_etcd_is_away_stops_too(room: Room, etcd: E
     crew.check_one_world()
     kill(node.agent(), signal.SIGCONT)
     crew.wait_world("a", "b", "c")
-    end_well(crew, "a", "b", "c")
-
-
-def grant_users(etcd: Etcd) -> None:
-    """Give etcd users: `rob` may read our keys and write none."""
-    ours = {"key": b64encode(b"planaria/").decode(), "range_end": b64encode(b"planaria0").decode()}
-    for name, body in (
-        ("user/add", {"name": "root", "password": "right"}),
-        ("role/add", {"name": "root"}),
-        ("user/grant", {"user": "root", "role": "root"}),
-        ("user/add", {"name": "rob", "password": "hunter2"}),
-        ("role/add", {"name": "reads"}),
-        ("role/grant", {"name": "reads", "perm": {"permType": 0, **ours}}),
-        ("user/grant", {"user": "rob", "role": "reads"}),
-        ("enable", {}),
-    ):
-        assert etcd.post(f"/v3/auth/{name}", body) is not None, name
+    crew.end_well("a", "b", "c")
 
 
 @pytest.mark.parametrize(
     ("password", "said"), [("guessed", "etcd does not let 'rob' in"), ("hunter2", "permission denied")]
 )
 def test_a_node_that_etcd_refuses_ends_at_once_and_says_why(room: Room, etcd: Etcd, password: str, said: str) -> None:
-    grant_users(etcd)
+    etcd.grant_users("rob", "hunter2", prefix="planaria/", writes=False)
     crew = Crew(room, nodes="1:2", backend="etcd", endpoint=etcd.endpoints[0], conf="username=rob")
     node = crew.add("a", env={"PLANARIA_ETCD_PASSWORD": password})
     assert node.wait().status == 2
@@ -176,7 +147,7 @@ def test_a_node_that_etcd_refuses_ends_at_once_and_says_why(room: Room, etcd: Et
 
 
 def test_a_node_that_nobody_answers_says_where_it_looks_and_what_it_meets(room: Room) -> None:
-    endpoint = f"127.0.0.1:{etcd_server.free_ports(1)[0]}"
+    endpoint = f"127.0.0.1:{free_port()}"
     crew = Crew(room, nodes="1:2", backend="etcd", endpoint=endpoint, conf="join_timeout=6")
     node = crew.add("a")
     assert node.wait().status == 124
@@ -189,9 +160,9 @@ def test_a_run_id_that_is_used_again_begins_anew(room: Room, etcd: Etcd) -> None
     crew = crew_at(room, etcd, "--max-restarts=0", nodes="2")
     crew.add_all("a", "b")
     crew.wait_world("a", "b")
-    end_well(crew, "a", "b")
+    crew.end_well("a", "b")
     os.unlink(room.path("stop"))
     again = crew_at(room, etcd, "--max-restarts=0", nodes="2")
     again.add_all("c", "d")
     assert again.wait_world("c", "d").life == 0
-    end_well(again, "c", "d")
+    again.end_well("c", "d")

@@ -171,11 +171,13 @@ def test_an_exception_is_the_first_cause_although_the_worker_hangs_afterwards_an
     script.write_text(
         "import os, threading\n"
         "if os.environ['RANK'] == '1':\n"
-        "    threading.Thread(target=threading.Event().wait).start()\n"
-        "    open('raised', 'w').close()\n"
+        "    def hang():\n"
+        "        threading.main_thread().join()\n"  # the exception is told by then
+        "        open('raised', 'w').close()\n"
+        "        threading.Event().wait()\n"
+        "    threading.Thread(target=hang).start()\n"
         "    raise RuntimeError('the real cause')\n"
         "while not os.path.exists('raised'): os.sched_yield()\n"
-        "import time; time.sleep(0.5)\n"
         "raise RuntimeError('only a consequence')\n"
     )
     done = run([*LAUNCHER, "--nproc-per-node=2", "--report-file=report.json", str(script)], cwd=tmp_path)

@@ -3,6 +3,7 @@
 A seed that fails is shrunk and told as a story. `PLANARIA_SIM_CLUSTERS` says how many there are, 500 by default.
 """
 
+import hashlib
 import os
 
 import pytest
@@ -17,25 +18,34 @@ WITHIN = 1000
 
 
 RACES = {
-    3125: "a stale node that got a lease took its old round for the newest",
-    3464: "the heir of a leader that left while it placed a round did not count its goodbye",
-    4862: "a spectator whose leader died before its first renewal held for ever",
-    5142: "a spectator that had a vote renewed too seldom to give it",
-    5531: "a member that left before it was done was taken for done",
-    6785: "a node that had been fenced since was believed that a round never started",
-    7084: "who knew the end and lost its leader by silence began another round",
-    11743: "a member that was done and left excused the failure of another",
-    12051: "who came while a round was stopped could never lead",
-    12093: "a leader without a round ended the run of another that had one",
-    13808: "a leader that nobody had heard ended a run that others went on with",
-    16328: "a leader that had lost its key led on in its old term",
-    31187: "a leader that was no longer valid ended a run that another led",
-    31948: "proofs of death of a node that had missed a round were counted",
-    52150: "the dead predecessor at a node's own address was waited for",
-    52471: "who knew of the newest round and who was first in line waited for each other",
-    84977: "a node of a run that had ended, and that another had followed, began it again",
+    3125: ("c754009b", "a stale node that got a lease took its old round for the newest"),
+    3464: ("fca3d47b", "the heir of a leader that left while it placed a round did not count its goodbye"),
+    4862: ("02080b9d", "a spectator whose leader died before its first renewal held for ever"),
+    5142: ("112ae92c", "a spectator that had a vote renewed too seldom to give it"),
+    5531: ("009433cf", "a member that left before it was done was taken for done"),
+    6785: ("d99f307b", "a node that had been fenced since was believed that a round never started"),
+    7084: ("c395f37d", "who knew the end and lost its leader by silence began another round"),
+    11743: ("e9c02e69", "a member that was done and left excused the failure of another"),
+    12051: ("a6540c0c", "who came while a round was stopped could never lead"),
+    12093: ("ed1eda79", "a leader without a round ended the run of another that had one"),
+    13808: ("bf3b32c7", "a leader that nobody had heard ended a run that others went on with"),
+    16328: ("d3648c9a", "a leader that had lost its key led on in its old term"),
+    31187: ("73723b64", "a leader that was no longer valid ended a run that another led"),
+    31948: ("1bf41393", "proofs of death of a node that had missed a round were counted"),
+    52150: ("04f1b964", "the dead predecessor at a node's own address was waited for"),
+    52471: ("2aae1dbc", "who knew of the newest round and who was first in line waited for each other"),
+    84977: ("2f4c7846", "a node of a run that had ended, and that another had followed, began it again"),
 }
-"""Seeds that found a race, and what it was."""
+"""Seeds that found a race, the digest of the cluster that each stood for, and what the race was.
+
+Whoever changes how clusters are drawn gives all these seeds other clusters: the races have to be looked for again, with the
+fix undone, before the digests are replaced.
+"""
+
+
+def digest_of(plan):
+    """Return a few letters that are other ones for every other cluster."""
+    return hashlib.sha256(repr(plan).encode()).hexdigest()[:8]
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -46,9 +56,11 @@ def test_no_cluster_breaks_a_promise(share):
             pytest.fail(explain(plan), pytrace=False)
 
 
-@pytest.mark.parametrize(("seed", "_what"), RACES.items(), ids=str)
-def test_a_race_that_was_fixed_stays_fixed(seed, _what):
+@pytest.mark.parametrize("seed", RACES)
+def test_a_race_that_was_fixed_stays_fixed(seed):
     plan = draw(seed)
+    digest, what = RACES[seed]
+    assert digest_of(plan) == digest, f"this seed is another cluster now; it was one where {what}"
     if run(plan)[1] is not None:
         pytest.fail(explain(plan), pytrace=False)
 

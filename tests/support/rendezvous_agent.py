@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from court import join_of
+
 from planaria.base.value import replace
 from planaria.rendezvous.keys import round_record
 from planaria.rendezvous.machine import Rendezvous
-from planaria.rendezvous.messages import (
-    Ask,
-    Ended,
-    Join,
-    Leads,
-    Place,
-    Placed,
-    Renew,
-    Start,
-    Welcome,
-)
+from planaria.rendezvous.messages import Ask, Ended, Leads, Place, Placed, Renew, Start, Welcome
 from planaria.rendezvous.model import (
     SELF,
     Answered,
+    AskAround,
     Connect,
     Deputy,
     KeyRead,
@@ -27,6 +20,7 @@ from planaria.rendezvous.model import (
     Lost,
     Opened,
     Received,
+    Say,
     Send,
     Settings,
     Standing,
@@ -38,7 +32,9 @@ from planaria.rendezvous.model import (
     WorkersStopped,
 )
 
-FIRST = Settings("a", "host-a", "a:1", 1, run_id="run", max_nodes=3, endpoints=("a:1",), owned=0, ttl_s=5.0)
+FIRST = Settings(
+    "a", "host-a", "a:1", 1, run_id="run", max_nodes=3, max_restarts=1, endpoints=("a:1",), owned=0, ttl_s=5.0
+)
 """The agent whose listener is the endpoint."""
 
 SECOND = replace(FIRST, node="b", host="host-b", address="b:1", owned=None)
@@ -49,6 +45,9 @@ DEPUTIES = (Deputy("a", "a:1"), Deputy("b", "b:1"), Deputy("c", "c:1"))
 
 ENDED = Ended("done", 0, "", (), 0)
 
+NOTHING_THERE = (KeyRead("leader", None, 0), KeyRead("round", None, 0), KeyRead("outcome", None, 0))
+LATE_S = 10.0  # all leases are over by then
+
 
 class Agent:
     """A machine that is one process with itself; what it orders of others is kept, what they do a test decides."""
@@ -58,7 +57,12 @@ class Agent:
         self.machine = Rendezvous(settings, now)
         self.out: list[object] = []
         self.wake_at: float | None = None
+        self._waiting: list[object] = []
+        self._busy = True
         self._does(self.machine.begin(now))
+        self._busy = False
+        if self._waiting:
+            self._hears(self._waiting.pop(0))
 
     def _does(self, effects: tuple[object, ...]) -> None:
         for effect in effects:
@@ -77,7 +81,12 @@ class Agent:
                     self.wake_at = when
 
     def _hears(self, event: object) -> None:
-        self._does(self.machine.handle(event, self.now))  # type: ignore[arg-type]
+        """Take an event; what its orders make happen here comes after them, as on a loop."""
+        self._waiting.append(event)
+        while self._waiting and not self._busy:
+            self._busy = True
+            self._does(self.machine.handle(self._waiting.pop(0), self.now))  # type: ignore[arg-type]
+            self._busy = False
 
     def hear(self, *events: object, later_s: float = 0.0) -> list[object]:
         """Let something happen after a while; return what the agent orders."""
@@ -116,11 +125,6 @@ def sent_to(conn: str, out: list[object]) -> list[object]:
     return [one.message for one in out if isinstance(one, Send) and one.conn == conn]
 
 
-def join_of(node: str, **changes: object) -> Join:
-    fresh = Join("run", node, f"host-{node}", f"{node}:1", 1, "default", None, Standing(), "idle", 0, False, 1e9, 1.0)
-    return replace(fresh, **changes)
-
-
 def leads(node: str, address: str = "", **changes: object) -> Leads:
     return replace(Leads("run", node, address, 1, -1, valid=False, seeking=not address), **changes)
 
@@ -138,7 +142,7 @@ def leading_agent(nodes: str = "abc", settings: Settings = FIRST, now: float = 0
     agent = Agent(replace(settings, max_nodes=len(nodes)), now)
     agent.hear(*(Answered(address, refused=True) for address in settings.endpoints[1:]))
     for node in nodes[1:]:
-        agent.hear(Received(f"in-{node}", join_of(node)))
+        agent.hear(Received(f"in-{node}", join_of(node, rules=agent.machine.settings.rules)))
     agent.pass_time(now + 1.0)
     for node in nodes[1:]:
         agent.hear(Received(f"in-{node}", Placed(0)))
@@ -169,4 +173,28 @@ def stored_agent() -> Agent:
     agent.hear(Answered("z:1", refused=True))
     agent.hear(KeyWritten("leader", 9), StoreAnswered(agent.now))
     assert agent.machine.leader is not None
+    return agent
+
+
+def goes_to(out: list[object]) -> list[str]:
+    """Return the addresses that were connected to."""
+    return [one.address for one in out if isinstance(one, Connect)]
+
+
+def asks(out: list[object]) -> list[str]:
+    """Return the addresses that were asked who leads."""
+    return [one.address for one in out if isinstance(one, AskAround)]
+
+
+def lines(out: list[object]) -> list[str]:
+    """Return what people were told, but for what is shown in passing."""
+    return [one.text for one in out if isinstance(one, Say) and not one.passing]
+
+
+def founding_agent(settings: Settings = FIRST) -> Agent:
+    """Return an agent that leads, and waits for others to make a first round with."""
+    agent = Agent(settings)
+    agent.hear(*(Answered(address, refused=True) for address in settings.endpoints[1:]))
+    assert agent.machine.leader is not None
+    assert not agent.machine.leader.roll.has_round
     return agent

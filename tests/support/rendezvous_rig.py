@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _socket
 from typing import TYPE_CHECKING, Self
 
 from planaria.agent.model import Meeting
@@ -20,16 +19,7 @@ if TYPE_CHECKING:
     from planaria.store.api import Store
 
 PATIENCE_S = 30.0  # how long anything may take before a test calls it a hang: two busy cores, shared with others
-TTL_S = 3.0
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port of `host` that nobody listens on at this moment."""
-    probe = _socket.socket(_socket.AF_INET6 if ":" in host else _socket.AF_INET)
-    probe.bind((host, 0))
-    port = int(probe.getsockname()[1])
-    probe.close()
-    return port
+TTL_S = 30.0  # longer than any test: no lease runs out because a machine is busy
 
 
 class Hands:
@@ -83,7 +73,7 @@ class Rig:
     def __exit__(self, *_: object) -> None:
         for agent in self.agents:
             agent.driver.close()
-        self.turn(lambda: False, within_s=0.01)
+        self.turn(lambda: False, within_s=0.01)  # a moment for goodbyes: what is lost of them is nobody's any more
         self.loop.close()
 
     def add(
@@ -98,7 +88,7 @@ class Rig:
         """Start one more agent."""
         hands = Hands()
         draft = Settings("", "", "", 1, run_id=meeting.run_id, min_nodes=meeting.min_nodes, max_nodes=meeting.max_nodes)
-        draft = replace(draft, ttl_s=TTL_S, quiet_s=0.3, boot_quiet_s=0.3, **changes)
+        draft = replace(draft, **{"ttl_s": TTL_S, "quiet_s": 0.3, "boot_quiet_s": 0.3, **changes})
         hands.driver = open_driver(
             self.loop,
             meeting,

@@ -31,8 +31,7 @@ def test_the_rendezvous_knows_what_the_command_line_says():
     told = meeting.draft_settings(JOB, replace(MEETING, resize_grace_s=7.0, on_lost_majority="exit"))
     assert (told.local_world_size, told.role, told.run_id, told.min_nodes, told.max_nodes) == (3, "trainer", "r", 2, 5)
     assert (told.ttl_s, told.quiet_s, told.join_timeout_s, told.resize_grace_s) == (3.0, 1.0, 60.0, 7.0)
-    assert (told.max_restarts, told.always_restart, told.on_lost_majority, told.fixed_port) == (5, True, "exit", False)
-    assert meeting.draft_settings(replace(JOB, master_port=29500), MEETING).fixed_port
+    assert (told.max_restarts, told.always_restart, told.on_lost_majority) == (5, True, "exit")
 
 
 @pytest.mark.parametrize(("protocol", "endpoint"), [("http", "a:2379"), ("https", "https://a:2379")])

@@ -9,20 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from clocks import Clock
 
 from planaria.base.loop import Loop, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -56,19 +56,22 @@ signals.block([signal.SIGUSR1])
 print("waiting", flush=True)
 for _ in range(3):
     assert signals.wait_for_any([signal.SIGUSR1], 0.3) is None
+print("done", flush=True)
 assert signals.wait_for_any([signal.SIGUSR1], 60.0) == signal.SIGUSR1
 """
-    child = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"waiting\n"
-    for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGSTOP):
-        child.send_signal(number)
-        time.sleep(0.5)  # longer than its time: that is what is tried here
-    child.send_signal(signal.SIGCONT)
-    time.sleep(0.5)
-    child.send_signal(signal.SIGUSR1)
-    assert child.wait(60) == 0
-    child.stdout.close()
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"waiting\n"
+            for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGSTOP):
+                child.send_signal(number)
+                time.sleep(0.5)  # longer than its time: that is what is tried here
+            child.send_signal(signal.SIGCONT)
+            assert child.stdout.readline() == b"done\n"
+            child.send_signal(signal.SIGUSR1)
+            assert child.wait(60) == 0
+        finally:
+            child.kill()
 
 
 def test_an_ignored_signal_is_known_as_such() -> None:

@@ -263,7 +263,8 @@ TABLE: tuple[Row | str, ...] = (
         {},
         "--rdzv-conf has no setting 'join_timout' (did you mean join_timeout?)",
     ),
-    Row(["--rdzv-conf=ttl=0.5", "ok.py"], {}, "--rdzv-conf ttl expects seconds from 1 to 1000000000, got '0.5'"),
+    Row(["--rdzv-conf=ttl=0.5", "ok.py"], {}, "--rdzv-conf ttl expects seconds from 1 to 86400, got '0.5'"),
+    Row(["--rdzv-conf=ttl=3000000", "ok.py"], {}, "--rdzv-conf ttl expects seconds from 1 to 86400, got '3e+06'"),
     Row(["--rdzv-conf=ttl=soon", "ok.py"], {}, "--rdzv-conf ttl expects seconds, got 'soon'"),
     Row(
         ["--rdzv-conf=join_timeout=0", "ok.py"],
@@ -278,7 +279,7 @@ TABLE: tuple[Row | str, ...] = (
     Row(
         ["--rdzv-conf=keep_alive_interval=0.1", "ok.py"],
         {},
-        "--rdzv-conf keep_alive_interval (interval times attempts) expects seconds from 1 to 1000000000, got '0.3'",
+        "--rdzv-conf keep_alive_interval (interval times attempts) expects seconds from 1 to 86400, got '0.3'",
     ),
     Row(
         ["--rdzv-conf=keep_alive_max_attempt=0", "ok.py"],

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import pytest
+from court import Court
 
 from planaria.base.value import replace
 from planaria.rendezvous import quorum
 from planaria.rendezvous.keys import outcome_record
 from planaria.rendezvous.leader import Leader
-from planaria.rendezvous.messages import Done, Ended, Farewell, Heard, Join, Placed, Renew
-from planaria.rendezvous.model import SELF, Answered, Deputy, Held, Send, Settings, Standing, WriteKey
+from planaria.rendezvous.messages import Done, Ended, Farewell, Heard, Placed
+from planaria.rendezvous.model import Answered, Deputy, Held, Send, Standing, WriteKey
 
-OWN = Settings("a", "host-a", "a:1", 1, run_id="run", max_nodes=3, ttl_s=5.0)
-STORED = replace(OWN, external=True)
 DONE = Ended("done", 0, "", (), 0)
 TTL_S = 5.0
 PATIENCE_S = 60.0
 
 
-class Finish:
+class Finish(Court):
     """A leader of some nodes, one letter each, all of whom are done with round 0; the first is its own."""
 
-    def __init__(self, members: str, spectators: str = "", settings: Settings = OWN) -> None:
-        self.settings = replace(settings, max_nodes=len(members))
-        self.leader = Leader(self.settings, 0.0, term=1, standing=Standing(), held=Held())
+    def __init__(self, members: str, spectators: str = "", **changes: object) -> None:
+        super().__init__(**{"max_nodes": len(members), "max_restarts": 0, **changes})
         self.leader.roll.tie_until = quorum.ALWAYS
         self.now = 1.0
-        self.seq = 0
-        self.conns = {node: SELF if node == "a" else f"in-{node}" for node in members + spectators}
         for node in members + spectators:
             self.join(node)
         self.look()
@@ -38,24 +34,14 @@ class Finish:
         self.say(members, Done(0))
         self.renew(members)
 
-    def join(self, node: str) -> None:
-        fresh = Join("run", node, f"host-{node}", f"{node}:1", 1, "", None, Standing(), "idle", 0, False, 1e9, 99.0)
-        self.leader.received(self.conns[node], fresh, self.now)
-
-    def say(self, nodes: str, message: Done | Heard | Placed | Renew) -> None:
-        for node in nodes:
-            self.leader.received(self.conns[node], message, self.now)
-
-    def renew(self, nodes: str) -> None:
-        self.seq += 1
-        self.say(nodes, Renew(self.seq, self.seq - 1))
+    def join(self, node: str, conn: str = "", **changes: object) -> None:
+        super().join(node, conn, **{"age_s": 99.0, **changes})
 
     def look(self, later_s: float = 0.0) -> list[object]:
         """Let the leader decide, after a while; return what it says and writes, as (node, message) or the order."""
         self.now += later_s
-        names = {conn: node for node, conn in self.conns.items()}
         out, _ = self.leader.advance(self.now)
-        found = [(names[one.conn], one.message) if isinstance(one, Send) else one for one in out]
+        found = [(self.names[one.conn], one.message) if isinstance(one, Send) else one for one in out]
         return [
             one for one in found if isinstance(one, WriteKey) or (isinstance(one, tuple) and _is_of_the_end(one[1]))
         ]
@@ -68,9 +54,6 @@ class Finish:
             self.renew(nodes)
             found += self.look()
         return found
-
-    def lose(self, node: str) -> None:
-        self.leader.lost(self.conns[node], self.now)
 
 
 def _is_of_the_end(message: object) -> bool:
@@ -110,10 +93,9 @@ def claimed(policy: str) -> Finish:
     finish = Finish("a")
     deputies = tuple(Deputy(node, f"{node}:1") for node in "abc")
     last = Standing("x", 1, 4, 3, deputies=deputies, ran=4)
-    settings = replace(OWN, on_lost_majority=policy)
-    finish.leader = Leader(
-        settings, finish.now, term=2, standing=last, held=Held(finish.now, finish.now + settings.lease_s)
-    )
+    finish.settings = replace(finish.settings, max_nodes=3, on_lost_majority=policy)
+    held = Held(finish.now, finish.now + finish.settings.lease_s)
+    finish.leader = Leader(finish.settings, finish.now, term=2, standing=last, held=held)
     finish.join("a")
     return finish
 
@@ -130,7 +112,6 @@ def test_a_node_that_gives_up_without_a_majority_does_not_ask_for_one_before_it_
 def test_whoever_stands_in_for_a_leader_that_told_the_end_tells_it_again_and_writes_nothing_without_a_store() -> None:
     finish = claimed("wait")
     finish.leader.repeat_end(DONE, finish.now)
-    finish.conns["b"] = "in-b"
     finish.join("b")
     assert finish.look() == [("b", DONE)]
     assert not finish.leader.gives_way(9, finish.now), "somebody knew it for certain"
@@ -143,7 +124,7 @@ def test_whoever_stands_in_for_a_leader_that_told_the_end_tells_it_again_and_wri
 
 
 def test_with_a_store_an_end_that_was_told_without_it_is_not_told_again_when_it_is_written() -> None:
-    finish = Finish("ab", settings=STORED)
+    finish = Finish("ab", external=True)
     finish.look()
     assert finish.live("ab", TTL_S - 0.5) == []
     assert finish.live("ab", 0.5) == [("b", DONE)], "all are here, so nobody can go on"
@@ -154,7 +135,7 @@ def test_with_a_store_an_end_that_was_told_without_it_is_not_told_again_when_it_
 
 
 def test_an_outcome_is_written_again_every_ttl_until_the_store_has_it() -> None:
-    finish = Finish("ab", settings=STORED)
+    finish = Finish("ab", external=True)
     finish.look()
     finish.leader.round_written(42, finish.now)
     expected = [WriteKey("outcome", outcome_record(DONE, "a"), None)]
@@ -166,7 +147,7 @@ def test_an_outcome_is_written_again_every_ttl_until_the_store_has_it() -> None:
 
 
 def test_an_outcome_is_written_only_once_its_round_is_marked_as_the_last() -> None:
-    finish = Finish("ab", settings=STORED)
+    finish = Finish("ab", external=True)
     (mark,) = finish.look()
     assert isinstance(mark, WriteKey)
     assert mark.key == "round"
@@ -175,7 +156,7 @@ def test_an_outcome_is_written_only_once_its_round_is_marked_as_the_last() -> No
 
 @pytest.mark.parametrize("node", ["b", "s"])
 def test_with_a_store_who_is_away_is_not_waited_for_once_the_store_can_tell_it(node: str) -> None:
-    finish = Finish("abc", "s", settings=STORED)
+    finish = Finish("abc", "s", external=True)
     finish.lose(node)
     finish.look()
     finish.leader.round_written(42, finish.now)
@@ -188,7 +169,7 @@ def test_with_a_store_who_is_away_is_not_waited_for_once_the_store_can_tell_it(n
 
 
 def test_with_a_store_who_is_here_and_has_not_heard_the_end_is_waited_for() -> None:
-    finish = Finish("ab", settings=STORED)
+    finish = Finish("ab", external=True)
     finish.look()
     finish.leader.round_written(42, finish.now)
     finish.look()
@@ -200,7 +181,7 @@ def test_with_a_store_who_is_here_and_has_not_heard_the_end_is_waited_for() -> N
 
 
 def test_with_a_store_that_is_away_those_who_heard_go_when_patience_ends_and_not_before() -> None:
-    finish = Finish("ab", settings=STORED)
+    finish = Finish("ab", external=True)
     finish.look()
     assert finish.live("ab", TTL_S) == [("b", DONE)]
     finish.say("b", Heard())
@@ -210,7 +191,7 @@ def test_with_a_store_that_is_away_those_who_heard_go_when_patience_ends_and_not
 
 
 def test_nobody_goes_before_the_end_was_told_however_late_it_is() -> None:
-    finish = Finish("ab", settings=STORED)
+    finish = Finish("ab", external=True)
     finish.look()
     finish.lose("b")
     finish.now += PATIENCE_S + 1.0  # this agent was paused
@@ -222,7 +203,7 @@ def test_nobody_goes_before_the_end_was_told_however_late_it_is() -> None:
 
 
 def test_a_leader_whose_end_the_store_decides_gives_way_to_no_other() -> None:
-    finish = Finish("ab", settings=STORED)
+    finish = Finish("ab", external=True)
     assert finish.leader.gives_way(0, finish.now)
     finish.look()
     assert not finish.leader.gives_way(9, finish.now)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from itertools import pairwise
-
 import pytest
-from court import OWN, Court, failure_of, join_of, only, to_whom
+from court import Court, failure_of, only, to_whom
 
-from planaria.base.value import replace
 from planaria.rendezvous import quorum
-from planaria.rendezvous.leader import Leader
 from planaria.rendezvous.messages import (
     Ack,
     Departing,
     Done,
     Failed,
-    Leads,
     Leave,
     Place,
     Placed,
@@ -29,7 +23,7 @@ from planaria.rendezvous.messages import (
     Waiting,
     Welcome,
 )
-from planaria.rendezvous.model import Answered, AskAround, Close, Held, Standing, WriteKey
+from planaria.rendezvous.model import Close, Standing, WriteKey
 
 SILENCE_S = 5.5
 EPSILON_S = 0.01
@@ -124,7 +118,7 @@ def test_every_arrival_prolongs_the_quiet_time_of_a_first_round() -> None:
 
 def test_a_first_round_that_never_opens_ends_with_124() -> None:
     court = Court(min_nodes=2, join_timeout_s=60.0)
-    court.join("a")
+    court.join("a", age_s=0.0)
     court.look(59.9)
     assert court.leader.ended is None
     court.look(0.2)
@@ -279,272 +273,3 @@ def test_a_polite_goodbye_stops_the_others_while_the_node_still_works_and_is_not
     told = court.restart("ab")
     assert to_whom(told, Start) == ["a", "b"]
     assert court.leader.restart_count == 0
-
-
-# Death and silence.
-
-
-def test_a_broken_connection_alone_proves_nothing() -> None:
-    court = Court()
-    court.begin("abc")
-    court.lose("c")
-    told = court.look()
-    assert told == []
-    assert [one.address for one in court.others if isinstance(one, AskAround)] == ["c:1"]
-    assert to_whom(court.live("ab", 5.0), Stop) == []
-
-
-@pytest.mark.parametrize(
-    ("what", "answer", "proves"),
-    [
-        ("it refuses", Answered("c:1", refused=True), True),
-        ("another listens there", Answered("c:1", Leads("x", "z", "", 0, -1, valid=False, seeking=True)), True),
-        ("it answers", Answered("c:1", Leads("run", "c", "", 0, 0, valid=False, seeking=True)), False),
-        ("nobody answers", Answered("c:1"), False),
-        ("another address refuses", Answered("x:1", refused=True), False),
-    ],
-)
-def test_death_is_proven_by_its_own_address(what: str, answer: Answered, proves: bool) -> None:
-    court = Court()
-    court.begin("abc")
-    court.lose("c")
-    court.leader.answered_probe(answer, court.now)
-    assert to_whom(court.look(), Stop) == (["a", "b"] if proves else []), what
-
-
-def test_a_refusal_does_not_kill_one_who_is_here() -> None:
-    court = Court()
-    court.begin("abc")
-    court.refuse("c")
-    assert court.look() == []
-
-
-def test_the_next_round_waits_from_a_proof_of_death_until_the_last_worker_is_gone() -> None:
-    court = Court()
-    court.begin("abc")
-    court.lose("c")
-    court.look()
-    court.refuse("c")
-    assert only(court.look(), Stop) == Stop(1, "node host-c is gone", 0.0)
-    court.say("ab", Stopped(1, 2000, fenced=False))
-    assert to_whom(court.look(0.29), Place) == []
-    assert court.wake_at == pytest.approx(court.now + 0.01)
-    assert to_whom(court.look(0.02), Place) == ["a", "b"]
-    court.say("ab", Placed(1))
-    court.look()
-    assert court.leader.restart_count == 0
-
-
-def test_a_silent_member_is_left_out_after_its_silence_and_not_before() -> None:
-    court = Court()
-    court.begin("abc")
-    court.renew("c")
-    answered_at = court.now
-    told = court.live("ab", 5.0)
-    court.now = answered_at + SILENCE_S - EPSILON_S
-    court.renew("ab")
-    told += court.look()
-    assert to_whom(told, Stop) == []
-    told = court.look(EPSILON_S)
-    assert Close("in-c") in court.others
-    assert to_whom(told, Stop) == ["a", "b"]
-    assert only(told, Stop) == Stop(1, "node host-c fell silent", 0.0)
-    assert to_whom(court.restart("ab"), Start) == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("what", "all_nodes", "left", "goes_on"),
-    [
-        ("two of three", "abc", "ab", True),
-        ("one of three", "abc", "a", False),
-        ("half of two, with the tie-break of an incumbent", "ab", "a", True),
-        ("half of four", "abcd", "ab", True),
-        ("one of four", "abcd", "a", False),
-    ],
-)
-def test_the_silent_are_left_out_only_with_enough_of_the_others(
-    what: str, all_nodes: str, left: str, goes_on: bool
-) -> None:
-    court = Court(max_nodes=4)
-    court.begin(all_nodes)
-    told = court.live(left, 12.0)
-    assert bool(to_whom(told, Stop)) == goes_on, what
-
-
-def test_nobody_is_granted_a_lease_by_a_leader_without_enough_members() -> None:
-    court = Court()
-    court.begin("abc")
-    grants = []
-    for _ in range(12):
-        court.now += 0.5
-        court.renew("a")
-        grants += [message.left_s for _, message in court.look() if isinstance(message, Ack)]
-    assert grants == sorted(grants, reverse=True)
-    assert grants[0] > 3.0
-    assert grants[-1] == 0.0
-
-
-def test_a_lease_never_outlives_what_is_left_of_the_leaders_validity() -> None:
-    court = Court()
-    court.begin("abc")
-    for _ in range(10):
-        court.now += 0.4
-        court.renew("a")
-        until = court.leader.roll.valid_until(court.now)
-        for _, message in court.look():
-            if isinstance(message, Ack):
-                assert court.now + message.left_s <= max(until, court.now) + 1e-9
-
-
-def test_a_member_that_only_sends_is_not_known_to_hold_to_us() -> None:
-    court = Court(max_nodes=2, standing=None)
-    court.begin("ab")
-    heard = dict(court.leader.roll.heard)
-    for seq in (7, 8, 9):
-        court.now += 0.5
-        court.say("b", Renew(seq, 1))  # it shows no later answer than the first
-    assert court.leader.roll.heard["b"] <= heard["b"] + EPSILON_S
-
-
-# What failures cost.
-
-
-@pytest.mark.parametrize(
-    ("allowed", "failures", "counts", "ends"),
-    [(0, 1, [], True), (1, 1, [1], False), (1, 2, [1], True), (3, 3, [1, 2, 3], False), (3, 4, [1, 2, 3], True)],
-)
-def test_every_round_that_fails_costs_one_restart_until_there_are_none(
-    allowed: int, failures: int, counts: list[int], ends: bool
-) -> None:
-    court = Court(max_restarts=allowed)
-    court.begin("abc")
-    seen = []
-    for number in range(failures):
-        court.say("bc", failure_of("b", number))
-        court.look()
-        told = court.restart("abc")
-        seen += sorted({place.restart_count for _, place in told if isinstance(place, Place)})
-    assert seen == counts
-    assert (court.leader.ended is not None) == ends
-    if court.leader.ended is not None:
-        assert (court.leader.ended.kind, court.leader.ended.restart_count) == ("failed", allowed)
-
-
-@pytest.mark.parametrize("excuse", ["dead", "dead later", "left", "departing", "fenced", "free"])
-def test_failures_of_a_round_that_lost_somebody_are_free(excuse: str) -> None:
-    court = Court(max_restarts=0)
-    court.begin("abc")
-    court.say("b", failure_of("b", free=excuse == "free"))
-    court.look()
-    court.say("ab", Stopped(1, 2000, fenced=False))
-    if excuse == "left":
-        court.say("c", Leave("SIGTERM"))
-    elif excuse == "departing":
-        court.say("c", Departing("SIGTERM"), Stopped(1, 2000, fenced=False))
-    elif excuse == "free":
-        court.say("c", Stopped(1, 2000, fenced=False))
-    elif excuse == "fenced":
-        court.say("c", Stopped(1, 2000, fenced=True))
-    else:
-        if excuse == "dead later":
-            court.say("c", Stopped(1, 2000, fenced=False))
-        court.lose("c")
-        court.refuse("c")
-    told = court.look(0.4)
-    assert court.leader.ended is None
-    assert court.leader.restart_count == 0
-    assert "a" in to_whom(told, Place)
-
-
-def test_a_failure_of_an_earlier_round_is_not_charged_again() -> None:
-    court = Court(max_restarts=1)
-    court.begin("ab")
-    court.say("b", failure_of("b"))
-    court.look()
-    court.restart("ab")
-    assert court.leader.restart_count == 1
-    court.say("b", failure_of("b", 0))
-    court.look()
-    court.restart("ab")
-    assert court.leader.ended is None
-    assert court.leader.restart_count == 1
-
-
-# What it costs.
-
-
-def test_what_is_waited_for_is_not_told_more_often_than_twice_a_second() -> None:
-    court = Court(min_nodes=99, max_nodes=99)
-    told_at: list[float] = []
-    for index in range(40):
-        court.join(chr(ord("a") + index))
-        told = court.look(0.05)
-        if to_whom(told, Waiting):
-            told_at.append(court.now)
-    assert len(told_at) >= 3
-    assert all(later - earlier >= 0.5 - 1e-9 for earlier, later in pairwise(told_at))
-    assert court.wake_at <= told_at[-1] + 0.5 + 1e-9
-
-
-def test_the_same_thing_is_not_told_twice() -> None:
-    court = Court(min_nodes=5, max_nodes=9)
-    court.join("a")
-    assert to_whom(court.look(1.0), Waiting) == ["a"]
-    assert to_whom(court.look(1.0), Waiting) == []
-    court.join("b")
-    assert to_whom(court.look(1.0), Waiting) == ["a", "b"]
-
-
-def crowd(size: int) -> Leader:
-    """Return a leader of so many members that all run."""
-    leader = Leader(replace(OWN, max_nodes=size), 0.0, term=1, standing=Standing(), held=Held())
-    for index in range(size):
-        leader.received(f"in-{index}", replace(join_of("a"), node=f"n{index}", address=f"n{index}:1"), 0.0)
-    leader.advance(1.0)
-    for index in range(size):
-        leader.received(f"in-{index}", Placed(0), 1.0)
-    leader.advance(1.0)
-    assert leader.phase == "running"
-    leader.take_orders()
-    return leader
-
-
-def steps_of_a_renewal(leader: Leader, conn: str, renew: Renew, now: float) -> int:
-    """Count the instructions that a renewal costs."""
-    count = 0
-
-    def trace(frame: object, event: str, _arg: object) -> object:
-        nonlocal count
-        frame.f_trace_opcodes = True  # type: ignore[attr-defined]
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)  # type: ignore[arg-type]
-    try:
-        leader.received(conn, renew, now)
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def test_a_renewal_costs_the_same_with_ten_members_and_a_thousand() -> None:
-    costs = []
-    for size in (10, 1000):
-        leader = crowd(size)
-        leader.received("in-1", Renew(1, 0), 1.5)
-        costs.append(steps_of_a_renewal(leader, "in-2", Renew(1, 0), 1.5))
-        assert not leader.is_dirty
-        assert len(leader.take_orders()) == 2
-    assert 0 < costs[1] <= costs[0] + 20, costs
-
-
-def test_a_thousand_renewals_in_a_turn_cost_one_count_of_the_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    leader = crowd(1000)
-    counted = []
-    honest = leader.roll.valid_until
-    monkeypatch.setattr(leader.roll, "valid_until", lambda now: counted.append(now) or honest(now))
-    for index in range(1000):
-        leader.received(f"in-{index}", Renew(1, 0), 1.5)
-    assert len(counted) <= 1
-    assert {order.message.left_s for order in leader.take_orders()} == {3.5}  # type: ignore[union-attr]

@@ -332,7 +332,9 @@ def test_a_leader_that_lacks_both_nodes_and_a_majority_says_that_it_waits_for_no
         court.lose(node)
     told = court.live("a", 8.0)
     assert said(court) == []
-    assert [message.text for _, message in told if isinstance(message, Waiting)][-1].endswith("waiting for 4 more")
+    assert [message.text for _, message in told if isinstance(message, Waiting)][-1].endswith(
+        "waiting for 4 more (host-b, host-c, host-d went missing)"
+    )
 
 
 def test_a_leader_that_is_to_continue_without_a_majority_opens_a_round_when_the_others_are_fenced() -> None:

@@ -186,7 +186,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> tuple[Agent, list[float]]:
     honest, decided = leader.advance, []
     monkeypatch.setattr(leader, "advance", lambda now: decided.append(now) or honest(now))
     for index in range(49):
-        agent.hear(Received(f"in-{index}", join_of(f"n{index}")))
+        agent.hear(Received(f"in-{index}", join_of(f"n{index}", rules=agent.machine.settings.rules)))
     return agent, decided
 
 
@@ -271,7 +271,7 @@ def test_a_leader_that_leaves_says_goodbye_to_all() -> None:
 
 def test_a_leader_that_leaves_a_spectator_makes_it_the_heir_also_if_it_is_no_deputy() -> None:
     agent = Agent(replace(FIRST, max_nodes=1, min_nodes=1))
-    agent.hear(Received("in-z", join_of("z")))
+    agent.hear(Received("in-z", join_of("z", rules=agent.machine.settings.rules)))
     out = agent.hear(LeaveRequested("SIGTERM"))
     assert [one.address for one in sent_to("in-z", out) if isinstance(one, Redirect)] == ["z:1"]
 
@@ -282,7 +282,14 @@ def test_a_node_whose_leader_dies_while_telling_the_end_tells_the_rest() -> None
     assert kinds(agent.told(ENDED), EndRun) == []
     agent.hear(Lost(agent.machine.member.conn))
     assert agent.machine.is_leading
-    out = agent.hear(Received("in-c", join_of("c", standing=replace(agent.machine.standing, slot=2), age_s=60.0)))
+    out = agent.hear(
+        Received(
+            "in-c",
+            join_of(
+                "c", standing=replace(agent.machine.standing, slot=2), age_s=60.0, rules=agent.machine.settings.rules
+            ),
+        )
+    )
     assert ENDED in sent_to("in-c", out)
 
 
@@ -335,7 +342,7 @@ def test_a_first_round_is_written_only_if_there_is_none() -> None:
 def test_a_leadership_ends_when(what: str, event: object) -> None:
     agent = stored_agent()
     before = agent.machine.leader
-    agent.hear(Received("in-c", join_of("c")))
+    agent.hear(Received("in-c", join_of("c", rules=agent.machine.settings.rules)))
     out = agent.hear(event)
     assert agent.machine.leader is not before, what
     assert [type(one) for one in sent_to("in-c", out)] == [Redirect]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from rendezvous_rig import Rig, free_port, meeting_at
+from ports import free_port
+from rendezvous_rig import Rig, meeting_at
 
 from planaria.contract.secret import Secret
 from planaria.errors import UsageError
@@ -93,7 +94,7 @@ def test_closing_while_a_name_is_looked_up_leaves_nothing_behind(rig: Rig, names
     served = names(gpu_0=["?"])
     agent = rig.add(meeting_at(f"gpu-0:{free_port()}", nodes="1"), network=Here())
     agent.driver.close()
-    rig.turn(lambda: False, within_s=0.1)
+    rig.turn(lambda: False, within_s=0.1)  # ten times the pause before the next question, which must not come
     assert len(served.asked) == 1
     assert agent.driver.settings is None
 
@@ -144,7 +145,7 @@ def test_a_local_addr_may_have_its_brackets(rig: Rig) -> None:
 
 
 def test_a_node_without_a_leader_says_whom_it_cannot_reach_and_until_when(rig: Rig) -> None:
-    endpoint = f"127.0.0.1:{free_port() - 1}"
+    endpoint = f"127.0.0.1:{free_port()}"
     agent = rig.add(meeting_at(endpoint, nodes="2", backend="static", node_rank=1), join_timeout_s=77.0)
     assert rig.turn(lambda: agent.said)
     text, passing = agent.said[0]
@@ -173,7 +174,7 @@ def test_a_wrong_token_is_in_the_last_sentence_and_nobody_is_taken_for_an_etcd(
 ) -> None:
     monkeypatch.setattr(opening, "FREE_WITHIN_S", 0.1)
     port = free_port()
-    where = f"127.0.0.1:{port - 1 if backend == 'static' else port}"
+    where = f"127.0.0.1:{port}"
     ranks: tuple[int | None, int | None] = (0, 1) if backend == "static" else (None, None)
     right = meeting_at(where, nodes="2", backend=backend, node_rank=ranks[0], token=Secret(b"right"))
     first = rig.add(right)

@@ -5,118 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from faulty_store import AWAY, LOST, TTL_S, Bench
 
-from planaria.base.loop import Loop
-from planaria.rendezvous.model import KeyRead, KeyWritten, StoreAnswered, StoreLeaseLost, StoreTrouble, WriteKey
-from planaria.rendezvous.records import GONE, Records, why_no_run
-from planaria.store.hub import Hub
-from planaria.store.machine import Machine
+from planaria.rendezvous.model import KeyRead, KeyWritten, StoreAnswered, StoreLeaseLost, WriteKey
+from planaria.rendezvous.records import GONE, why_no_run
 from planaria.store.memory import MemoryStore
-from planaria.store.model import (
-    Denied,
-    Get,
-    Grant,
-    LeaseGone,
-    List,
-    Put,
-    Refused,
-    Remaining,
-    Renew,
-    Revoke,
-    Unavailable,
-)
+from planaria.store.model import Get, Grant, List, Put, Renew, Revoke, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planaria.rendezvous.model import Event
-    from planaria.store.api import Watching
-    from planaria.store.model import Event as StoreEvent
     from planaria.store.model import Reply, Request
-
-TTL_S = 6.0
-LOST = "lost"
-AWAY = "away"
-SAYS = {
-    "denied": Denied("not permitted", by_rights=True),
-    "full": Denied("no room", by_rights=False),
-    "refused": Refused("too long"),
-    "gone": LeaseGone(),
-}
-
-
-class Clock:
-    """A clock that jumps to what comes next instead of waiting for it."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class FaultyStore(MemoryStore):
-    """Does what the next word of `script` for a kind of request says: `lost` loses the answer, `away` the request.
-
-    Every other word is answered in the store's place, see `SAYS`.
-    """
-
-    def __init__(self, loop: Loop, hub: Hub) -> None:
-        super().__init__(loop, hub)
-        self.script: dict[type, list[str]] = {}
-        self.asked: list[Request] = []
-        self.watched: list[str] = []
-
-    def watch(self, prefix: str, after: int, on_event: Callable[[StoreEvent], object]) -> Watching:
-        self.watched.append(prefix)
-        return super().watch(prefix, after, on_event)
-
-    def ask(self, asked: Request, on_reply: Callable[[Reply], object], *, timeout_s: float = 5.0) -> None:
-        self.asked.append(asked)
-        words = self.script.get(type(asked), [])
-        word = words.pop(0) if words else ""
-        if word == LOST:
-            super().ask(asked, lambda _reply: on_reply(Unavailable("lost", maybe_done=True)), timeout_s=timeout_s)
-        elif word == AWAY:
-            self._loop.call_soon(lambda: on_reply(Unavailable("away", maybe_done=False)))
-        elif word:
-            self._loop.call_soon(lambda: on_reply(SAYS[word]))
-        else:
-            super().ask(asked, on_reply, timeout_s=timeout_s)
-
-
-class Bench:
-    """Two agents' records on one store, in time that does not pass by itself."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.loop = Loop(self.clock)
-        self.hub = Hub(self.loop, Machine())
-        self.store = FaultyStore(self.loop, self.hub)
-        self.heard: list[Event] = []
-        self.records = Records(self.loop, self.store, "run", TTL_S, self.heard.append)
-        self.other_heard: list[Event] = []
-        self.other = Records(self.loop, MemoryStore(self.loop, self.hub), "run", TTL_S, self.other_heard.append)
-
-    def settle(self, seconds: float = 0.0) -> None:
-        """Let everything happen that happens within some seconds."""
-        end = self.clock.now + seconds
-        while True:
-            for _ in range(20):
-                self.loop.run_once(0)
-            coming = [entry[0] for entry in self.loop._timers if entry[2].is_pending]
-            if not coming or min(coming) > end:
-                break
-            self.clock.now = max(self.clock.now, min(coming))
-        self.clock.now = end
-
-    def take(self) -> list[Event]:
-        """Return what was heard since, but for troubles."""
-        return [event for event in self.take_all() if not isinstance(event, StoreTrouble)]
-
-    def take_all(self) -> list[Event]:
-        heard, self.heard[:] = list(self.heard), []
-        return heard
 
 
 @pytest.fixture
@@ -390,119 +289,6 @@ def test_closing_does_not_wait_long_for_a_store_that_is_silent(bench: Bench) -> 
     bench.records.close(lambda: done.append(bench.clock.now))
     bench.settle(2)
     assert done == [100.5]
-
-
-# Why the store does not do as it is asked.
-
-
-@pytest.mark.parametrize(
-    ("word", "trouble"),
-    [
-        (AWAY, StoreTrouble("away")),
-        ("full", StoreTrouble("no room")),
-        ("denied", StoreTrouble("not permitted", final=True)),
-    ],
-)
-def test_a_listing_that_is_not_answered_says_why_and_is_asked_for_again(
-    bench: Bench, word: str, trouble: StoreTrouble
-) -> None:
-    bench.store.script[List] = [word]
-    bench.records.read("round")
-    bench.settle()
-    assert bench.take_all() == [trouble]
-    bench.settle(1)
-    assert bench.take_all() == [KeyRead("round", None, 0)]
-
-
-def test_a_listing_that_is_denied_is_asked_for_less_and_less_often(bench: Bench) -> None:
-    bench.store.script[List] = ["denied"] * 100
-    bench.records.read("round")
-    bench.settle(60)
-    assert 10 < sum(isinstance(asked, List) for asked in bench.store.asked) < 20
-
-
-def test_a_listing_that_no_store_can_answer_is_said(bench: Bench) -> None:
-    bench.store.script[List] = ["refused"]
-    bench.records.read("round")
-    bench.settle(10)
-    assert bench.take_all() == [StoreTrouble("too long", final=True), KeyRead("round", None, 0)], "and asked again"
-
-
-@pytest.mark.parametrize(
-    ("word", "final"), [("denied", True), ("full", False), ("refused", True), (AWAY, False), (LOST, False)]
-)
-@pytest.mark.parametrize(
-    "order", [WriteKey("round", "one", 0), WriteKey("leader", "me", 0, leased=True), WriteKey("outcome", "done", None)]
-)
-def test_a_write_that_was_not_done_says_why_and_is_tried_again_as_nobody_came_first(
-    bench: Bench, word: str, final: bool, order: WriteKey
-) -> None:
-    bench.store.script[Put] = [word] * 2
-    bench.records.write(order)
-    bench.settle(5)
-    heard = bench.take_all()
-    written = [event for event in heard if isinstance(event, KeyWritten)]
-    assert [(event.key, event.revision > 0) for event in written] == [(order.key, True)]
-    troubles = [event for event in heard if isinstance(event, StoreTrouble)]
-    assert {event.final for event in troubles} == {final}
-    assert len(troubles) == (1 if word == LOST else 2)
-
-
-def test_whoever_cannot_read_what_came_of_a_write_says_why_and_reads_again(bench: Bench) -> None:
-    bench.store.script[Put] = [LOST]
-    bench.store.script[Get] = ["denied", "full", AWAY]
-    bench.records.write(WriteKey("round", "one", 0))
-    bench.settle(5)
-    heard = bench.take_all()
-    assert heard[:-1] == [
-        StoreTrouble("lost"),
-        StoreTrouble("not permitted", final=True),
-        StoreTrouble("no room"),
-        StoreTrouble("away"),
-    ]
-    assert heard[-1].revision
-
-
-@pytest.mark.parametrize("asked", [Grant, Renew])
-def test_a_lease_that_cannot_be_had_or_kept_says_why(bench: Bench, asked: type) -> None:
-    bench.store.script[asked] = ["denied", AWAY]
-    bench.records.write(WriteKey("leader", "mine", 0, leased=True))
-    bench.settle(TTL_S)
-    heard = bench.take_all()
-    troubles = [event for event in heard if isinstance(event, StoreTrouble)]
-    assert troubles == [StoreTrouble("not permitted", final=True), StoreTrouble("away")]
-    assert isinstance(heard[-1], StoreAnswered)
-
-
-def test_an_outcome_whose_age_cannot_be_read_is_not_taken_for_none(bench: Bench) -> None:
-    bench.other.write(WriteKey("outcome", "done", None))
-    bench.settle()
-    bench.store.script[Remaining] = ["denied", AWAY]
-    bench.records.read("outcome")
-    bench.settle(3)
-    assert [event.value for event in bench.take()] == ["done"]
-
-
-def test_an_outcome_whose_own_lease_is_gone_gets_another_and_the_leaders_stays(bench: Bench) -> None:
-    bench.records.write(WriteKey("leader", "mine", 0, leased=True))
-    bench.settle()
-    bench.take()
-    bench.store.script[Put] = ["gone"]
-    bench.records.write(WriteKey("outcome", "done", None))
-    bench.settle(1)
-    (written,) = bench.take()
-    assert (written.key, written.revision > 0) == ("outcome", True)
-    assert sum(isinstance(asked, Grant) for asked in bench.store.asked) == 3
-    bench.settle(TTL_S)
-    assert {type(event) for event in bench.take()} == {StoreAnswered}, "its renewals go on"
-
-
-def test_nothing_is_said_of_a_store_that_was_left(bench: Bench) -> None:
-    bench.store.script[List] = [AWAY]
-    bench.records.read("round")
-    bench.records.close()
-    bench.settle(5)
-    assert bench.take_all() == []
 
 
 def test_a_run_id_that_no_store_can_hold_is_named() -> None:

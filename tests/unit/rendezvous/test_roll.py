@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import court
 import pytest
 
 from planaria.base.value import replace
 from planaria.rendezvous import quorum
-from planaria.rendezvous.messages import Join
 from planaria.rendezvous.model import Deputy, Settings, Standing
 from planaria.rendezvous.roll import Roll
 from planaria.rendezvous.seats import Seat
+
+if TYPE_CHECKING:
+    from planaria.rendezvous.messages import Join
 
 OWN = Settings("a", "host-a", "a:1", 1, run_id="run", max_nodes=9, ttl_s=5.0)
 LEASE_S = 4.0
@@ -24,8 +29,9 @@ def standing_of(members: str, spectators: str = "", *, known: str | None = None,
 
 
 def join_of(node: str, standing: Standing, **changes: object) -> Join:
-    join = Join("run", node, f"host-{node}", f"{node}:1", 1, "default", None, standing, "running", 1, False, 0.0, 9.0)
-    return replace(join, **changes)
+    """Return how one introduces itself whose workers run."""
+    known = {"standing": standing, "state": "running", "bound_term": 1, "since_ack_s": 0.0, "age_s": 9.0}
+    return court.join_of(node, **{**known, **changes})
 
 
 def roll_of(standing: Standing, here: str = "", **settings: object) -> Roll:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from clocks import Clock
 
 from planaria.base.loop import Loop
 from planaria.store.hub import Hub
@@ -37,13 +38,6 @@ class Watcher:
     @property
     def changes(self) -> list[Changed]:
         return [change for batch in self.batches for change in batch]
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
