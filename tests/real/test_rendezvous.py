@@ -199,7 +199,7 @@ def test_agents_meet_on_ipv6_alone(rig: Rig) -> None:
     assert agents[1].place.master_addr == "::1"
 
 
-def test_localhost_needs_no_name_server(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_localhost_is_known_for_our_own_without_a_name_server(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     resolve = addresses._resolve
 
     def without_names(host: str, port: int, flags: int) -> list[addresses.Target]:
@@ -208,6 +208,12 @@ def test_localhost_needs_no_name_server(rig: Rig, monkeypatch: pytest.MonkeyPatc
         return resolve(host, port, flags)
 
     monkeypatch.setattr(addresses, "_resolve", without_names)
+    agent = rig.add(meeting_at(f"localhost:{free_port()}", nodes="1:2"))
+    rig.meet(agent)
+    assert agent.driver.settings.owned == 0
+
+
+def test_agents_meet_at_localhost(rig: Rig) -> None:
     meeting = meeting_at(f"localhost:{free_port()}", nodes="2")
     rig.meet(rig.add(meeting), rig.add(meeting))
 
