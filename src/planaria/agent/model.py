@@ -190,6 +190,12 @@ class StopRequested(Value):
     by_owner: bool = True
 
 
+class MembersChanged(Value):
+    """Somebody else's rendezvous has nodes waiting, or has lost some: this round is over. Only for a group without a seat."""
+
+    at: float
+
+
 class LauncherDied(Value):
     """The guardian, whose pid the owner knows as the launcher, is gone."""
 
@@ -370,6 +376,7 @@ if TYPE_CHECKING:
         | WorkerExited
         | ProgressReported
         | StopRequested
+        | MembersChanged
         | LauncherDied
         | DeadlinePassed
         | TreeEnded
