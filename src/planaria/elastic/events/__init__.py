@@ -61,7 +61,7 @@ def record_rdzv_event(event: RdzvEvent) -> None:
     _get_or_create_logger("dynamic_rendezvous").info("%s", event.serialize())
 
 
-def construct_and_record_rdzv_event(
+def construct_and_record_rdzv_event(  # noqa: PLR0917  torch's signature
     run_id: str,
     message: str,
     node_state: NodeState,

@@ -12,7 +12,7 @@ __all__ = ["Event", "EventSource", "NodeState", "RdzvEvent"]
 EventMetadataValue = str | int | float | bool | None
 
 
-class EventSource(str, Enum):
+class EventSource(str, Enum):  # noqa: UP042  its text is `EventSource.AGENT`, as in torch
     """Who tells."""
 
     AGENT = "AGENT"
@@ -50,7 +50,7 @@ class Event:
         return json.dumps(asdict(self))
 
 
-class NodeState(str, Enum):
+class NodeState(str, Enum):  # noqa: UP042  the same
     """How far a node has come with the rendezvous."""
 
     INIT = "INIT"

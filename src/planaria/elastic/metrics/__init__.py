@@ -44,5 +44,5 @@ __all__ = [
 ]
 
 
-def initialize_metrics(cfg: MetricsConfig | None = None) -> None:  # noqa: ARG001  torch's name for it
+def initialize_metrics(cfg: MetricsConfig | None = None) -> None:
     """Do nothing: where metrics go is said with `configure`. Launchers call it before their first metric."""
