@@ -102,7 +102,7 @@ def run_agent(job: Job, line: Line, mask: set[int], scratch_dir: str) -> int:
 
 
 def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scratch_dir: str) -> int:
-    driver = Driver(job, _group(job), loop, lambda now, clean: _say_restart(now, clean, screen))
+    driver = Driver(job, group_of(job), loop, lambda now, clean: _say_restart(now, clean, screen))
     temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
     logs = RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
     if logs.announce:
@@ -135,7 +135,8 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     return outcome.status
 
 
-def _group(job: Job) -> Group:
+def group_of(job: Job) -> Group:
+    """Return the state a job's worker group begins in."""
     return Group(
         size=job.local_world_size,
         max_restarts=job.max_restarts,

@@ -103,8 +103,7 @@ class Recording:
             "agent_restarts": spec.max_restarts - self._remaining_restarts,
             "duration_ms": duration_ms,
         }
-        wall_ms = int(time.time() * 1000)
-        return Event(f"torchelastic.worker.status.{state}", source=source, timestamp=wall_ms, metadata=metadata)
+        return Event(f"torchelastic.worker.status.{state}", source=source, metadata=metadata)
 
     def _record_metrics(self, group_results: RunResult) -> None:
         """Count the run: one of four, by how it ended and whether it needed a restart."""
