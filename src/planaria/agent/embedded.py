@@ -15,14 +15,14 @@ from contextlib import ExitStack
 
 from planaria.agent.control import ControlServer
 from planaria.agent.driver import LOOK_AGAIN_S, Driver
-from planaria.agent.main import group_of
+from planaria.agent.main import group_of, timer_path
 from planaria.agent.model import StopRequested
 from planaria.base import signals
 from planaria.base.files import private_path, remove_tree
 from planaria.base.loop import Loop
 from planaria.base.value import Value
 from planaria.contract.control import LINE_LIMIT_BYTES
-from planaria.contract.env import CONTROL
+from planaria.contract.env import CONTROL, TIMER_FILE
 from planaria.process.guardian import Line
 from planaria.process.logs import RunLogs
 from planaria.process.own import OwnChildren, kill_own
@@ -89,11 +89,14 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     heard = _Signals(loop, job.signals, lambda number: driver.post(StopRequested(number, loop.now())))
     opened.callback(heard.end)
     heard.begin()
-    driver.control = ControlServer(loop, control, driver.on_progress, LINE_LIMIT_BYTES)
+    driver.control = ControlServer(loop, control, driver.on_message, LINE_LIMIT_BYTES)
     opened.callback(driver.control.close)
     sinks = (ConsoleSink(loop, 1), ConsoleSink(loop, 2))
     opened.callback(_close_sinks, sinks, loop)
     driver.workers = _workers(job, loop, scratch_dir, heard.numbers, Console(*sinks, watching.say))
+    if timer_path(job, scratch_dir):
+        driver.watchdog.open_pipe(timer_path(job, scratch_dir), TIMER_FILE, watching.say)
+        opened.callback(driver.watchdog.close)
     opened.callback(driver.close)
     if job.meeting is not None:
         from planaria.agent.meeting import Seat, open_rendezvous
@@ -106,9 +109,10 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
 def _workers(job: Job, loop: Loop, scratch_dir: str, handled: tuple[int, ...], console: Console) -> Workers:
     temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
     logs = RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
+    timer_file = timer_path(job, scratch_dir)
     settings = WorkerSettings(
         command=job.command,
-        environment=job.environment,
+        environment={**job.environment, TIMER_FILE: timer_file} if timer_file else job.environment,
         control=os.path.join(scratch_dir, "control"),
         host=os.uname().nodename,
         cpu_sets=job.cpu_sets,

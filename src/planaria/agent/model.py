@@ -119,6 +119,8 @@ class Outcome(Value):
 class Group(Value):
     """The state of a worker group. `ladder` counts the rungs of the stop ladder already taken in this life.
 
+    `expired` has the local rank of each worker that a scope of its own condemned, and the signal it is to be sent.
+
     Not `alone`: other nodes have groups too, and rounds are decided elsewhere. Then `lease_until` is the moment from which no
     worker may live, `round_over` says that this life was ended from outside, `verdict` how it ended, `run_over` that the
     outcome of the run is known, and `causes` are the failures of all nodes.
@@ -143,6 +145,7 @@ class Group(Value):
     stop_signal: int = 0
     interrupted: bool = False
     ladder: int = 0
+    expired: tuple[tuple[int, int], ...] = ()
     port_tries: int = 0
     lives: tuple[Life, ...] = ()
     outcome: Outcome | None = None
@@ -200,6 +203,17 @@ class LauncherDied(Value):
     """The guardian, whose pid the owner knows as the launcher, is gone."""
 
     at: float
+
+
+class ScopeExpired(Value):
+    """A worker, or a process below it (`pid`), stays in a scope for longer than it said it would.
+
+    `failure` is that of the worker as far as it is known now; `signal` is what the scope wants it to be ended with.
+    """
+
+    failure: Failure
+    pid: int
+    signal: int
 
 
 class DeadlinePassed(Value):
@@ -269,9 +283,10 @@ class StartWorkers(Value):
 
 
 class SignalWorkers(Value):
-    """Send a signal to the process group of every running worker."""
+    """Send a signal to the process group of every running worker, or of those with the local ranks in `only`."""
 
     signal: int
+    only: frozenset[int] | None = None
 
 
 class TellDrain(Value):
@@ -283,6 +298,13 @@ class TellDrain(Value):
 
 class DumpStacks(Value):
     """Ask workers that do not stop for their stacks."""
+
+
+class BlameWorker(Value):
+    """Whatever its end will look like, take a worker's failure for its own; have the stacks of `pid`, too."""
+
+    failure: Failure
+    pid: int
 
 
 class KillWorkers(Value):
@@ -378,6 +400,7 @@ if TYPE_CHECKING:
         | StopRequested
         | MembersChanged
         | LauncherDied
+        | ScopeExpired
         | DeadlinePassed
         | TreeEnded
         | RoundStarted
@@ -405,6 +428,7 @@ if TYPE_CHECKING:
         | TellDrain
         | TellRestart
         | DumpStacks
+        | BlameWorker
         | KillWorkers
         | SetDeadline
         | EndTree
