@@ -23,9 +23,10 @@ from planaria.base.loop import Loop
 from planaria.base.value import Value
 from planaria.contract.control import LINE_LIMIT_BYTES
 from planaria.contract.env import CONTROL, TIMER_FILE
+from planaria.process.children import Children
 from planaria.process.guardian import Line
 from planaria.process.logs import RunLogs
-from planaria.process.own import OwnChildren, kill_own
+from planaria.process.own import kill_own
 from planaria.process.sentry import Sentry
 from planaria.process.sink import ConsoleSink
 from planaria.process.workers import Console, Workers, WorkerSettings
@@ -35,19 +36,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from planaria.agent.model import Group, Job, Outcome
+    from planaria.agent.model import Event, Group, Job, Outcome
     from planaria.contract.env import Round
 
+CLOSE_S = 1.0  # how long workers that were killed are waited for after an exception; the rest is the kernel's
 FLUSH_S = 10.0  # how long the end waits for a reader of the workers' output that has fallen behind
 NOBODY = -1  # stands for the guardian's pid
 
 
 class Ended(Value):
-    """How the run ended on this node: the outcome, the group with all its lives, and the last round it was in, if any."""
+    """How the run ended on this node: the outcome, the group with all its lives, and the last round it was in, if any.
+
+    `return_values` are those of the last round's functions, by local rank.
+    """
 
     outcome: Outcome
     group: Group
     life: Round | None
+    return_values: Mapping[int, object]
 
 
 class Watching(Value):
@@ -68,7 +74,7 @@ def run_embedded(job: Job, watching: Watching) -> Ended:
         outcome = driver.run()
         if job.meeting is not None:
             driver.seat.close()
-        return Ended(outcome, driver.group, driver.life)
+        return Ended(outcome, driver.group, driver.life, driver.workers.return_values)
 
 
 def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
@@ -119,6 +125,7 @@ def _workers(job: Job, loop: Loop, scratch_dir: str, handled: tuple[int, ...], c
         virtual_rank=job.virtual_local_rank,
         signal_mask=frozenset(signals.block(())),
         handled_signals=handled,
+        embedded=True,
         prefix_template=job.logs.prefix_template,
     )
     return Workers(loop, settings, logs, console)
@@ -142,7 +149,6 @@ def _say_restart(group: Group, clean: bool, say: Callable[[str], object]) -> Non
 class _EmbeddedDriver(Driver):
     """A driver that knows only its own workers."""
 
-    _children: OwnChildren  # type: ignore[assignment]  # the same three methods, but for any child
     _mark: bytes
     _watching: Watching
     _sentry: Sentry
@@ -150,11 +156,12 @@ class _EmbeddedDriver(Driver):
 
     def prepare(self, mark: bytes, watching: Watching, sentry: Sentry) -> None:
         """Take what an agent with a guardian does not need."""
-        self._children = OwnChildren(self._loop, self._on_exit)
+        self._children = Children(self._loop, self._on_exit)
         self._mark = mark
         self._watching = watching
         self._sentry = sentry
         self._sessions: frozenset[int] = frozenset()
+        self._is_closed = False
 
     def begin(self, life: Round) -> None:
         """Start the workers of a round, and tell who watches."""
@@ -167,21 +174,35 @@ class _EmbeddedDriver(Driver):
 
     def close(self) -> None:
         """End whatever still lives, because of an exception; after an orderly end there is nothing."""
-        self._children.kill()
+        self._is_closed = True
+        self.workers.signal(signals.SIGKILL)
         kill_own(self._sessions, self._mark)
+        deadline = self._loop.now() + CLOSE_S
+        while self.workers.by_pid and (left_s := deadline - self._loop.now()) > 0:
+            self._loop.run_once(left_s)
         self.workers.end()
+        self._children.bury()
         if self._port is not None:
             self._port.release()
+
+    def post(self, event: Event) -> None:
+        """Take an event; after the end there is nobody to decide about it."""
+        if not self._is_closed:
+            super().post(event)
 
     def _end_tree(self, *, first: bool = False) -> None:
         """Kill what comes from our workers until a look finds nothing, and every worker was waited for."""
         if self._tree_deadline is None:
             return
-        if not kill_own(self._sessions, self._mark) and not self._children.pids and not first:
-            self._sessions = frozenset()
+        if not kill_own(self._sessions, self._mark) and not self.workers.by_pid and not first:
             self._tree_ended(clean=True)
             return
         self._loop.call_later(LOOK_AGAIN_S, self._end_tree)
+
+    def _tree_ended(self, *, clean: bool) -> None:
+        self._sessions = frozenset()
+        self._children.bury()  # from now on their numbers may be others'
+        super()._tree_ended(clean=clean)
 
 
 class _Screen:

@@ -106,13 +106,20 @@ def _step(group: Group, event: Event) -> Step:
             return _deadline_passed(group, event)
         case TreeEnded():
             return _tree_ended(group, event)
-        case MembersChanged(at) if group.phase == RUNNING and group.alone:
-            return stop(replace(group, round_over=True, stop_signal=signals.SIGTERM), at)
+        case _:
+            return _begin(group, event)
+
+
+def _begin(group: Group, event: Event) -> Step:
+    """Start the workers of a life, or end it for another one that is agreed on elsewhere."""
+    match event:
         case Begun() if group.phase == STARTING and group.alone:
             return group, (StartWorkers(group.round, group.restarts, group.reason),)
         case WorkersStarted(at, master_port) if group.phase == STARTING:
             everyone = frozenset(range(group.size))
             return replace(group, phase=RUNNING, started_at=at, running=everyone, master_port=master_port), ()
+        case MembersChanged(at) if group.phase == RUNNING and group.alone:
+            return stop(replace(group, round_over=True, stop_signal=signals.SIGTERM), at)
         case _:
             raise InvalidTransition(group.phase, event)
 

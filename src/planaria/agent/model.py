@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from planaria.base.value import Value
 from planaria.contract.failure import Failure
-from planaria.process.model import Command, LogSettings
+from planaria.process.model import Call, Command, LogSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Meeting(Value):
 class Job(Value):
     """Everything the agent needs to know to run one node's workers. Built and checked by the launcher."""
 
-    command: Command
+    command: Command | Call
     local_world_size: int
     run_id: str
     role: str

@@ -17,9 +17,25 @@ from planaria.process.tee import PIPE_BYTES, open_pipe
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Literal
+    from typing import Literal, Protocol
+
+    from planaria.contract.env import Round
 
     StreamKind = Literal["inherit", "file", "pipe", "null"]
+
+    class Logs(Protocol):
+        """Where the streams of workers go: our folders (`RunLogs`), or those of somebody's own plan."""
+
+        @property
+        def is_kept(self) -> bool:
+            """Tell whether the files are still there when the run is over."""
+
+        def begin_life(self, life: Round) -> None:
+            """Get ready for the workers of a life."""
+
+        def open_streams(self, local_rank: int) -> Streams:
+            """Open what one of them writes to."""
+
 
 _PUBLIC, _PRIVATE = 0o755, 0o700
 _NAMES = {STDOUT: "stdout", STDERR: "stderr"}
@@ -100,15 +116,10 @@ class RunLogs:
         """Tell whether the files are still there when the run is over, so that naming them helps."""
         return self.directory is not None and self.directory != self._scratch_dir
 
-    def begin_life(self, attempt: int) -> None:
-        """Give the workers started from now on a folder of their own, also when `attempt` had one already."""
+    def begin_life(self, life: Round) -> None:
+        """Give the workers started from now on a folder of their own, also when this attempt had one already."""
         if self.directory is not None:
-            first = path = os.path.join(self.directory, f"attempt_{attempt}")
-            count = 1
-            while not self._make(path):
-                count += 1
-                path = f"{first}.{count}"
-            self._life = path
+            self._life = make_attempt_folder(self.directory, life.restart_count, self._mode)
 
     def open_streams(self, local_rank: int) -> Streams:
         """Open what one worker of the life that was begun last writes to. Once a life and worker.
@@ -130,7 +141,7 @@ class RunLogs:
         if self.directory is None:
             return ""
         folder = os.path.join(self._life, str(local_rank))
-        if not self._make(folder):
+        if not _make(folder, self._mode):
             raise InternalError(f"local rank {local_rank} was opened twice in {self._life}")
         return folder
 
@@ -155,15 +166,26 @@ class RunLogs:
         opened += (read_fd, write_fd)
         return Stream(kind, write_fd, read_fd, log_fd, path, filters, filtered_fd)
 
-    def _make(self, folder: str) -> bool:
-        """Make a folder; False when there is one already, which is then left alone."""
-        try:
-            os.mkdir(folder, self._mode)
-        except FileExistsError:
-            return False
-        except OSError as exc:
-            raise _refused(f"cannot make the log folder {folder}", exc) from exc
-        return True
+
+def make_attempt_folder(run_folder: str, attempt: int, mode: int = _PUBLIC) -> str:
+    """Make `attempt_<n>`, or `attempt_<n>.2` and so on: rounds that are no restarts have the same number."""
+    first = path = os.path.join(run_folder, f"attempt_{attempt}")
+    count = 1
+    while not _make(path, mode):
+        count += 1
+        path = f"{first}.{count}"
+    return path
+
+
+def _make(folder: str, mode: int) -> bool:
+    """Make a folder; False when there is one already, which is then left alone."""
+    try:
+        os.mkdir(folder, mode)
+    except FileExistsError:
+        return False
+    except OSError as exc:
+        raise _refused(f"cannot make the log folder {folder}", exc) from exc
+    return True
 
 
 def stream_kind(settings: LogSettings, which: int, local_rank: int) -> StreamKind:

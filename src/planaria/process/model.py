@@ -6,8 +6,10 @@ from planaria.base.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Literal
 
+    StartMethod = Literal["spawn", "fork", "forkserver"]
     CommandKind = Literal["script", "module", "path", "program"]
 
 NO_STREAM = 0
@@ -24,6 +26,14 @@ class Command(Value):
     args: tuple[str, ...] = ()
     interpreter: str = ""
     bootstrap: bool = True
+
+
+class Call(Value):
+    """A function of the caller's, to be called in a process of its own that `start_method` makes."""
+
+    function: Callable[..., object]
+    args: tuple[object, ...] = ()
+    start_method: StartMethod = "spawn"
 
 
 class StreamMask(Value):
