@@ -86,7 +86,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     `TORCHELASTIC_HEALTH_CHECK_PORT` the health check server.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  torch's signature
         self,
         spec: WorkerSpec,
         logs_specs: LogsSpecs,
