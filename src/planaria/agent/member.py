@@ -26,6 +26,7 @@ from planaria.agent.model import (
     AnnounceLeave,
     Begun,
     DeadlinePassed,
+    EndRequested,
     EndTree,
     Fenced,
     Finish,
@@ -38,6 +39,7 @@ from planaria.agent.model import (
     ReportDone,
     ReportFailed,
     ReportStopped,
+    RequestEnd,
     RoundStarted,
     RoundStopped,
     RunEnded,
@@ -71,6 +73,7 @@ _STATUSES = {
     "timeout": exit_status.NO_ROUND,
     "lost": exit_status.DRAINED,
     "refused": exit_status.USAGE,
+    "stopped": exit_status.by_signal(signals.SIGTERM),
 }
 _LIVELY = (RUNNING, SETTLING, RESIZING, STOPPING)
 
@@ -107,6 +110,10 @@ def _own_event(group: Group, event: Event) -> Step | None:
         case (("running" | "settling" | "resizing" | "stopping"), StopRequested()):
             draining, effects = drain(group, event)
             return draining, (AnnounceLeave(_why_it_leaves(event.signal)), *effects)
+        case (("draining" | "finishing" | "leaving" | "done"), EndRequested()):  # it ends already
+            return group, ()
+        case _, EndRequested(reason, grace_s):  # those who decide for all tell us, too
+            return group, (RequestEnd(reason, grace_s),)
         case "leaving", DeadlinePassed() | GoodbyeSaid() | StopRequested(signals.SIGINT, _, True):
             return _gone(group)
         case _, GoodbyeSaid():  # the end of the run, or of the launcher, came first

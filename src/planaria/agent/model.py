@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         "leaving",
         "done",
     ]
-    OutcomeKind = Literal["done", "failed", "signal", "abandoned", "timeout", "lost", "refused"]
-    EndKind = Literal["done", "failed", "timeout", "lost", "refused"]
+    OutcomeKind = Literal["done", "failed", "signal", "abandoned", "timeout", "lost", "refused", "stopped"]
+    EndKind = Literal["done", "failed", "timeout", "lost", "refused", "stopped"]
     Verdict = Literal["stopped", "failed", "done"]
     LostMajority = Literal["wait", "exit", "continue"]
 
@@ -188,6 +188,15 @@ class StopRequested(Value):
     signal: int
     at: float
     by_owner: bool = True
+
+
+class EndRequested(Value):
+    """The owner wants the job to end, on every node. Workers that listen have `grace_s` before the first signal."""
+
+    reason: str
+    grace_s: float
+    at: float
+    has_listeners: bool = False
 
 
 class LauncherDied(Value):
@@ -351,6 +360,13 @@ class AnnounceLeave(Value):
     reason: str
 
 
+class RequestEnd(Value):
+    """Ask the others for the end of the run; it comes as `RunEnded`, on this node as on all."""
+
+    reason: str
+    grace_s: float
+
+
 class LeaveRun(Value):
     """Say goodbye to the others, who go on; report `GoodbyeSaid`."""
 
@@ -370,6 +386,7 @@ if TYPE_CHECKING:
         | WorkerExited
         | ProgressReported
         | StopRequested
+        | EndRequested
         | LauncherDied
         | DeadlinePassed
         | TreeEnded
@@ -390,6 +407,7 @@ if TYPE_CHECKING:
         | ReportDone
         | ReportFailed
         | AnnounceLeave
+        | RequestEnd
         | LeaveRun
     )
     Effect = (
