@@ -68,6 +68,8 @@ class Driver:
         self.workers: Workers
         self.control: ControlServer
         self.seat: Seat  # of a group that is not alone
+        self.life: Round | None = None
+        self.progress: dict[int, tuple[int, float]] = {}  # by local rank: the step, and when it was reported
 
     def run(self) -> Outcome:
         """Drive the group from its first start to its last process."""
@@ -137,6 +139,7 @@ class Driver:
 
     def begin(self, life: Round) -> None:
         """Start the workers of a round. That they run is the next thing the machine hears, whatever else is waiting."""
+        self.life, self.progress = life, {}
         self.workers.begin(life, self._children.add)
         self.control.serve(self.workers.by_pid)
         self._queue.insert(0, WorkersStarted(self._loop.now(), life.master_port))
@@ -187,6 +190,7 @@ class Driver:
 
         message = decode(line)
         if isinstance(message, Progress):
+            self.progress[local_rank] = message.step, self._loop.now()
             self.post(ProgressReported(local_rank, message.step))
 
     def on_owner(self, hear: int) -> None:

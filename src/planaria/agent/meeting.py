@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from planaria.agent.model import EndKind, Job, Meeting, SeatEffect
     from planaria.base.loop import Loop
     from planaria.process.guardian import Line
+    from planaria.rendezvous.driver import Snapshot
     from planaria.rendezvous.messages import Ended, Place
     from planaria.rendezvous.model import Event
     from planaria.store.api import Store
@@ -70,6 +71,9 @@ if TYPE_CHECKING:
 
         def close(self) -> object:
             """Let go of everything."""
+
+        def snapshot(self) -> Snapshot:
+            """Return what can be seen from outside."""
 
         @property
         def is_gone(self) -> bool:
@@ -110,6 +114,10 @@ class Seat:
         deadline = self._loop.now() + LAST_WORDS_S
         while not self._rendezvous.is_gone and (left_s := deadline - self._loop.now()) > 0:
             self._loop.run_once(left_s)
+
+    def snapshot(self) -> Snapshot:
+        """Return what can be seen of the rendezvous."""
+        return self._rendezvous.snapshot()
 
     # The hands of the rendezvous.
 

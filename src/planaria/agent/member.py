@@ -91,6 +91,9 @@ def step_among_others(group: Group, event: Event) -> Step | None:
             return _fence(group, event)
         case RunEnded():
             return _run_ended(group, event)
+        case EndRequested(reason, grace_s):  # the end comes from those who decide for all, unless we are ending already
+            is_ending = group.phase in ("draining", "finishing", "leaving", "done")
+            return group, () if is_ending else (RequestEnd(reason, grace_s),)
         case _:
             return _own_event(group, event)
 
@@ -110,10 +113,6 @@ def _own_event(group: Group, event: Event) -> Step | None:
         case (("running" | "settling" | "resizing" | "stopping"), StopRequested()):
             draining, effects = drain(group, event)
             return draining, (AnnounceLeave(_why_it_leaves(event.signal)), *effects)
-        case (("draining" | "finishing" | "leaving" | "done"), EndRequested()):  # it ends already
-            return group, ()
-        case _, EndRequested(reason, grace_s):  # those who decide for all tell us, too
-            return group, (RequestEnd(reason, grace_s),)
         case "leaving", DeadlinePassed() | GoodbyeSaid() | StopRequested(signals.SIGINT, _, True):
             return _gone(group)
         case _, GoodbyeSaid():  # the end of the run, or of the launcher, came first

@@ -74,6 +74,17 @@ class Meeting(Value):
     options: Mapping[str, str] = {}
 
 
+class HealthCheck(Value):
+    """Where probes are answered, and how long the loop may be stuck before they are told so."""
+
+    port: int
+    """0 for a free one."""
+    host: str = "127.0.0.1"
+    timeout_s: float = 60.0
+    token: Secret | None = None
+    """What changes the job over TCP has to bring it; without one nothing does."""
+
+
 class Job(Value):
     """Everything the agent needs to know to run one node's workers. Built and checked by the launcher."""
 
@@ -95,6 +106,7 @@ class Job(Value):
     report_file: str | None = None
     meeting: Meeting | None = None
     """None for a node alone."""
+    health: HealthCheck | None = None
 
 
 class Life(Value):
