@@ -211,7 +211,7 @@ def _grace(body: bytes) -> float | None:
         found = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    grace_s = found.pop("grace_s", 0) if isinstance(found, dict) else None
-    if found or type(grace_s) not in (int, float) or not 0 <= grace_s <= LONGEST_DRAIN_S:
+    if not isinstance(found, dict) or not set(found) <= {"grace_s"}:
         return None
-    return float(grace_s)
+    grace_s = found.get("grace_s", 0)
+    return float(grace_s) if type(grace_s) in (int, float) and 0 <= grace_s <= LONGEST_DRAIN_S else None

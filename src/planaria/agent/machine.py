@@ -2,6 +2,7 @@
 
     STARTING -> RUNNING -> FINISHING -> DONE              all workers exit 0
     RUNNING -> STOPPING -> RESTARTING -> STARTING         a worker fails and the budget allows another life
+    RUNNING -> STOPPING                                   a scope ran for too long: stacks first, then signals
     RUNNING -> SETTLING                                   the first life failed like a mistake: do all ranks agree?
     any -> DRAINING -> FINISHING                          the owner sent a signal
     any -> FINISHING                                      the launcher is gone: everything is killed at once
@@ -23,6 +24,7 @@ from planaria.agent.model import (
     STARTING,
     STOPPING,
     Begun,
+    BlameWorker,
     DeadlinePassed,
     DumpStacks,
     EndRequested,
@@ -34,6 +36,7 @@ from planaria.agent.model import (
     Life,
     Outcome,
     ProgressReported,
+    ScopeExpired,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
@@ -66,6 +69,8 @@ if TYPE_CHECKING:
     Step = tuple[Group, tuple[Effect, ...]]
 
 STACK_DUMP_S = 0.25  # what a worker gets to write its stacks before it is killed
+LOOK_S = 0.5  # the same for the one that a scope condemned: its stacks are what the failure is explained by
+LOOKING = -1  # the rung below the first: nobody was asked to stop yet
 KILL_S = 10.0  # a worker that SIGKILL has not ended by then is in the kernel's hands (state D); the job does not wait
 TREE_S = 5.0  # the same for descendants of workers
 LATE_S = (
@@ -85,16 +90,14 @@ def step(group: Group, event: Event) -> Step:
 
 def _step(group: Group, event: Event) -> Step:
     match event:
-        case LauncherDied():
-            return _abandon(group)
-        case StopRequested():
-            return drain(group, event)
-        case EndRequested():
-            return _end_by_owner(group, event)
+        case LauncherDied() | StopRequested() | EndRequested():
+            return _owner_wants_the_end(group, event)
         case WorkerExited():
             return _worker_exited(group, event)
         case ProgressReported():
             return _progressed(group)
+        case ScopeExpired():
+            return _scope_expired(group, event)
         case DeadlinePassed():
             return _deadline_passed(group, event)
         case TreeEnded():
@@ -106,6 +109,16 @@ def _step(group: Group, event: Event) -> Step:
             return replace(group, phase=RUNNING, started_at=at, running=everyone, master_port=master_port), ()
         case _:
             raise InvalidTransition(group.phase, event)
+
+
+def _owner_wants_the_end(group: Group, event: LauncherDied | StopRequested | EndRequested) -> Step:
+    match event:
+        case LauncherDied():
+            return _abandon(group)
+        case StopRequested():
+            return drain(group, event)
+        case EndRequested():
+            return _end_by_owner(group, event)
 
 
 def _worker_exited(group: Group, event: WorkerExited) -> Step:
@@ -152,7 +165,40 @@ def _may_be_a_mistake(group: Group, at: float) -> bool:
 
 
 def _with_failure(group: Group, failure: Failure) -> Group:
-    return replace(group, failures=(*group.failures, failure))
+    """Add a failure; of one rank, what is known later is all that is known."""
+    others = tuple(one for one in group.failures if one.rank != failure.rank)
+    return replace(group, failures=(*others, failure))
+
+
+def _scope_expired(group: Group, event: ScopeExpired) -> Step:
+    """Condemn a worker that hangs. First all show where they are; a group that stops already has the end it wanted."""
+    failure = event.failure
+    is_looking = group.phase == STOPPING and group.ladder == LOOKING
+    if failure.local_rank not in group.running or not (group.phase in (RUNNING, SETTLING) or is_looking):
+        return group, ()
+    if failure.local_rank in dict(group.expired):
+        return group, ()
+    group = _with_failure(group, failure)
+    expired = (*group.expired, (failure.local_rank, event.signal))
+    blame = BlameWorker(failure, event.pid)
+    if is_looking:
+        return replace(group, expired=expired), (blame,)
+    group = replace(group, phase=STOPPING, stop_at=failure.at + LOOK_S, ladder=LOOKING, expired=expired)
+    return group, (blame, DumpStacks(), SetDeadline(LOOK_S))
+
+
+def _signal_expired(group: Group, at: float) -> Step:
+    """Begin the stop ladder, with the signals that scopes asked for where they did."""
+    group, effects = stop(group, at)
+    special = {rank: number for rank, number in group.expired if number != signals.SIGTERM}
+    if not special:
+        return group, effects
+    asked = [
+        (number, frozenset(rank for rank in special if special[rank] == number))
+        for number in sorted(set(special.values()))
+    ]
+    orders = [(signals.SIGTERM, group.running - special.keys()), *asked]
+    return group, (*(SignalWorkers(number, ranks) for number, ranks in orders if ranks), *effects[1:])
 
 
 def _was_asked_for(group: Group, failure: Failure) -> bool:
@@ -217,8 +263,9 @@ def conclude(group: Group, at: float) -> Step:
 
 
 def failed_status(group: Group, cause: Failure) -> int:
-    """Return the exit status of a job that failed for this cause."""
-    return exit_status.of_worker(cause.status) if group.worker_exit_code else exit_status.WORKER_FAILED
+    """Return the exit status of a job that failed for this cause, which is never 0."""
+    status = exit_status.of_worker(cause.status) if group.worker_exit_code else exit_status.WORKER_FAILED
+    return status or exit_status.WORKER_FAILED
 
 
 def _is_a_mistake(group: Group, at: float) -> bool:
@@ -247,7 +294,7 @@ def finish(group: Group, outcome: Outcome) -> Step:
 
 def _tree_ended(group: Group, event: TreeEnded) -> Step:
     if group.phase == RESTARTING:
-        fresh = replace(group, phase=STARTING, failures=(), ladder=0)
+        fresh = replace(group, phase=STARTING, failures=(), ladder=0, expired=())
         return fresh, (TellRestart(event.clean), StartWorkers(group.round, group.restarts, group.reason))
     if group.phase == FINISHING and group.outcome is not None:
         return replace(group, phase=DONE), (Finish(group.outcome),)
@@ -305,6 +352,8 @@ def _deadline_passed(group: Group, event: DeadlinePassed) -> Step:
             return stop(group, event.at)
         case "draining", -1:
             return _begin_ladder(group, signals.SIGTERM)
+        case "stopping", -1:
+            return _signal_expired(group, event.at)
         case (("stopping" | "draining"), 0):
             return replace(group, ladder=1), (DumpStacks(), SetDeadline(STACK_DUMP_S))
         case (("stopping" | "draining"), 1):

@@ -14,7 +14,7 @@ from planaria.base.files import remove_tree
 from planaria.base.loop import Loop
 from planaria.contract import exit_status
 from planaria.contract.control import LINE_LIMIT_BYTES
-from planaria.contract.env import ERROR_FILE
+from planaria.contract.env import ENABLE_FILE_TIMER, ERROR_FILE, TIMER_FILE
 from planaria.errors import InternalError, PlanariaError, UsageError
 from planaria.process.logs import RunLogs
 from planaria.process.sink import ConsoleSink
@@ -109,10 +109,11 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     logs = RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
     if logs.announce:
         screen.say(f"the workers' logs are in {logs.announce}")
-    driver.control = ControlServer(loop, os.path.join(scratch_dir, "control"), driver.on_progress, LINE_LIMIT_BYTES)
+    driver.control = ControlServer(loop, os.path.join(scratch_dir, "control"), driver.on_message, LINE_LIMIT_BYTES)
+    timer_file = _timer_file(job, scratch_dir)
     settings = WorkerSettings(
         command=job.command,
-        environment=job.environment,
+        environment={**job.environment, TIMER_FILE: timer_file} if timer_file else job.environment,
         control=driver.control.path,
         host=os.uname().nodename,
         cpu_sets=job.cpu_sets,
@@ -124,6 +125,8 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         prefix_template=job.logs.prefix_template,
     )
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
+    if timer_file:
+        driver.watchdog.open_pipe(timer_file, TIMER_FILE, screen.say)
     _listen(driver, loop, line.hear, job.signals)
     signals.restore_mask(mask)
     linux.raise_priority(AGENT_NICE)
@@ -132,10 +135,19 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     seat = None if job.meeting is None else _take_seat(job, loop, driver, line, screen)
     _open_doors(job, loop, driver, screen, scratch_dir)
     outcome = driver.run()
+    if timer_file:
+        driver.watchdog.close()
     if seat is not None:
         seat.close()
     _conclude(job, driver.group, outcome, screen)
     return outcome.status
+
+
+def _timer_file(job: Job, scratch_dir: str) -> str:
+    """Return where the pipe of torch's expiration timers is to be, empty when nobody asked for one."""
+    if job.environment.get(ENABLE_FILE_TIMER) != "1":
+        return ""
+    return os.path.abspath(job.environment.get(TIMER_FILE) or os.path.join(scratch_dir, "watchdog_timer"))
 
 
 def _group(job: Job) -> Group:

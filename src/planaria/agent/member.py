@@ -136,7 +136,8 @@ def _round_started(group: Group, event: RoundStarted) -> Step:
         case "waiting":
             place = event.place
             fresh = replace(group, phase=STARTING, round=place.round, restarts=place.restart_count, reason=place.reason)
-            fresh = replace(fresh, failures=(), ladder=0, round_over=False, verdict="stopped", interrupted=False)
+            fresh = replace(fresh, failures=(), ladder=0, expired=(), round_over=False, verdict="stopped")
+            fresh = replace(fresh, interrupted=False)
             return fresh, (TakePlace(place),)
         case "draining" | "finishing" | "leaving" | "done":  # the goodbye is on its way
             return group, ()

@@ -131,6 +131,8 @@ class Outcome(Value):
 class Group(Value):
     """The state of a worker group. `ladder` counts the rungs of the stop ladder already taken in this life.
 
+    `expired` has the local rank of each worker that a scope of its own condemned, and the signal it is to be sent.
+
     Not `alone`: other nodes have groups too, and rounds are decided elsewhere. Then `lease_until` is the moment from which no
     worker may live, `round_over` says that this life was ended from outside, `verdict` how it ended, `run_over` that the
     outcome of the run is known, and `causes` are the failures of all nodes.
@@ -155,6 +157,7 @@ class Group(Value):
     stop_signal: int = 0
     interrupted: bool = False
     ladder: int = 0
+    expired: tuple[tuple[int, int], ...] = ()
     port_tries: int = 0
     lives: tuple[Life, ...] = ()
     outcome: Outcome | None = None
@@ -215,6 +218,17 @@ class LauncherDied(Value):
     """The guardian, whose pid the owner knows as the launcher, is gone."""
 
     at: float
+
+
+class ScopeExpired(Value):
+    """A worker, or a process below it (`pid`), stays in a scope for longer than it said it would.
+
+    `failure` is that of the worker as far as it is known now; `signal` is what the scope wants it to be ended with.
+    """
+
+    failure: Failure
+    pid: int
+    signal: int
 
 
 class DeadlinePassed(Value):
@@ -284,9 +298,10 @@ class StartWorkers(Value):
 
 
 class SignalWorkers(Value):
-    """Send a signal to the process group of every running worker."""
+    """Send a signal to the process group of every running worker, or of those with the local ranks in `only`."""
 
     signal: int
+    only: frozenset[int] | None = None
 
 
 class TellDrain(Value):
@@ -298,6 +313,13 @@ class TellDrain(Value):
 
 class DumpStacks(Value):
     """Ask workers that do not stop for their stacks."""
+
+
+class BlameWorker(Value):
+    """Whatever its end will look like, take a worker's failure for its own; have the stacks of `pid`, too."""
+
+    failure: Failure
+    pid: int
 
 
 class KillWorkers(Value):
@@ -400,6 +422,7 @@ if TYPE_CHECKING:
         | StopRequested
         | EndRequested
         | LauncherDied
+        | ScopeExpired
         | DeadlinePassed
         | TreeEnded
         | RoundStarted
@@ -428,6 +451,7 @@ if TYPE_CHECKING:
         | TellDrain
         | TellRestart
         | DumpStacks
+        | BlameWorker
         | KillWorkers
         | SetDeadline
         | EndTree

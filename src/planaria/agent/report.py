@@ -125,7 +125,9 @@ def _budget_lines(group: Group, outcome: Outcome, cause: Failure) -> list[str]:
 def _evidence_lines(cause: Failure, style: Style) -> list[str]:
     lines: list[str] = []
     if cause.traceback:
-        lines += _quoted("its stack" if cause.kind == "signal" else "its traceback", cause.traceback, style)
+        lines += _quoted(
+            "its stack" if cause.kind in ("signal", "watchdog") else "its traceback", cause.traceback, style
+        )
     elif cause.stderr_tail:
         lines += _quoted("its last lines on stderr", cause.stderr_tail, style)
     lines += [f"  {what}: {safe_line(path)}" for what, path in (("error file", cause.error_file),) if path]

@@ -78,6 +78,12 @@ def parent_of(pid: int) -> int | None:
     return int(fields[1]) if len(fields) > 1 else None
 
 
+def is_running(pid: int) -> bool:
+    """Tell whether there is such a process and it has not ended; one that ended and was not reaped has."""
+    fields = read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return len(fields) > 1 and fields[0] not in (b"Z", b"X")
+
+
 def catches(pid: int, number: int) -> bool:
     """Tell whether the process has a handler of its own for signal `number`."""
     for line in read_file(f"/proc/{pid}/status").splitlines():

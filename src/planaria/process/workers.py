@@ -73,7 +73,18 @@ class Console(Value):
 class _Worker:
     """One worker of the current life and all that is kept for the day it ends badly."""
 
-    __slots__ = ("alive", "black_box", "killed_by_us", "local_rank", "pid", "rank", "started_at", "streams", "tees")
+    __slots__ = (
+        "alive",
+        "black_box",
+        "blame",
+        "killed_by_us",
+        "local_rank",
+        "pid",
+        "rank",
+        "started_at",
+        "streams",
+        "tees",
+    )
 
     def __init__(self, local_rank: int, rank: int, streams: Streams, started_at: float) -> None:
         self.local_rank = local_rank
@@ -83,6 +94,7 @@ class _Worker:
         self.pid = 0
         self.alive = False
         self.killed_by_us = False
+        self.blame: Failure | None = None
         self.black_box = os.memfd_create("planaria-black-box", os.MFD_CLOEXEC)
         self.tees: list[Tee] = []
 
@@ -172,18 +184,42 @@ class Workers:
 
         self._oom = OomKills()
 
-    def signal(self, number: int) -> None:
-        """Send a signal to every running worker and the rest of its process group."""
+    def signal(self, number: int, only: frozenset[int] | None = None) -> None:
+        """Send a signal to every running worker, or to those of some local ranks, and the rest of its process group."""
         for worker in self._life:
-            if worker.alive:
+            if worker.alive and (only is None or worker.local_rank in only):
                 worker.killed_by_us = worker.killed_by_us or number == signals.SIGKILL
                 _signal_group(worker.pid, number)
 
     def dump_stacks(self) -> None:
-        """Ask every running worker for its stacks, where it can answer: the signal would end another program."""
+        """Ask every running worker for its stacks, where it can answer."""
         for worker in self._life:
-            if worker.alive and linux.catches(worker.pid, blackbox.DUMP_STACKS):
-                _signal(worker.pid, blackbox.DUMP_STACKS)
+            if worker.alive:
+                _ask_for_stacks(worker.pid)
+
+    def suspect(self, local_rank: int, message: str, at: float, signal: int) -> Failure:
+        """Return the failure of a worker that hangs, as it would be if nothing more were ever heard of it."""
+        from planaria.contract.failure import Failure
+
+        worker = self._life[local_rank]
+        return Failure(
+            rank=worker.rank,
+            local_rank=local_rank,
+            host=self._settings.host,
+            pid=worker.pid,
+            status=-signal,
+            at=at,
+            age_s=at - worker.started_at,
+            kind="watchdog",
+            message=message,
+        )
+
+    def blame(self, failure: Failure, pid: int) -> None:
+        """Hold a worker to a failure, however it will end; a process below it, `pid`, is asked for its stacks too."""
+        worker = self._life[failure.local_rank]
+        worker.blame = failure
+        if pid != worker.pid:
+            _ask_for_stacks(pid)
 
     def exited(self, pid: int, status: int) -> WorkerEnd | None:
         """Note that a worker ended; None for one of an earlier life, which the kernel held back until now."""
@@ -193,7 +229,8 @@ class Workers:
         worker.alive = False
         for tee in worker.tees:
             tee.catch_up()
-        return WorkerEnd(worker.local_rank, self._failure(worker, status) if status != 0 else None)
+        failed = status != 0 or worker.blame is not None
+        return WorkerEnd(worker.local_rank, self._failure(worker, status) if failed else None)
 
     def _failure(self, worker: _Worker, status: int) -> Failure:
         from planaria.process.diagnose import Evidence, diagnose
@@ -210,6 +247,7 @@ class Workers:
                 started_at=worker.started_at,
                 at=self._loop.now(),
                 killed_by_us=worker.killed_by_us,
+                blame=worker.blame,
                 oom_kills=self._oom.so_far() if self._oom and status == -signals.SIGKILL else 0,
                 black_box=os.pread(worker.black_box, blackbox.LIMIT_BYTES, 0),
                 error_file=linux.read_file(path) if path and os.path.exists(path) else None,
@@ -242,6 +280,12 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def _ask_for_stacks(pid: int) -> None:
+    """Ask a process for its stacks, where it can answer: the signal would end another program."""
+    if linux.catches(pid, blackbox.DUMP_STACKS):
+        _signal(pid, blackbox.DUMP_STACKS)
 
 
 def _stderr_tail(worker: _Worker) -> bytes:
