@@ -72,6 +72,8 @@ class Driver:
         self.workers: Workers
         self.control: ControlServer
         self.seat: Seat  # of a group that is not alone
+        self.life: Round | None = None
+        self.progress: dict[int, tuple[int, float]] = {}  # by local rank: the step, and when it was reported
         self._watchdog: Watchdog | None = None
 
     def run(self) -> Outcome:
@@ -148,6 +150,7 @@ class Driver:
 
     def begin(self, life: Round) -> None:
         """Start the workers of a round. That they run is the next thing the machine hears, whatever else is waiting."""
+        self.life, self.progress = life, {}
         self.workers.begin(life, self._children.add)
         self.control.serve(self.workers.by_pid)
         if self._watchdog is not None:
@@ -202,6 +205,7 @@ class Driver:
 
         message = decode(line)
         if isinstance(message, Progress):
+            self.progress[peer.local_rank] = message.step, self._loop.now()
             self.post(ProgressReported(peer.local_rank, message.step))
         elif isinstance(message, (Acquire, Release)):
             self.watchdog.hear(peer, message)

@@ -28,6 +28,7 @@ from planaria.agent.model import (
     BlameWorker,
     DeadlinePassed,
     DumpStacks,
+    EndRequested,
     EndTree,
     Finish,
     Group,
@@ -92,10 +93,8 @@ def step(group: Group, event: Event) -> Step:
 
 def _step(group: Group, event: Event) -> Step:
     match event:
-        case LauncherDied():
-            return _abandon(group)
-        case StopRequested():
-            return drain(group, event)
+        case LauncherDied() | StopRequested() | EndRequested():
+            return _owner_wants_the_end(group, event)
         case WorkerExited():
             return _worker_exited(group, event)
         case ProgressReported():
@@ -122,6 +121,16 @@ def _begin(group: Group, event: Event) -> Step:
             return stop(replace(group, round_over=True, stop_signal=signals.SIGTERM), at)
         case _:
             raise InvalidTransition(group.phase, event)
+
+
+def _owner_wants_the_end(group: Group, event: LauncherDied | StopRequested | EndRequested) -> Step:
+    match event:
+        case LauncherDied():
+            return _abandon(group)
+        case StopRequested():
+            return drain(group, event)
+        case EndRequested():
+            return _end_by_owner(group, event)
 
 
 def _worker_exited(group: Group, event: WorkerExited) -> Step:
@@ -245,6 +254,8 @@ def conclude(group: Group, at: float) -> Step:
     causes = first_cause_first(group.failures)
     life = Life(group.round, group.restarts, group.reason, at - group.started_at, causes)
     group = replace(group, lives=(*group.lives, life))
+    if group.phase == DRAINING and group.outcome is not None and group.outcome.kind == "stopped":
+        return finish(group, group.outcome)
     if group.phase == DRAINING:
         return finish(group, Outcome("signal", exit_status.by_signal(group.stop_signal), group.stop_signal))
     if not group.alone:
@@ -312,6 +323,8 @@ def drain(group: Group, event: StopRequested) -> Step:
             draining = replace(draining, interrupted=event.signal == signals.SIGINT)
             effects = (TellDrain(event.signal, group.grace_s), SignalWorkers(event.signal), SetDeadline(group.grace_s))
             return draining, effects
+        case "draining" if group.ladder < 0:  # whoever sends a signal does not wait for workers that were only told
+            return _begin_ladder(group, event.signal)
         case "draining":  # a second Ctrl-C means now; a repeated SIGTERM is only a manager that is thorough
             if event.signal != signals.SIGINT or not event.by_owner:
                 return group, ()
@@ -326,10 +339,33 @@ def drain(group: Group, event: StopRequested) -> Step:
             return group, ()
 
 
+def _end_by_owner(group: Group, event: EndRequested) -> Step:
+    """End the job as SIGTERM would, but let workers that listen end by themselves first, if there is time for that."""
+    outcome = Outcome("stopped", exit_status.by_signal(signals.SIGTERM), explanation=event.reason)
+    match group.phase:
+        case "running" | "settling" if event.grace_s > 0 and event.has_listeners:
+            told = replace(group, phase=DRAINING, stop_signal=signals.SIGTERM, stop_at=event.at, ladder=-1)
+            effects = (TellDrain(signals.SIGTERM, event.grace_s), SetDeadline(event.grace_s))
+            return replace(told, outcome=outcome, interrupted=False), effects
+        case "draining" | "finishing" | "leaving" | "done":
+            return group, ()
+        case _:
+            ending, effects_of_drain = drain(group, StopRequested(signals.SIGTERM, event.at))
+            return replace(ending, outcome=outcome), effects_of_drain
+
+
+def _begin_ladder(group: Group, number: int) -> Step:
+    """Send the first signal to workers that were told of the end before."""
+    asked = replace(group, ladder=0, stop_signal=number, interrupted=number == signals.SIGINT)
+    return asked, (SignalWorkers(number), SetDeadline(group.grace_s))
+
+
 def _deadline_passed(group: Group, event: DeadlinePassed) -> Step:
     match group.phase, group.ladder:
         case "settling", _:
             return stop(group, event.at)
+        case "draining", -1:
+            return _begin_ladder(group, signals.SIGTERM)
         case "stopping", -1:
             return _signal_expired(group, event.at)
         case (("stopping" | "draining"), 0):

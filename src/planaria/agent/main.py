@@ -6,6 +6,7 @@ import os
 import time
 
 from planaria.agent.control import ControlServer
+from planaria.agent.door import SOCKET_NAME, Door
 from planaria.agent.driver import Driver
 from planaria.agent.model import STARTING, WAITING, Group
 from planaria.base import linux, signals
@@ -21,6 +22,7 @@ from planaria.process.workers import Console, Workers, WorkerSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from planaria.agent.health import Health
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Job, Outcome
     from planaria.contract.failure import Failure
@@ -131,6 +133,7 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     if job.meeting is not None:
         linux.set_file_limit(AGENT_FILES)
     seat = None if job.meeting is None else _take_seat(job, loop, driver, line, screen)
+    _open_doors(job, loop, driver, screen, scratch_dir)
     outcome = driver.run()
     if timer_file:
         driver.watchdog.close()
@@ -168,6 +171,22 @@ def _take_seat(job: Job, loop: Loop, driver: Driver, line: Line, screen: _Screen
     driver.seat = Seat(job, loop, driver, line, screen)
     driver.seat.open(open_rendezvous)
     return driver.seat
+
+
+def _open_doors(job: Job, loop: Loop, driver: Driver, screen: _Screen, scratch_dir: str) -> None:
+    """Let others ask how this agent is, and its owner what to do. What serves HTTP is imported when the first one comes."""
+    made: list[Health] = []
+
+    def health() -> Health:
+        if not made:
+            from planaria.agent.health import Health
+
+            made.append(Health(job, loop, driver))
+        return made[0]
+
+    Door(loop, os.path.join(scratch_dir, SOCKET_NAME), lambda visitor: health().welcome(visitor))
+    if job.health is not None:
+        health().open(job.health, screen.say)
 
 
 def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> None:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         "leaving",
         "done",
     ]
-    OutcomeKind = Literal["done", "failed", "signal", "abandoned", "timeout", "lost", "refused"]
-    EndKind = Literal["done", "failed", "timeout", "lost", "refused"]
+    OutcomeKind = Literal["done", "failed", "signal", "abandoned", "timeout", "lost", "refused", "stopped"]
+    EndKind = Literal["done", "failed", "timeout", "lost", "refused", "stopped"]
     Verdict = Literal["stopped", "failed", "done"]
     LostMajority = Literal["wait", "exit", "continue"]
 
@@ -74,6 +74,17 @@ class Meeting(Value):
     options: Mapping[str, str] = {}
 
 
+class HealthCheck(Value):
+    """Where probes are answered, and how long the loop may be stuck before they are told so."""
+
+    port: int
+    """0 for a free one."""
+    host: str = "127.0.0.1"
+    timeout_s: float = 60.0
+    token: Secret | None = None
+    """What changes the job over TCP has to bring it; without one nothing does."""
+
+
 class Job(Value):
     """Everything the agent needs to know to run one node's workers. Built and checked by the launcher."""
 
@@ -95,6 +106,7 @@ class Job(Value):
     report_file: str | None = None
     meeting: Meeting | None = None
     """None for a node alone."""
+    health: HealthCheck | None = None
 
 
 class Life(Value):
@@ -197,6 +209,15 @@ class MembersChanged(Value):
     """Somebody else's rendezvous has nodes waiting, or has lost some: this round is over. Only for a group without a seat."""
 
     at: float
+
+
+class EndRequested(Value):
+    """The owner wants the job to end, on every node. Workers that listen have `grace_s` before the first signal."""
+
+    reason: str
+    grace_s: float
+    at: float
+    has_listeners: bool = False
 
 
 class LauncherDied(Value):
@@ -379,6 +400,13 @@ class AnnounceLeave(Value):
     reason: str
 
 
+class RequestEnd(Value):
+    """Ask the others for the end of the run; it comes as `RunEnded`, on this node as on all."""
+
+    reason: str
+    grace_s: float
+
+
 class LeaveRun(Value):
     """Say goodbye to the others, who go on; report `GoodbyeSaid`."""
 
@@ -399,6 +427,7 @@ if TYPE_CHECKING:
         | ProgressReported
         | StopRequested
         | MembersChanged
+        | EndRequested
         | LauncherDied
         | ScopeExpired
         | DeadlinePassed
@@ -420,6 +449,7 @@ if TYPE_CHECKING:
         | ReportDone
         | ReportFailed
         | AnnounceLeave
+        | RequestEnd
         | LeaveRun
     )
     Effect = (

@@ -144,6 +144,11 @@ OURS: tuple[Flag, ...] = (
         choices=("wait", "exit", "continue"),
     ),
     _flag("--require-token", "flag", False, LAUNCHER, "do not meet other nodes without a token or TLS"),
+    _flag("--health-check-port", "integer", None, LAUNCHER, "answer probes here over HTTP; 0: a free port", "PORT"),
+    _flag(
+        "--health-check-host", "text", "127.0.0.1", LAUNCHER, "where to answer them; 0.0.0.0 or ::, everywhere", "HOST"
+    ),
+    _flag("--health-check-timeout", "number", 60.0, LAUNCHER, "an agent stuck for so long is not alive", "SECONDS"),
 )
 
 TORCHRUN_BY_NAME: dict[str, Flag] = {name: flag for flag in TORCHRUN for name in flag.names}

@@ -49,6 +49,17 @@ def run(argv: Sequence[str]) -> int:
     return _supervise(_under_nohup(planned.job), environ)
 
 
+def order(command: str, argv: Sequence[str]) -> int:
+    """Run `planaria drain` or `planaria stop`; return the exit status."""
+    from planaria.launch.owner import run_order
+
+    try:
+        return run_order(command, argv, dict(os.environ))
+    except UsageError as problem:
+        _complain(str(problem))
+        return exit_status.USAGE
+
+
 def _under_nohup(job: Job) -> Job:
     """Leave SIGHUP ignored when we were started so: `nohup planaria run` outlives its terminal."""
     if not signals.is_ignored(signals.SIGHUP):
@@ -76,7 +87,7 @@ def _keep_from_workers(descriptor: int) -> None:
 
 def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
     facts = check(options, same_interpreter(environ, sys.executable), environ)
-    wanted = needs(options)
+    wanted = needs(options, environ)
     counts = topology = credentials = plugins = None
     if "accelerators" in wanted:
         from planaria.launch.devices import count

@@ -46,6 +46,16 @@ class WorkerSettings(Value):
     embedded: bool = False
 
 
+class WorkerSeen(Value):
+    """A worker of the current life as others may see it."""
+
+    local_rank: int
+    rank: int
+    pid: int
+    is_alive: bool
+    started_at: float
+
+
 class WorkerEnd(Value):
     """The end of one worker; `failure` is None when it ended well."""
 
@@ -82,6 +92,11 @@ class Workers:
     def by_pid(self) -> dict[int, int]:
         """Return the local rank of each worker that runs, by its pid."""
         return {worker.pid: worker.local_rank for worker in self._life if worker.alive}
+
+    @property
+    def seen(self) -> tuple[WorkerSeen, ...]:
+        """Return the workers of this life, also those that have ended."""
+        return tuple(WorkerSeen(one.local_rank, one.rank, one.pid, one.alive, one.started_at) for one in self._life)
 
     def begin(self, life: Round, on_started: Callable[[int, int | None], None]) -> None:
         """Start every worker; `on_started(pid, status_fd)` is called for each at once (see `Children.add`).
