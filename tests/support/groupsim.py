@@ -172,7 +172,9 @@ class GroupSim:
 
     def start(self, order: StartWorkers) -> None:
         self.starts.append(order)
-        assert len(self.starts) <= self.group.max_restarts + 1 + self.free_restarts, "more lives than the budget pays for"
+        assert len(self.starts) <= self.group.max_restarts + 1 + self.free_restarts, (
+            "more lives than the budget pays for"
+        )
         self.life += 1
         self.signalled_at = None
         self.at(self.now, WorkersStarted(self.now))  # the driver says so before it can see an exit

@@ -47,9 +47,7 @@ class Handler:
         if self.raises is not None:
             raise self.raises
         place = SimpleNamespace(master_addr="127.0.0.1", master_port=4711)
-        return SimpleNamespace(
-            store=self.store, rank=self.rank, world_size=self.world_size, bootstrap_store_info=place
-        )
+        return SimpleNamespace(store=self.store, rank=self.rank, world_size=self.world_size, bootstrap_store_info=place)
 
     def num_nodes_waiting(self):
         self.calls.append("num_nodes_waiting")

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
     from planaria.agent.model import Event, Group, Job, Outcome
     from planaria.contract.env import Round
+    from planaria.process.logs import Logs
 
 CLOSE_S = 1.0  # how long workers that were killed are waited for after an exception; the rest is the kernel's
+BEAT_S = 1.0
 FLUSH_S = 10.0  # how long the end waits for a reader of the workers' output that has fallen behind
 NOBODY = -1  # stands for the guardian's pid
 
@@ -57,27 +59,33 @@ class Ended(Value):
 
 
 class Watching(Value):
-    """Who is told while the agent runs: lines for people, and each round with the pids of its workers by local rank."""
+    """Who is told while the agent runs: lines for people, each round with the pids of its workers by local rank, and every
+    second that the loop turns.
+    """
 
     say: Callable[[str], object]
     on_round: Callable[[Round, Mapping[int, int]], object]
+    beat: Callable[[], object]
 
 
-def run_embedded(job: Job, watching: Watching) -> Ended:
+def run_embedded(job: Job, watching: Watching, logs: Logs | None = None) -> Ended:
     """Run the job's workers on this node until they are done. Blocks; may be called in any thread, again and again.
+
+    `logs` says where their output goes, instead of the job's settings.
 
     Raises:
         PlanariaError: The workers could not be started, or the rendezvous cannot be held. Nothing is left running.
     """
     with ExitStack() as opened:
-        driver = _open(job, watching, opened)
+        driver = _open(job, watching, opened, logs)
+        driver.beat()
         outcome = driver.run()
         if job.meeting is not None:
             driver.seat.close()
         return Ended(outcome, driver.group, driver.life, driver.workers.return_values)
 
 
-def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
+def _open(job: Job, watching: Watching, opened: ExitStack, logs: Logs | None) -> _EmbeddedDriver:
     """Make everything that one run needs; `opened` closes it, the driver first."""
     scratch_dir = private_path(job.environment.get("TMPDIR"))
     os.mkdir(scratch_dir, 0o700)
@@ -99,7 +107,8 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     opened.callback(driver.control.close)
     sinks = (ConsoleSink(loop, 1), ConsoleSink(loop, 2))
     opened.callback(_close_sinks, sinks, loop)
-    driver.workers = _workers(job, loop, scratch_dir, heard.numbers, Console(*sinks, watching.say))
+    settings = _settings(job, scratch_dir, heard.numbers)
+    driver.workers = Workers(loop, settings, logs or _logs(job, scratch_dir), Console(*sinks, watching.say))
     if timer_path(job, scratch_dir):
         driver.watchdog.open_pipe(timer_path(job, scratch_dir), TIMER_FILE, watching.say)
         opened.callback(driver.watchdog.close)
@@ -112,11 +121,14 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     return driver
 
 
-def _workers(job: Job, loop: Loop, scratch_dir: str, handled: tuple[int, ...], console: Console) -> Workers:
+def _logs(job: Job, scratch_dir: str) -> Logs:
     temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
-    logs = RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
+    return RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
+
+
+def _settings(job: Job, scratch_dir: str, handled: tuple[int, ...]) -> WorkerSettings:
     timer_file = timer_path(job, scratch_dir)
-    settings = WorkerSettings(
+    return WorkerSettings(
         command=job.command,
         environment={**job.environment, TIMER_FILE: timer_file} if timer_file else job.environment,
         control=os.path.join(scratch_dir, "control"),
@@ -125,10 +137,9 @@ def _workers(job: Job, loop: Loop, scratch_dir: str, handled: tuple[int, ...], c
         virtual_rank=job.virtual_local_rank,
         signal_mask=frozenset(signals.block(())),
         handled_signals=handled,
-        embedded=True,
         prefix_template=job.logs.prefix_template,
+        embedded=True,
     )
-    return Workers(loop, settings, logs, console)
 
 
 def _close_sinks(sinks: tuple[ConsoleSink, ...], loop: Loop) -> None:
@@ -152,7 +163,6 @@ class _EmbeddedDriver(Driver):
     _mark: bytes
     _watching: Watching
     _sentry: Sentry
-    life: Round | None = None
 
     def prepare(self, mark: bytes, watching: Watching, sentry: Sentry) -> None:
         """Take what an agent with a guardian does not need."""
@@ -165,12 +175,16 @@ class _EmbeddedDriver(Driver):
 
     def begin(self, life: Round) -> None:
         """Start the workers of a round, and tell who watches."""
-        self.life = life
         super().begin(life)
         pids = self.workers.by_pid
         self._sessions = frozenset(pids)
         self._sentry.know(self._sessions)
         self._watching.on_round(life, {local_rank: pid for pid, local_rank in pids.items()})
+
+    def beat(self) -> None:
+        """Show every second that the loop turns."""
+        self._watching.beat()
+        self._loop.call_later(BEAT_S, self.beat)
 
     def close(self) -> None:
         """End whatever still lives, because of an exception; after an orderly end there is nothing."""

@@ -110,8 +110,7 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
         self._setup_healthcheck()
-        job = embedding.job_of(self)
-        return super()._invoke_run(role) if job is None else embedding.run(self, job)
+        return embedding.run(self) if embedding.can_drive(self, LocalElasticAgent) else super()._invoke_run(role)
 
     @prof
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
