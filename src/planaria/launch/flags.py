@@ -107,7 +107,15 @@ TORCHRUN: tuple[Flag, ...] = (
     _flag("--local-ranks-filter", "text", "", OUTPUT, "show only these local ranks on the console", "RANK,..."),
     _flag("--duplicate-stdout-filters", "list", (), OUTPUT, "copy stdout lines with one of these words", "WORD,..."),
     _flag("--duplicate-stderr-filters", "list", (), OUTPUT, "copy stderr lines with one of these words", "WORD,..."),
-    _flag("--logs-specs", "text", None, OUTPUT, "not supported by this version", "NAME", variable=False),
+    _flag(
+        "--logs-specs",
+        "text",
+        None,
+        OUTPUT,
+        "where output goes: another package's (torchrun.logs_specs)",
+        "NAME",
+        variable=False,
+    ),
     _flag("--event-log-handler", "text", "null", OUTPUT, "accepted: null, console, dynamic_rendezvous", "NAME"),
     _flag(
         "--signals-to-handle",

@@ -35,6 +35,10 @@ def run(argv: Sequence[str]) -> int:
 
             return _print(text())
         planned = plan(options, environ, _machine(options, environ))
+        if options.logs_specs is not None:
+            from planaria.launch.logs_specs import with_specs
+
+            planned = with_specs(planned, options.logs_specs)
         if planned.job.meeting is not None:
             from planaria.launch.credentials import check_files
 

@@ -131,9 +131,6 @@ def _refuse_what_cannot_work(options: Options) -> None:
     if not 0 < options.monitor_interval < float("inf"):
         raise values.wrong(options.source("monitor_interval"), "seconds above 0", str(options.monitor_interval))
     values.seconds(options.resize_grace, options.source("resize_grace"))
-    if options.logs_specs is not None:
-        got = quoted(options.logs_specs)
-        raise UsageError(f"--logs-specs {got}: out-of-tree log specs are not supported by this version")
     if options.event_log_handler not in _EVENT_HANDLERS:
         raise UsageError(
             f"{options.source('event_log_handler')} expects one of {', '.join(_EVENT_HANDLERS)}, "

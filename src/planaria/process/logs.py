@@ -16,7 +16,7 @@ from planaria.process.tee import PIPE_BYTES, open_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Literal, Protocol
 
     from planaria.contract.env import Round
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     class Logs(Protocol):
         """Where the streams of workers go: our folders (`RunLogs`), or those of somebody's own plan."""
+
+        @property
+        def announce(self) -> str | None:
+            """Return a folder that the user did not name and should be told of."""
 
         @property
         def is_kept(self) -> bool:
@@ -43,6 +47,17 @@ _LONGEST_RUN_ID = 100  # a file name has 255 bytes, and ours adds a random part
 _ALL_PIPES_BYTES = (
     16 << 20
 )  # a quarter of what one user may have (pipe-user-pages-soft), whose other pipes shrink after
+
+
+def open_logs(settings: LogSettings, run_id: str, scratch_dir: str, *, temp_dir: str, local_world_size: int) -> Logs:
+    """Open the logs of a run: our own folders, unless the user has a plan of another package's.
+
+    Raises:
+        UsageError: A folder cannot be made.
+    """
+    if settings.plan is not None:
+        return settings.plan(settings)
+    return RunLogs(settings, run_id, scratch_dir, temp_dir=temp_dir, local_world_size=local_world_size)
 
 
 class Stream(Value):
@@ -128,14 +143,10 @@ class RunLogs:
             ProcessError: A file or folder could not be made; nothing is left open.
         """
         folder = self._worker_folder(local_rank)
-        opened: list[int] = []
-        try:
-            stdout = self._open_stream(STDOUT, local_rank, folder, opened)
-            stderr = self._open_stream(STDERR, local_rank, folder, opened)
-        except OSError as exc:
-            _close(opened)
-            raise _refused(f"cannot open the logs of local rank {local_rank}", exc) from exc
-        return Streams(stdout, stderr, os.path.join(folder, "error.json") if folder else "")
+        error_file = os.path.join(folder, "error.json") if folder else ""
+        return open_both(
+            lambda which, opened: self._open_stream(which, local_rank, folder, opened), local_rank, error_file
+        )
 
     def _worker_folder(self, local_rank: int) -> str:
         if self.directory is None:
@@ -146,25 +157,58 @@ class RunLogs:
         return folder
 
     def _open_stream(self, which: int, local_rank: int, folder: str, opened: list[int]) -> Stream:
-        kind = stream_kind(self._settings, which, local_rank)
-        if kind == "inherit":
-            return Stream()
-        if kind == "null":
-            opened.append(os.open(DEV_NULL, os.O_WRONLY | os.O_CLOEXEC))
-            return Stream(kind, worker_fd=opened[-1])
         name = f"{_NAMES[which]}.log"
-        path = os.path.join(folder, name) if folder else None
-        log_fd = _append_to(path, opened) if path else None
-        if kind == "file":
-            return Stream(kind, worker_fd=log_fd, log_path=path)
-        texts = self._settings.stdout_filters if which == STDOUT else self._settings.stderr_filters
-        filters = tuple(os.fsencode(text) for text in texts)
-        filtered_fd = None
-        if filters and folder:
-            filtered_fd = _append_to(os.path.join(os.path.dirname(folder), f"filtered_{name}"), opened)
-        read_fd, write_fd = open_pipe(self._pipe_bytes)
-        opened += (read_fd, write_fd)
-        return Stream(kind, write_fd, read_fd, log_fd, path, filters, filtered_fd)
+        where = Destination(
+            stream_kind(self._settings, which, local_rank),
+            path=os.path.join(folder, name) if folder else None,
+            filters=self._settings.stdout_filters if which == STDOUT else self._settings.stderr_filters,
+            filtered_path=os.path.join(os.path.dirname(folder), f"filtered_{name}") if folder else None,
+        )
+        return open_stream(where, self._pipe_bytes, opened)
+
+
+class Destination(Value):
+    """Where one stream of one worker is to go: see `Stream`. Lines with any of `filters` go to `filtered_path` too."""
+
+    kind: StreamKind
+    path: str | None = None
+    filters: tuple[str, ...] = ()
+    filtered_path: str | None = None
+
+
+def open_both(open_one: Callable[[int, list[int]], Stream], local_rank: int, error_file: str) -> Streams:
+    """Open both streams of a worker with `open_one(which, opened)`, or neither.
+
+    Raises:
+        ProcessError: A file could not be opened; nothing is left open.
+    """
+    opened: list[int] = []
+    try:
+        return Streams(open_one(STDOUT, opened), open_one(STDERR, opened), error_file)
+    except OSError as exc:
+        _close(opened)
+        raise _refused(f"cannot open the logs of local rank {local_rank}", exc) from exc
+
+
+def open_stream(where: Destination, pipe_bytes: int, opened: list[int]) -> Stream:
+    """Open what a stream needs; files are appended to. Descriptors are added to `opened` as they come.
+
+    Raises:
+        OSError: The caller closes what is in `opened`.
+    """
+    if where.kind == "inherit":
+        return Stream()
+    if where.kind == "null":
+        opened.append(os.open(DEV_NULL, os.O_WRONLY | os.O_CLOEXEC))
+        return Stream(where.kind, worker_fd=opened[-1])
+    log_fd = _append_to(where.path, opened) if where.path else None
+    if where.kind == "file":
+        return Stream(where.kind, worker_fd=log_fd, log_path=where.path)
+    filters = tuple(os.fsencode(text) for text in where.filters)
+    filtered_fd = _append_to(where.filtered_path, opened) if filters and where.filtered_path else None
+    read_fd, write_fd = open_pipe(pipe_bytes)
+    opened += (read_fd, write_fd)
+    return Stream(where.kind, write_fd, read_fd, log_fd, where.path, filters, filtered_fd)
 
 
 def make_attempt_folder(run_folder: str, attempt: int, mode: int = _PUBLIC) -> str:

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
-    StartMethod = Literal["spawn", "fork", "forkserver"]
+    from planaria.process.logs import Logs
+
     CommandKind = Literal["script", "module", "path", "program"]
 
 NO_STREAM = 0
@@ -33,7 +34,7 @@ class Call(Value):
 
     function: Callable[..., object]
     args: tuple[object, ...] = ()
-    start_method: StartMethod = "spawn"
+    start_method: str = "spawn"
 
 
 class StreamMask(Value):
@@ -48,7 +49,10 @@ class StreamMask(Value):
 
 
 class LogSettings(Value):
-    """Where the workers' output goes. `log_dir` is None when the user named none, `/dev/null` for no files at all."""
+    """Where the workers' output goes. `log_dir` is None when the user named none, `/dev/null` for no files at all.
+
+    `plan` makes of all this what another package's log specs say.
+    """
 
     log_dir: str | None = None
     redirects: StreamMask = StreamMask()
@@ -57,3 +61,4 @@ class LogSettings(Value):
     stdout_filters: tuple[str, ...] = ()
     stderr_filters: tuple[str, ...] = ()
     prefix_template: str | None = None
+    plan: Callable[[LogSettings], Logs] | None = None

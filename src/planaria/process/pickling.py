@@ -25,7 +25,7 @@ def dump(value: object) -> bytes:
     return guarded(_dumps, value)
 
 
-def load(data: bytes | bytearray) -> object:
+def load(data: bytes | memoryview) -> object:
     """Return what `dump` was given. Raises whatever the classes in it raise."""
     return pickle.loads(data)  # noqa: S301  from a process that we started, over a pipe that nobody else has
 

@@ -34,6 +34,11 @@ class Result:
         size = len(self._data)
         return size >= LENGTH_BYTES and size - LENGTH_BYTES == int.from_bytes(self._data[:LENGTH_BYTES], "little")
 
+    @property
+    def is_partial(self) -> bool:
+        """Tell whether some of it is here, and not all."""
+        return bool(self._data) and not self.is_whole
+
     def value(self) -> object:
         """Return the value, once it is whole. Raises whatever unpickling raises."""
         return pickling.load(memoryview(self._data)[LENGTH_BYTES:])

@@ -13,6 +13,8 @@ from planaria.process.tee import Tee, tail_of_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from planaria.base.loop import Loop
     from planaria.contract.failure import Failure
     from planaria.process.logs import Stream, Streams
@@ -65,18 +67,25 @@ class Running:
         self._held_fd: int | None = None
         self._result: Result | None = None
 
-    def start(self, loop: Loop, start: Start, call: Call | None = None) -> None:
-        """Start the program of `start.argv`, or `call`. What only the worker needs of its streams is closed here.
+    def start(self, start: Start) -> None:
+        """Start the program of `start.argv`. What only the worker needs of its streams is closed here.
 
         Raises:
             SpawnFailed: The system is out of processes or memory; this worker is closed.
-            UsageError: The call cannot be pickled; likewise.
         """
+        self._launch(lambda: self._spawn(start))
+
+    def call(self, loop: Loop, start: Start, call: Call) -> None:
+        """Start a function, likewise; `loop` reads what it returns.
+
+        Raises:
+            UsageError: The function or an argument cannot be pickled; this worker is closed.
+        """
+        self._launch(lambda: self._call(loop, start, call))
+
+    def _launch(self, launch: Callable[[], None]) -> None:
         try:
-            if call is None:
-                self.pid = spawn(start)
-            else:
-                self._call(loop, start, call)
+            launch()
         except OSError as problem:
             self._give_up()
             raise SpawnFailed(
@@ -88,6 +97,9 @@ class Running:
             raise
         self.alive = True
         self.streams.close_worker_ends()
+
+    def _spawn(self, start: Start) -> None:
+        self.pid = spawn(start)
 
     def _call(self, loop: Loop, start: Start, call: Call) -> None:
         from planaria.process.function_main import Ends
@@ -149,6 +161,11 @@ class Running:
             tee.catch_up()
         if self._result is not None:
             self._result.catch_up()
+
+    @property
+    def is_returning(self) -> bool:
+        """Tell whether a part of what its function returns is here, and the rest is to come."""
+        return self._result is not None and self._result.is_partial
 
     def returned(self) -> object:
         """Return what its function returned; None for a program, and for one that left without returning.

@@ -120,11 +120,11 @@ class Workers:
         worker = Running(local_rank, life.first_rank + local_rank, streams, self._loop.now())
         start = self._order(life, worker)
         if isinstance(settings.command, Call):
-            worker.start(self._loop, replace(start, argv=("function",)), _filled(settings.command, local_rank))
+            worker.call(self._loop, replace(start, argv=("function",)), _filled(settings.command, local_rank))
         else:
             argv = worker_argv(settings.command, local_rank, self._black_box_fd)
             inherit = self._black_box_fd if settings.command.bootstrap else None
-            worker.start(self._loop, replace(start, argv=argv, inherit_black_box_as=inherit))
+            worker.start(replace(start, argv=argv, inherit_black_box_as=inherit))
         prefix = line_prefix(settings.prefix_template, role=life.role, local_rank=local_rank, rank=worker.rank)
         for stream, sink in ((streams.stdout, self._console.stdout), (streams.stderr, self._console.stderr)):
             route = Route(stream.log_fd, sink, prefix, stream.filters, stream.filtered_fd)

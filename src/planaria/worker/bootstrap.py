@@ -45,8 +45,8 @@ def _run_function(papers: str, _namespace: "dict[str, Any]") -> int:
     tracker, leash = int(sys.argv[1]), int(sys.argv[2])
     for descriptor in (tracker, leash):
         sys.modules["os"].set_inheritable(descriptor, False)
-    resource_tracker._resource_tracker._fd = tracker  # noqa: SLF001  as `spawn_main`
-    status: int = spawn._main(int(papers), leash)  # type: ignore[attr-defined]  # noqa: SLF001
+    resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]  # noqa: SLF001  as `spawn_main`
+    status: int = spawn._main(int(papers), leash)  # noqa: SLF001
     return status  # it has told all there is to tell, so this is no error to record
 
 
