@@ -69,9 +69,22 @@ def pairs(text: str, source: str, separator: str = ",") -> Pairs:
         key, _, value = (part.strip() for part in pair.partition("="))
         if not key or not value:
             raise wrong(source, separator.join(("KEY=VALUE", "KEY=VALUE", "...")), without_password(text))
-        name = _ETCD_V2.get(key, key)
-        found[name] = (SecretText(value) if "password" in name else value, f"{source} {key}")
+        _add(found, key, value, source)
     return found
+
+
+def known_of(config: Mapping[str, object], source: str) -> Pairs:
+    """Return the settings that we know among those of a program, which may have others for itself."""
+    found: Pairs = {}
+    for key, value in config.items():
+        if key in _KNOWN and value is not None:
+            _add(found, key, str(value), source)
+    return found
+
+
+def _add(found: Pairs, key: str, value: str, source: str) -> None:
+    name = _ETCD_V2.get(key, key)
+    found[name] = (SecretText(value) if "password" in name else value, f"{source} {key}")
 
 
 def without_password(text: str) -> str:
