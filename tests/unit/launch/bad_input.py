@@ -10,8 +10,9 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from planaria.agent import credentials
 from planaria.errors import UsageError
-from planaria.launch import credentials, numa
+from planaria.launch import numa
 from planaria.launch.devices import Counts
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, needs, plan

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.agent.conf import Credentials
 from planaria.base.text import safe_line
 from planaria.errors import InternalError, UsageError
 from planaria.launch.devices import Counts
 from planaria.launch.flags import OURS, TORCHRUN, Flag
-from planaria.launch.meeting import Credentials
 from planaria.launch.numa import Topology
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, Plan, needs, plan
