@@ -121,7 +121,7 @@ def _command(spec: WorkerSpec, start_method: str) -> Command | Call:
         return Command("program", spec.entrypoint, tuple(map(str, spec.args)))
     if spec.entrypoint is None:
         raise AssertionError("a WorkerSpec has an entrypoint")
-    return Call(spec.entrypoint, spec.args, start_method)  # type: ignore[arg-type]  # what is no method is refused there
+    return Call(spec.entrypoint, spec.args, start_method)
 
 
 class _Told:
