@@ -14,7 +14,7 @@ import pytest
 PATIENCE_S = 60.0
 MARK = "PLANARIA_TEST_MARK"
 
-HEAD = '''
+HEAD = """
 import os, signal, subprocess, sys, threading, time
 from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from planaria.elastic.multiprocessing.errors import ChildFailedError
@@ -38,7 +38,7 @@ def wait_forever(folder):
     open(f"{folder}/up.{os.environ['RANK']}", "w").close()
     while True:
         signal.pause()
-'''
+"""
 
 
 class Program:
@@ -83,7 +83,9 @@ class Program:
         found = []
         for entry in Path("/proc").iterdir():
             try:
-                if entry.name.isdecimal() and f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                if entry.name.isdecimal() and f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes().split(
+                    b"\0"
+                ):
                     found.append(int(entry.name))
             except OSError:
                 continue
@@ -97,7 +99,7 @@ def wait_until(condition, what: str) -> None:
         time.sleep(0.01)
 
 
-CRASH_ONCE = '''
+CRASH_ONCE = """
 def work(size):
     if RANK == 2 and LIFE == 0:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -109,7 +111,7 @@ if __name__ == "__main__":
     assert all(value == {"rank": rank, "data": "x" * 3_000_000} for rank, value in found.items())
     assert "torch" not in sys.modules
     print("all four")
-'''
+"""
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
