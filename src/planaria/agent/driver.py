@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from planaria.agent.control import ControlServer
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Effect, Event, Group, Job, Outcome
+    from planaria.agent.observer import Observer
     from planaria.base.loop import Loop, Timer
     from planaria.contract.env import Round
     from planaria.process.workers import Workers
@@ -68,6 +69,7 @@ class Driver:
         self.workers: Workers
         self.control: ControlServer
         self.seat: Seat  # of a group that is not alone
+        self.observer: Observer | None = None
 
     def run(self) -> Outcome:
         """Drive the group from its first start to its last process."""
@@ -99,8 +101,11 @@ class Driver:
             raise
         if not isinstance(event, _FREQUENT):
             self.story = [*self.story[1 - STORY_LENGTH :], (event, effects)]
+        ordered_at = self._loop.now()
         for effect in effects:
             self._perform(effect)
+        if self.observer is not None:
+            self.observer.saw(event, effects, self.group, ordered_at)
 
     def _perform(self, effect: Effect) -> None:
         match effect:

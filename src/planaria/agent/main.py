@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Job, Outcome
+    from planaria.agent.observer import Observer
     from planaria.contract.failure import Failure
     from planaria.process.guardian import Line
 
@@ -122,6 +123,8 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         prefix_template=job.logs.prefix_template,
     )
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
+    if job.report_file is not None or job.event_handlers:
+        driver.observer = _observe(job, loop, driver.workers, screen)
     _listen(driver, loop, line.hear, job.signals)
     signals.restore_mask(mask)
     linux.raise_priority(AGENT_NICE)
@@ -131,7 +134,7 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     outcome = driver.run()
     if seat is not None:
         seat.close()
-    _conclude(job, driver.group, outcome, screen)
+    _conclude(job, driver, outcome, screen)
     return outcome.status
 
 
@@ -177,8 +180,26 @@ def _say_restart(group: Group, clean: bool, screen: _Screen) -> None:
         screen.say("some processes of the last life could not be ended; the new one starts beside them")
 
 
-def _conclude(job: Job, group: Group, outcome: Outcome, screen: _Screen) -> None:
+def _observe(job: Job, loop: Loop, workers: Workers, screen: _Screen) -> Observer:
+    """Watch the group for those who asked to be told. A job that nobody watches imports nothing of this."""
+    from planaria.agent.observer import Observer
+
+    observer = Observer(job, loop, time.time, os.uname().nodename)
+    observer.workers = workers
+    if job.event_handlers:
+        from planaria.observe.handlers import Surroundings, open_handlers, read_specs
+
+        level = job.environment.get("LOGLEVEL") or "INFO"
+        around = Surroundings(screen.say, screen.say, observer.registry, loop.call_soon, level)
+        observer.handlers = open_handlers(read_specs(job.event_handlers), around)
+    return observer
+
+
+def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: _Screen) -> None:
     """Tell people and programs how it ended."""
+    group, observer = driver.group, driver.observer
+    if observer is not None:
+        observer.close()
     if outcome.kind == "done" and job.report_file is None:
         return
     from planaria.agent import report
@@ -189,7 +210,8 @@ def _conclude(job: Job, group: Group, outcome: Outcome, screen: _Screen) -> None
     if text:
         screen.say(text)
     if job.report_file is not None:
-        _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id)), screen)
+        restarts = observer.restarts if observer is not None else []
+        _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id, restarts)), screen)
     own_error_file = job.environment.get(ERROR_FILE)
     causes = report.causes(group)
     if outcome.kind == "failed" and own_error_file and causes:

@@ -79,7 +79,7 @@ def _keep_from_workers(descriptor: int) -> None:
 def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
     facts = check(options, same_interpreter(environ, sys.executable), environ)
     wanted = needs(options)
-    counts = topology = credentials = plugins = None
+    counts = topology = credentials = plugins = event_handlers = None
     if "accelerators" in wanted:
         from planaria.launch.devices import count
 
@@ -93,7 +93,13 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
 
         credentials = read(environ)
     if "plugins" in wanted:
-        plugins = _plugins()
+        from planaria.launch.meeting import PLUGIN_GROUP
+
+        plugins = _plugins(PLUGIN_GROUP)
+    if "event_handlers" in wanted:
+        from planaria.observe.handlers import GROUP
+
+        event_handlers = _plugins(GROUP)
     return Machine(
         executable=sys.executable,
         cpu_count=len(os.sched_getaffinity(0)),
@@ -103,16 +109,15 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
         topology=topology,
         credentials=credentials,
         plugins=plugins,
+        event_handlers=event_handlers,
     )
 
 
-def _plugins() -> frozenset[str]:
-    """Return the names of backends that other packages bring. Looking for them takes 30 ms: only a foreign name is worth it."""
+def _plugins(group: str) -> frozenset[str]:
+    """Return the names that other packages bring. Looking for them takes 30 ms: only a foreign name is worth it."""
     from importlib.metadata import entry_points
 
-    from planaria.launch.meeting import PLUGIN_GROUP
-
-    return frozenset(entry.name for entry in entry_points(group=PLUGIN_GROUP))
+    return frozenset(entry.name for entry in entry_points(group=group))
 
 
 def _dry_run(planned: Plan) -> int:

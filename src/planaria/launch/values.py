@@ -23,6 +23,7 @@ _LONGEST_S = 10**9
 _MASTER_PORT = 29500
 _SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _SHUTDOWN_DEFAULT_S = 30
+_NO_HANDLERS = ("null", "dynamic_rendezvous")
 
 
 def wrong(source: str, expected: str, got: str) -> UsageError:
@@ -170,6 +171,28 @@ def seconds(number: float, source: str, least: float = 0) -> float:
     if not least <= number <= _LONGEST_S:
         raise wrong(source, f"seconds from {least:g} to {_LONGEST_S}", f"{number:g}")
     return number
+
+
+def asks_for_foreign_handlers(text: str) -> bool:
+    """Tell whether a list of event handlers has names that another package may bring."""
+    if text in _NO_HANDLERS:
+        return False
+    from planaria.observe.handlers import read_specs
+
+    return any(spec.is_foreign for spec in read_specs(text))
+
+
+def event_handlers(options: Options, plugins: frozenset[str]) -> str:
+    """Check a list of event handlers; empty: there is nobody to tell."""
+    text, source = options.event_log_handler, options.source("event_log_handler")
+    if text in _NO_HANDLERS:
+        return ""
+    from planaria.observe.handlers import EXPECTED, read_specs
+
+    for spec in read_specs(text):
+        if not spec.is_ours and not (spec.is_foreign and spec.name in plugins):
+            raise wrong(source, EXPECTED, str(spec))
+    return text
 
 
 def shutdown_timeout_s(options: Options, environ: Mapping[str, str]) -> float:

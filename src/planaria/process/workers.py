@@ -157,6 +157,17 @@ class Workers:
 
         self._oom = OomKills()
 
+    @property
+    def signing(self) -> frozenset[int]:
+        """The local ranks of this life whose start-up file says when it begins to run."""
+        return frozenset(worker.local_rank for worker in self._life if self._settings.command.bootstrap)
+
+    def signs(self) -> dict[int, float]:
+        """Return when each of them began to run, by local rank, as far as they have said so."""
+        heads = ((worker.local_rank, os.pread(worker.black_box, blackbox.SIGN_BYTES, 0)) for worker in self._life)
+        found = ((local_rank, blackbox.started_at(head)) for local_rank, head in heads)
+        return {local_rank: at for local_rank, at in found if at is not None}
+
     def signal(self, number: int) -> None:
         """Send a signal to every running worker and the rest of its process group."""
         for worker in self._life:
