@@ -108,7 +108,14 @@ TORCHRUN: tuple[Flag, ...] = (
     _flag("--duplicate-stdout-filters", "list", (), OUTPUT, "copy stdout lines with one of these words", "WORD,..."),
     _flag("--duplicate-stderr-filters", "list", (), OUTPUT, "copy stderr lines with one of these words", "WORD,..."),
     _flag("--logs-specs", "text", None, OUTPUT, "not supported by this version", "NAME", variable=False),
-    _flag("--event-log-handler", "text", "null", OUTPUT, "where events go: console, logging, jsonl:PATH, prometheus[:PATH]", "NAME,..."),
+    _flag(
+        "--event-log-handler",
+        "text",
+        "null",
+        OUTPUT,
+        "null, console, logging, jsonl:PATH, prometheus[:PATH]",
+        "NAME,...",
+    ),
     _flag(
         "--signals-to-handle",
         "text",
