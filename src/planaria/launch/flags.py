@@ -113,7 +113,7 @@ TORCHRUN: tuple[Flag, ...] = (
         "text",
         "null",
         OUTPUT,
-        "null, console, logging, jsonl:PATH, prometheus[:PATH]",
+        "events: console, logging, jsonl:PATH, prometheus[:PATH]",
         "NAME,...",
     ),
     _flag(

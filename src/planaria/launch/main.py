@@ -93,13 +93,11 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
 
         credentials = read(environ)
     if "plugins" in wanted:
-        from planaria.launch.meeting import PLUGIN_GROUP
-
-        plugins = _plugins(PLUGIN_GROUP)
+        plugins = _plugins()
     if "event_handlers" in wanted:
-        from planaria.observe.handlers import GROUP
+        from planaria.observe.handlers import installed_names
 
-        event_handlers = _plugins(GROUP)
+        event_handlers = installed_names()
     return Machine(
         executable=sys.executable,
         cpu_count=len(os.sched_getaffinity(0)),
@@ -113,11 +111,13 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
     )
 
 
-def _plugins(group: str) -> frozenset[str]:
-    """Return the names that other packages bring. Looking for them takes 30 ms: only a foreign name is worth it."""
+def _plugins() -> frozenset[str]:
+    """Return the names of backends that other packages bring. Looking for them takes 30 ms: only a foreign name is worth it."""
     from importlib.metadata import entry_points
 
-    return frozenset(entry.name for entry in entry_points(group=group))
+    from planaria.launch.meeting import PLUGIN_GROUP
+
+    return frozenset(entry.name for entry in entry_points(group=PLUGIN_GROUP))
 
 
 def _dry_run(planned: Plan) -> int:

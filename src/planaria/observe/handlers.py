@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 GROUP = "planaria.event_handlers"
 """The entry points of other packages: each is called with the text after the colon and returns a handler."""
+TORCHRUN_GROUP = "torchrun.event_handlers"
+"""The same beside torchrun's own groups: each is called with that text only if there is one."""
 EXPECTED = f"null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin ({GROUP})"
 """What a flag that takes handlers expects."""
 _SILENT = ("null", "dynamic_rendezvous")
@@ -240,16 +242,24 @@ class ForeignHandler:
                 self._warn(f"the event handler {self._name!r} did not close: {problem!r}")
 
 
+def installed_names() -> frozenset[str]:
+    """Return the names of handlers that other packages bring. Looking for them takes 30 ms."""
+    from importlib.metadata import entry_points
+
+    return frozenset(name for group in (GROUP, TORCHRUN_GROUP) for name in entry_points(group=group).names)
+
+
 def _load(spec: Spec) -> Handler:
     from importlib.metadata import entry_points
 
     from planaria.observe.loggers import as_handler
 
-    entries = entry_points(group=GROUP, name=spec.name)
+    entries = [*entry_points(group=GROUP, name=spec.name), *entry_points(group=TORCHRUN_GROUP, name=spec.name)]
     if not entries:
         raise UsageError(f"no installed package has an event handler {spec.name!r} ({GROUP})")
+    arguments = [spec.argument or ""] if entries[0].group == GROUP or spec.argument else []
     try:
-        made = next(iter(entries)).load()(spec.argument or "")
+        made = entries[0].load()(*arguments)
     except Exception as problem:  # somebody else's code: whatever it raises, the job cannot start with it
         raise UsageError(f"the event handler {spec.name!r} cannot be made: {problem!r}") from problem
     if not callable(getattr(made, "handle", None)) or not callable(getattr(made, "close", None)):

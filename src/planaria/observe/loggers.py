@@ -34,7 +34,7 @@ def level_of(event: Event) -> int:
     """Return ERROR for a run that failed, WARNING for a worker that did and for a restart, else INFO."""
     metadata = event.get("metadata")
     told = metadata if isinstance(metadata, dict) else {}
-    if told.get("outcome", "done") not in ("done", "signal"):
+    if told.get("outcome", "done") not in ("done", "signal", "stopped"):
         return logging.ERROR
     return logging.WARNING if told.get("result") == "failed" or "total_s" in told else logging.INFO
 

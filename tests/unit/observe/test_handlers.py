@@ -232,15 +232,22 @@ def make_records(argument: str) -> Any:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entry points as three installed packages would have them."""
-    here = {"mine": make, "records": make_records, "odd": lambda _argument: 5, "broken": None}
+    here: dict[str, Any] = {"mine": make, "records": make_records, "odd": lambda _argument: 5, "broken": None}
+    beside = {"mine": None, "torchs": lambda *arguments: make(" ".join(arguments) or "nothing")}
+    groups = {"planaria.event_handlers": here, "torchrun.event_handlers": beside}
 
     class Entry:
-        def __init__(self, name: str) -> None:
-            self.load = lambda: here[name]
+        def __init__(self, group: str, name: str) -> None:
+            self.group = group
+            self.load = lambda: groups[group][name]
 
-    def entry_points(*, group: str, name: str) -> list[Any]:
-        assert group == "planaria.event_handlers"
-        return [Entry(name)] if name in here else []
+    class Entries(list[Any]):
+        names: frozenset[str]
+
+    def entry_points(*, group: str, name: str | None = None) -> Entries:
+        found = Entries([Entry(group, one) for one in groups[group] if one == name])
+        found.names = frozenset(groups[group])
+        return found
 
     monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
     MADE.clear()
@@ -306,3 +313,19 @@ def test_a_logging_handler_of_another_package_keeps_its_level(around: Around) ->
     handler.close()
     (record,) = MADE[0].records
     assert record.levelno == logging.WARNING
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("text", "argument"), [("torchs", "nothing"), ("torchs:x", "x")])
+def test_a_handler_beside_torchruns_groups_is_made_without_arguments_unless_there_is_one(
+    around: Around, text: str, argument: str
+) -> None:
+    (handler,) = around.open(text)
+    handler.handle(EVENT)
+    assert MADE[0].argument == argument
+    assert MADE[0].events == [EVENT]
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_names_of_both_groups_are_known() -> None:
+    assert handlers.installed_names() == {"mine", "records", "odd", "broken", "torchs"}

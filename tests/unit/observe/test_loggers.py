@@ -45,6 +45,7 @@ class Kept:
         ({"total_s": 1.5}, logging.WARNING),
         ({"outcome": "done"}, logging.INFO),
         ({"outcome": "signal"}, logging.INFO),
+        ({"outcome": "stopped"}, logging.INFO),
         ({"outcome": "failed"}, logging.ERROR),
         ({"outcome": "timeout"}, logging.ERROR),
         (None, logging.INFO),
