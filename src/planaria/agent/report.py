@@ -81,8 +81,8 @@ def causes(group: Group) -> tuple[Failure, ...]:
 def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
     """Return what is printed at the end; empty when all went well."""
     failures = group.lives[-1].failures if group.lives else ()
-    if outcome.kind == "signal":
-        told = [f"stopped by {signals.name_of(outcome.signal)}"]
+    if outcome.kind in ("signal", "stopped"):
+        told = [_stopped_line(outcome)]
         told += [f"  {_badly_stopped(one)}" for one in failures[:OTHERS_SHOWN]]
         told += [f"  and {len(failures) - OTHERS_SHOWN} more workers"] * (len(failures) > OTHERS_SHOWN)
         return "\n".join(told) + "\n"
@@ -97,6 +97,12 @@ def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
     lines += _evidence_lines(cause, style)
     lines += _other_lines((*failures[1:], *_stuck_here(group)), style)
     return "\n".join(lines) + "\n"
+
+
+def _stopped_line(outcome: Outcome) -> str:
+    if outcome.kind == "signal":
+        return f"stopped by {signals.name_of(outcome.signal)}"
+    return f"stopped by its owner: {safe_line(outcome.explanation)}"
 
 
 _HEADINGS = {"failed": "job failed", "timeout": "no round", "lost": "majority lost", "refused": "refused"}
@@ -121,7 +127,9 @@ def _budget_lines(group: Group, outcome: Outcome, cause: Failure) -> list[str]:
 def _evidence_lines(cause: Failure, style: Style) -> list[str]:
     lines: list[str] = []
     if cause.traceback:
-        lines += _quoted("its stack" if cause.kind == "signal" else "its traceback", cause.traceback, style)
+        lines += _quoted(
+            "its stack" if cause.kind in ("signal", "watchdog") else "its traceback", cause.traceback, style
+        )
     elif cause.stderr_tail:
         lines += _quoted("its last lines on stderr", cause.stderr_tail, style)
     lines += [f"  {what}: {safe_line(path)}" for what, path in (("error file", cause.error_file),) if path]

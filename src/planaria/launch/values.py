@@ -21,6 +21,7 @@ _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 _MOST_WORKERS = 4_194_304  # the highest pid_max of Linux
 _LONGEST_S = 10**9
 _MASTER_PORT = 29500
+_HEALTH_VARIABLE = "TORCHELASTIC_HEALTH_CHECK_PORT"
 _SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _SHUTDOWN_DEFAULT_S = 30
 _NO_HANDLERS = ("null", "dynamic_rendezvous")
@@ -205,3 +206,16 @@ def shutdown_timeout_s(options: Options, environ: Mapping[str, str]) -> float:
     if number is None or not 0 <= number <= _LONGEST_S:
         raise wrong(source, "whole seconds, 0 or more", text)
     return float(number)
+
+
+def health_check_port(options: Options, environ: Mapping[str, str]) -> int | None:
+    """Return where probes are to be answered: the flag's port, the variable's, or None; 0 is a free one."""
+    source, text = options.source("health_check_port"), str(options.health_check_port)
+    if options.health_check_port is None:
+        source, text = _HEALTH_VARIABLE, environ.get(_HEALTH_VARIABLE, "")
+        if not text:
+            return None
+    number = _integer(text)
+    if number is None or not 0 <= number < 1 << 16:
+        raise wrong(source, "a port from 0 to 65535, where 0 is a free one", text)
+    return number

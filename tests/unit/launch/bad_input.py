@@ -410,7 +410,7 @@ TABLE: tuple[Row | str, ...] = (
     Row(
         ["--logs-specs=mine", "ok.py"],
         {},
-        "--logs-specs 'mine': out-of-tree log specs are not supported by this version",
+        "--logs-specs expects the name of an entry point in the group torchrun.logs_specs, got 'mine'",
     ),
     Row(
         ["--event-log-handler=mine", "ok.py"],
