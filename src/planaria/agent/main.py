@@ -222,16 +222,22 @@ def observe(job: Job, loop: Loop, workers: Workers, say: Callable[[str], object]
     """
     if job.report_file is None and not job.event_handlers and job.health is None:
         return None
-    from planaria.agent.observer import Observer
-
-    observer = Observer(job, loop, time.time, os.uname().nodename)
-    observer.workers = workers
+    observer = new_observer(job, loop, workers)
     if job.event_handlers:
         from planaria.observe.handlers import Surroundings, open_handlers, read_specs
 
         level = job.environment.get("LOGLEVEL") or "INFO"
         around = Surroundings(say, say, observer.registry, loop.call_soon, level)
         observer.handlers = open_handlers(read_specs(job.event_handlers), around)
+    return observer
+
+
+def new_observer(job: Job, loop: Loop, workers: Workers) -> Observer:
+    """Return one that tells nobody yet."""
+    from planaria.agent.observer import Observer
+
+    observer = Observer(job, loop, time.time, os.uname().nodename)
+    observer.workers = workers
     return observer
 
 

@@ -15,7 +15,7 @@ from planaria.agent.report import causes
 from planaria.elastic.agent.server.model import RunResult, Worker, WorkerState
 from planaria.elastic.agent.server.planned import PlannedLogs
 from planaria.elastic.agent.server.signals import as_exception, signals_to_handle
-from planaria.elastic.events import EventSource, record
+from planaria.elastic.events import Event, EventSource, record
 from planaria.elastic.metrics import put_metric
 from planaria.elastic.multiprocessing import DefaultLogsSpecs
 from planaria.elastic.multiprocessing.errors import ProcessFailure
@@ -83,7 +83,8 @@ def run(agent: LocalElasticAgent) -> RunResult:
     spec = group.spec
     out, err = spec.duplicate_stdout_filters or (), spec.duplicate_stderr_filters or ()
     logs = PlannedLogs(agent._logs_specs, out, err)  # noqa: SLF001
-    ended = run_embedded(_job(agent), Watching(told.say, told.on_round, told.beat), logs)
+    listener = None if spec.event_log_handler == "null" else told
+    ended = run_embedded(_job(agent), Watching(told.say, told.on_round, told.beat, listener), logs)
     agent._remaining_restarts = spec.max_restarts - ended.group.restarts  # noqa: SLF001
     result = _result(ended)
     group.state = result.state
@@ -130,6 +131,15 @@ class _Told:
 
     def say(self, text: str) -> None:
         logger.info("[%s] %s", self._group.spec.role, text)
+
+    def handle(self, event: Mapping[str, Any]) -> None:
+        """Record restarts, with where their time went. Starts and ends of workers are recorded as torch does."""
+        if event["name"] == "planaria.restart":
+            told = Event(event["name"], EventSource.AGENT, event["timestamp"], event["metadata"])
+            record(told, self._group.spec.event_log_handler)
+
+    def close(self) -> None:
+        """Let go of nothing."""
 
     def beat(self) -> None:
         self._agent._looked_at = int(time.time())  # noqa: SLF001
