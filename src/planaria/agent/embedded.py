@@ -15,7 +15,7 @@ from contextlib import ExitStack
 
 from planaria.agent.control import ControlServer
 from planaria.agent.driver import LOOK_AGAIN_S, Driver
-from planaria.agent.main import group_of, timer_path
+from planaria.agent.main import group_of, new_observer, timer_path
 from planaria.agent.model import StopRequested
 from planaria.base import signals
 from planaria.base.files import private_path, remove_tree
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from planaria.agent.model import Event, Group, Job, Outcome
     from planaria.contract.env import Round
+    from planaria.observe.handlers import Handler
     from planaria.process.logs import Logs
 
 CLOSE_S = 1.0  # how long workers that were killed are waited for after an exception; the rest is the kernel's
@@ -59,13 +60,14 @@ class Ended(Value):
 
 
 class Watching(Value):
-    """Who is told while the agent runs: lines for people, each round with the pids of its workers by local rank, and every
-    second that the loop turns.
+    """Who is told while the agent runs: lines for people, each round with the pids of its workers by local rank, every
+    second that the loop turns, and every event (`agent/observer.py`), if anybody wants them.
     """
 
     say: Callable[[str], object]
     on_round: Callable[[Round, Mapping[int, int]], object]
     beat: Callable[[], object]
+    events: Handler | None = None
 
 
 def run_embedded(job: Job, watching: Watching) -> Ended:
@@ -107,6 +109,9 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     opened.callback(_close_sinks, sinks, loop)
     settings = _settings(job, scratch_dir, heard.numbers)
     driver.workers = Workers(loop, settings, _logs(job, scratch_dir), Console(*sinks, watching.say))
+    if watching.events is not None:
+        driver.observer = new_observer(job, loop, driver.workers)
+        driver.observer.handlers = (watching.events,)
     if timer_path(job, scratch_dir):
         driver.watchdog.open_pipe(timer_path(job, scratch_dir), TIMER_FILE, watching.say)
         opened.callback(driver.watchdog.close)

@@ -104,6 +104,8 @@ class Job(Value):
     always_restart: bool = False
     worker_exit_code: bool = False
     report_file: str | None = None
+    event_handlers: str = ""
+    """As `observe.handlers` reads them; empty: nobody is told."""
     meeting: Meeting | None = None
     """None for a node alone."""
     health: HealthCheck | None = None

@@ -43,6 +43,7 @@ def as_data(plan: Plan) -> dict[str, object]:
         "signals": [signals.name_of(number) for number in job.signals],
         "exit_code": "worker" if job.worker_exit_code else "agent",
         "report_file": job.report_file,
+        "event_handlers": job.event_handlers,
         "log_dir": job.logs.log_dir,
         "bootstrap": _command(job).bootstrap,
         "meeting": None if job.meeting is None else _meeting(job.meeting),
@@ -73,6 +74,8 @@ def as_text(plan: Plan) -> str:
         lines.append(f"  probes    at {_health_words(job.health)}")
     if job.report_file is not None:
         lines.append(f"  report    {safe_line(job.report_file)}")
+    if job.event_handlers:
+        lines.append(f"  events    to {safe_line(job.event_handlers)}")
     for local_rank in range(job.local_world_size):
         lines += _worker_lines(job, local_rank)
     return "\n".join([*lines, *(f"note: {notice}" for notice in plan.notices)]) + "\n"

@@ -116,7 +116,14 @@ TORCHRUN: tuple[Flag, ...] = (
         "NAME",
         variable=False,
     ),
-    _flag("--event-log-handler", "text", "null", OUTPUT, "accepted: null, console, dynamic_rendezvous", "NAME"),
+    _flag(
+        "--event-log-handler",
+        "text",
+        "null",
+        OUTPUT,
+        "events: console, logging, jsonl:PATH, prometheus[:PATH]",
+        "NAME,...",
+    ),
     _flag(
         "--signals-to-handle",
         "text",

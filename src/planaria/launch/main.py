@@ -92,7 +92,7 @@ def _keep_from_workers(descriptor: int) -> None:
 def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
     facts = check(options, same_interpreter(environ, sys.executable), environ)
     wanted = needs(options, environ)
-    counts = topology = credentials = plugins = None
+    counts = topology = credentials = plugins = event_handlers = None
     if "accelerators" in wanted:
         from planaria.launch.devices import count
 
@@ -107,6 +107,10 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
         credentials = read(environ)
     if "plugins" in wanted:
         plugins = _plugins()
+    if "event_handlers" in wanted:
+        from planaria.observe.handlers import installed_names
+
+        event_handlers = installed_names()
     return Machine(
         executable=sys.executable,
         cpu_count=len(os.sched_getaffinity(0)),
@@ -116,6 +120,7 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
         topology=topology,
         credentials=credentials,
         plugins=plugins,
+        event_handlers=event_handlers,
     )
 
 

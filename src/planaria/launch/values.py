@@ -23,6 +23,7 @@ _MASTER_PORT = 29500
 _HEALTH_VARIABLE = "TORCHELASTIC_HEALTH_CHECK_PORT"
 _SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _SHUTDOWN_DEFAULT_S = 30
+_NO_HANDLERS = ("null", "dynamic_rendezvous")
 
 wrong = usage.wrong
 seconds = usage.seconds
@@ -161,6 +162,28 @@ def run_id(options: Options) -> str:
     if not options.rdzv_id:
         raise wrong(options.source("rdzv_id"), "a run id", options.rdzv_id)
     return options.rdzv_id
+
+
+def asks_for_foreign_handlers(text: str) -> bool:
+    """Tell whether a list of event handlers has names that another package may bring."""
+    if text in _NO_HANDLERS:
+        return False
+    from planaria.observe.handlers import read_specs
+
+    return any(spec.is_foreign for spec in read_specs(text))
+
+
+def event_handlers(options: Options, plugins: frozenset[str]) -> str:
+    """Check a list of event handlers; empty: there is nobody to tell."""
+    text, source = options.event_log_handler, options.source("event_log_handler")
+    if text in _NO_HANDLERS:
+        return ""
+    from planaria.observe.handlers import EXPECTED, read_specs
+
+    for spec in read_specs(text):
+        if not spec.is_ours and not (spec.is_foreign and spec.name in plugins):
+            raise wrong(source, EXPECTED, str(spec))
+    return text
 
 
 def shutdown_timeout_s(options: Options, environ: Mapping[str, str]) -> float:

@@ -6,6 +6,7 @@ import os
 
 from planaria.base import signals
 from planaria.base.value import Value, replace
+from planaria.contract import blackbox
 from planaria.contract.env import worker_environment
 from planaria.process.command import LOCAL_RANK_MACRO, worker_argv
 from planaria.process.lines import line_prefix
@@ -160,6 +161,19 @@ class Workers:
         from planaria.process.memory import OomKills
 
         self._oom = OomKills()
+
+    @property
+    def signing(self) -> frozenset[int]:
+        """The local ranks of this life whose start-up file says when it begins to run."""
+        command = self._settings.command
+        signs = command.start_method == "spawn" if isinstance(command, Call) else command.bootstrap
+        return frozenset(worker.local_rank for worker in self._life if signs)
+
+    def signs(self) -> dict[int, float]:
+        """Return when each of them began to run, by local rank, as far as they have said so."""
+        heads = ((worker.local_rank, os.pread(worker.black_box, blackbox.SIGN_BYTES, 0)) for worker in self._life)
+        found = ((local_rank, blackbox.started_at(head)) for local_rank, head in heads)
+        return {local_rank: at for local_rank, at in found if at is not None}
 
     def signal(self, number: int, only: frozenset[int] | None = None) -> None:
         """Send a signal to every running worker, or to those of some local ranks, and the rest of its process group."""

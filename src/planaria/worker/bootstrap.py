@@ -127,6 +127,17 @@ def _record(black_box: int, error: BaseException) -> None:
         pass
 
 
+def _sign(black_box: int) -> None:
+    """Say when this worker began to run: a restart counts until then. `contract.blackbox` reads it."""
+    import os
+    import time
+
+    try:
+        os.write(black_box, b'\x1e{"started":%r}\n' % time.monotonic())
+    except OSError:  # a limit on the size of files; nobody depends on it
+        return
+
+
 def _start() -> None:
     black_box, kind, target, args = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
     namespace = _prepare(kind, target, args)
@@ -136,6 +147,7 @@ def _start() -> None:
     if not faulthandler.is_enabled():  # PYTHONFAULTHANDLER wins
         faulthandler.enable(file=black_box)
     faulthandler.register(DUMP_STACKS, file=black_box)
+    _sign(black_box)
     try:
         status = _RUNNERS[kind](target, namespace)
     except BaseException as error:

@@ -14,7 +14,7 @@ from planaria.agent.model import Job
 from planaria.agent.report import causes
 from planaria.elastic.agent.server.model import RunResult, Worker, WorkerState
 from planaria.elastic.agent.server.signals import as_exception, signals_to_handle
-from planaria.elastic.events import EventSource, record
+from planaria.elastic.events import Event, EventSource, record
 from planaria.elastic.metrics import put_metric
 from planaria.elastic.multiprocessing.errors import ProcessFailure
 from planaria.elastic.multiprocessing.spec_logs import SpecLogs
@@ -79,7 +79,8 @@ def run(agent: LocalElasticAgent) -> RunResult:
     """
     told, group = _Told(agent), agent.get_worker_group()
     spec = group.spec
-    ended = run_embedded(_job(agent), Watching(told.say, told.on_round, told.beat))
+    listener = None if spec.event_log_handler == "null" else told
+    ended = run_embedded(_job(agent), Watching(told.say, told.on_round, told.beat, listener))
     agent._remaining_restarts = spec.max_restarts - ended.group.restarts  # noqa: SLF001
     result = _result(ended)
     group.state = result.state
@@ -133,6 +134,15 @@ class _Told:
 
     def say(self, text: str) -> None:
         logger.info("[%s] %s", self._group.spec.role, text)
+
+    def handle(self, event: Mapping[str, Any]) -> None:
+        """Record restarts, with where their time went. Starts and ends of workers are recorded as torch does."""
+        if event["name"] == "planaria.restart":
+            told = Event(event["name"], EventSource.AGENT, event["timestamp"], event["metadata"])
+            record(told, self._group.spec.event_log_handler)
+
+    def close(self) -> None:
+        """Let go of nothing."""
 
     def beat(self) -> None:
         self._agent._looked_at = int(time.time())  # noqa: SLF001
