@@ -19,6 +19,7 @@ import logging
 import pkgutil
 import sys
 import typing
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -57,7 +58,8 @@ def public_names(module: ModuleType, root: str) -> list[str]:
 
 def _defined(module: ModuleType, root: str) -> set[str]:
     names: set[str] = set()
-    for node in ast.parse(inspect.getsource(module)).body:
+    assert module.__file__ is not None
+    for node in ast.parse(Path(module.__file__).read_text()).body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names.add(node.name)
