@@ -70,7 +70,8 @@ def _cpus(gpu_index: int, options: NumaOptions | None) -> frozenset[int]:
         return frozenset()
     mode = AffinityMode(options.affinity_mode).value
     try:
-        topology = read_topology(mode, os.environ, frozenset(os.sched_getaffinity(0)))
+        environ = os.environ  # noqa: TID251  where torch reads it
+        topology = read_topology(mode, environ, frozenset(os.sched_getaffinity(0)))
         return cpu_sets(mode, gpu_index + 1, topology)[gpu_index]
     except UsageError:
         if options.should_fall_back_if_binding_fails:
