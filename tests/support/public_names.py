@@ -99,11 +99,12 @@ def _describe_class(item: type) -> dict[str, Any]:
 
 
 def _is_its_own(item: type, name: str) -> bool:
-    """Tell whether an attribute comes from the API and not from Python, and is more than a slot."""
+    """Tell whether an attribute comes from the API, not from Python or from torch's C++, and is more than a slot."""
     owner = next((one for one in item.__mro__ if name in vars(one)), None)
     return (
         owner is not None
         and owner.__module__.partition(".")[0] in ("torch", "planaria")
+        and not owner.__module__.startswith("torch._C")
         and not inspect.ismemberdescriptor(vars(owner)[name])
     )
 
