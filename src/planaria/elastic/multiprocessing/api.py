@@ -78,6 +78,9 @@ class PContext(ABC):
     of the `duplicate_*_filters` are copied to one file for all ranks.
     """
 
+    close_timeout = 30
+    """How long the others have to end when `wait` finds that one failed. Who started the context may set another."""
+
     def __init__(  # noqa: PLR0917  torch's signature
         self,
         name: str,
@@ -203,7 +206,7 @@ class _CrewContext(PContext):
             if failed:
                 self._result = self._failed(failed[0])
             elif len(self._crew.ends) == self.nprocs:
-                self.close()
+                self.close(timeout=self.close_timeout)
                 values = {rank: self._crew.ends[rank].value for rank in range(self.nprocs)}
                 self._result = RunProcsResult(values, {}, self.stdouts, self.stderrs)
         return self._result
@@ -213,7 +216,7 @@ class _CrewContext(PContext):
         pid = self._crew.workers[first].pid
         logger.error("failed (exitcode: %s) local_rank: %s (pid: %s) of %s", end.status, first, pid, self._what())
         known = {first: self._process_failure(first, end)}  # the first one, whatever the others do when they are ended
-        self.close()
+        self.close(timeout=self.close_timeout)
         return RunProcsResult({}, self._failures(known), self.stdouts, self.stderrs)
 
     def _failures(self, known: dict[int, ProcessFailure]) -> dict[int, ProcessFailure]:

@@ -135,6 +135,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             duplicate_stdout_filters=spec.duplicate_stdout_filters,
             duplicate_stderr_filters=spec.duplicate_stderr_filters,
         )
+        self._pcontext.close_timeout = self._shutdown_timeout
         return self._pcontext.pids()
 
     def _environment(self, group: WorkerGroup, worker: Worker) -> dict[str, str]:
