@@ -43,7 +43,7 @@ kill $watcher 2>/dev/null; exit $status
 WORKER = """
 import os, sys
 rank, life, host = (os.environ[name] for name in ("RANK", "TORCHELASTIC_RESTART_COUNT", "PRETEND_HOST"))
-print(f"rank {rank} on {host}, life {life}", flush=True)
+sys.stdout.write(f"rank {rank} on {host}, life {life}\\n")
 sys.exit(3 if (rank, life) == ("1", "0") else 0)
 """
 """What our two workers do: the second one fails in its first life."""
