@@ -109,3 +109,19 @@ def test_torchs_expires_ends_a_worker_that_hangs_and_the_agent_lives_to_restart_
     handler.shutdown()
     assert not result.is_failed()
     assert agent._remaining_restarts == 0
+
+
+def rank_of_world():
+    return f"{os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
+
+
+def test_torchs_own_rendezvous_handler_is_as_good_as_any_foreign_one(tmp_path):
+    from torch.distributed.elastic.rendezvous import RendezvousParameters as TheirParameters
+    from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler as their_handler
+
+    handler = their_handler(TheirParameters("c10d", "localhost:0", "run", 1, 1, is_host=True))
+    spec = WorkerSpec("trainer", 2, handler, entrypoint=rank_of_world, monitor_interval=0.01)
+    agent = LocalElasticAgent(spec, DefaultLogsSpecs(str(tmp_path / "logs")), start_method="fork")
+    result = agent.run()
+    handler.shutdown()
+    assert result.return_values == {0: "0 of 2", 1: "1 of 2"}

@@ -336,3 +336,35 @@ def test_workers_of_a_stopped_program_are_dead_before_another_world_goes_on_with
             other.process.send_signal(signal.SIGCONT)
         (tmp_path / "done").touch()
         assert one.end() in ("{0: 1}\n", "{0: 2}\n")
+
+
+ASKED = """
+from planaria.elastic.agent.server.api import WorkerSpec
+from planaria.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from planaria.elastic.rendezvous import RendezvousParameters
+from planaria.elastic.rendezvous.registry import get_rendezvous_handler
+
+class Asked(LocalElasticAgent):
+    def _monitor_workers(self, worker_group):  # a way of its own: it is asked, not driven
+        return super()._monitor_workers(worker_group)
+
+def work():
+    if RANK == 3 and LIFE == 0:
+        raise RuntimeError("once")
+    return os.environ["WORLD_SIZE"]
+
+if __name__ == "__main__":
+    handler = get_rendezvous_handler(RendezvousParameters("c10d", "127.0.0.1:PORT", "r", 2, 2))
+    spec = WorkerSpec("trainer", 2, handler, entrypoint=work, max_restarts=1, monitor_interval=0.02)
+    agent = Asked(spec, DefaultLogsSpecs(), exit_barrier_timeout=30)
+    result = agent.run()
+    print(result.state.value, sorted(result.return_values.items()))
+    handler.shutdown()
+"""
+
+
+def test_agents_that_can_only_be_asked_meet_through_our_handlers_too(tmp_path):
+    body = ASKED.replace("PORT", str(free_port()))
+    with Program(tmp_path, body) as one, Program(tmp_path, body) as other:
+        told = sorted([one.end(), other.end()])
+    assert told == ["SUCCEEDED [(0, '4'), (1, '4')]\n", "SUCCEEDED [(2, '4'), (3, '4')]\n"]

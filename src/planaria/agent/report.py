@@ -42,6 +42,8 @@ def name_of(failure: Failure) -> str:
 
 def restart_line(group: Group) -> str:
     """Say why all workers are started again and what it costs."""
+    if not group.lives[-1].failures:
+        return f"{group.reason}; starting all workers again (no restart)"
     cause = group.lives[-1].failures[0]
     told = f"{name_of(cause)} failed after {cause.age_s:.1f} s: {safe_line(cause.message)}"
     charged = f"restart {group.restarts} of {group.max_restarts}"

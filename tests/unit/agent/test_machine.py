@@ -19,6 +19,7 @@ from planaria.agent.model import (
     Group,
     KillWorkers,
     LauncherDied,
+    MembersChanged,
     ProgressReported,
     SetDeadline,
     SignalWorkers,
@@ -75,6 +76,25 @@ def test_the_budget_is_spent_before_the_job_fails():
         group, _ = step(group, WorkersStarted(100.0))
     group, (finish,) = feed(group, WorkerExited(0, 199.0, failure(0, at=199.0)), TreeEnded(199.0))
     assert (finish.outcome.status, group.restarts, len(group.lives)) == (1, 2, 3)
+
+
+def test_members_that_change_stop_the_workers_in_order_and_start_them_again_free_of_charge():
+    group, effects = step(running(max_restarts=0), MembersChanged(50.0))
+    assert effects == (SignalWorkers(15), SetDeadline(30.0))
+    group, _ = step(group, WorkerExited(0, 50.1, failure(0, -15, 50.1, "signal", ())))
+    group, effects = step(group, WorkerExited(1, 50.2))
+    assert effects == (EndTree(TREE_S),)
+    group, effects = step(group, TreeEnded(50.3))
+    assert effects == (TellRestart(clean=True), StartWorkers(1, 0, "the members of the run changed"))
+    group, effects = feed(group, WorkersStarted(51.0), WorkerExited(0, 60.0), WorkerExited(1, 61.0), TreeEnded(61.0))
+    assert effects[0].outcome.kind == "done"
+
+
+@pytest.mark.parametrize("event", [StopRequested(15, 1.0), WorkerExited(0, 1.0, failure(0, at=1.0))])
+def test_members_are_nobodys_business_while_a_group_does_not_run(event):
+    group, _ = step(running(always_restart=True), event)
+    with pytest.raises(InvalidTransition):
+        step(group, MembersChanged(2.0))
 
 
 def test_exit_code_worker_passes_the_first_failed_workers_status_on():
