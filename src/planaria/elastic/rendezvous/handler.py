@@ -122,6 +122,7 @@ class MeetingHandler(RendezvousHandler):
             self._check_open()
             attendee = self._attendee or self._attend(meeting)
             try:
+                self._check_open()  # once more: who closed meanwhile may not have seen the attendee
                 info = attendee.next_round(deadline, self.master)
                 self._check_open()
             except BaseException as problem:

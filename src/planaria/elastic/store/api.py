@@ -11,8 +11,6 @@ from urllib.parse import quote
 
 from planaria.elastic.store.thread import Over
 from planaria.store.model import (
-    Absent,
-    Conflict,
     Delete,
     Deleted,
     Denied,
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT = timedelta(seconds=300)
 _END = "|"  # ends every key, and `quote` leaves none inside: no key is the beginning of another
 _LONGEST_PAUSE_S = 0.1
+_SHORTEST_ANSWER_S = 1.0  # what is there is found, however short the wait for what is not
 
 
 class DistStoreError(RuntimeError):
@@ -183,7 +182,8 @@ class Store:
     def _values(self, keys: Sequence[str], timeout: timedelta) -> list[bytes]:
         deadline = time.monotonic() + timeout.total_seconds()
         try:
-            replies = self._client.ask_all([Get(self._path(key)) for key in keys], timeout.total_seconds())
+            asked = [Get(self._path(key)) for key in keys]
+            replies = self._client.ask_all(asked, max(timeout.total_seconds(), _SHORTEST_ANSWER_S))
             found = {key: reply.value for key, reply in zip(keys, replies, strict=True) if isinstance(reply, Found)}
             for key in keys:
                 left_s = max(deadline - time.monotonic(), 0.0)
@@ -207,19 +207,13 @@ class Store:
         deadline = time.monotonic() + self._timeout.total_seconds()
         pause_s = 0.001
         while True:
-            match self._do(Get(path)):
-                case Found(before, revision):
-                    pass
-                case _:
-                    before, revision = None, 0
+            reply = self._do(Get(path))
+            before, revision = (reply.value, reply.revision) if isinstance(reply, Found) else (None, 0)
             after = choose(before)
             if after is None:
                 return unchanged if before is None else before
-            match self._do(Put(path, after, expect=revision)):
-                case Written():
-                    return after
-                case Conflict() | Absent():
-                    pass
+            if isinstance(self._do(Put(path, after, expect=revision)), Written):
+                return after
             if time.monotonic() >= deadline:
                 self._too_late([key], self._timeout)
             rest(pause_s)
