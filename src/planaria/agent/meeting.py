@@ -17,6 +17,7 @@ from planaria.agent.model import (
     ReportDone,
     ReportFailed,
     ReportStopped,
+    RequestEnd,
     RoundStarted,
     RoundStopped,
     RunEnded,
@@ -36,6 +37,7 @@ from planaria.errors import InternalError
 from planaria.process.guardian import Fence
 from planaria.process.ports import Reservation
 from planaria.rendezvous.model import (
+    EndRequested,
     LeaveAnnounced,
     LeaveRequested,
     Settings,
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from planaria.base.loop import Loop
     from planaria.process.guardian import Line
     from planaria.rendezvous.driver import Driver as MeetingDriver
-    from planaria.rendezvous.driver import Hands
+    from planaria.rendezvous.driver import Hands, Snapshot
     from planaria.rendezvous.messages import Ended, Place
     from planaria.rendezvous.model import Event
     from planaria.store.api import Store
@@ -70,6 +72,9 @@ if TYPE_CHECKING:
 
         def close(self) -> object:
             """Let go of everything."""
+
+        def snapshot(self) -> Snapshot:
+            """Return what can be seen from outside."""
 
         @property
         def is_gone(self) -> bool:
@@ -111,6 +116,10 @@ class Seat:
         while not self._rendezvous.is_gone and (left_s := deadline - self._loop.now()) > 0:
             self._loop.run_once(left_s)
 
+    def snapshot(self) -> Snapshot:
+        """Return what can be seen of the rendezvous."""
+        return self._rendezvous.snapshot()
+
     # The hands of the rendezvous.
 
     def start(self, place: Place) -> None:
@@ -133,7 +142,7 @@ class Seat:
 
     def end(self, ended: Ended) -> None:
         """Finish: the run is over."""
-        kind: EndKind = ended.kind if ended.kind in ("done", "timeout", "lost", "refused") else "failed"  # type: ignore[assignment]
+        kind: EndKind = ended.kind if ended.kind in ("done", "timeout", "lost", "refused", "stopped") else "failed"  # type: ignore[assignment]
         failures = tuple(found for found in map(from_json, ended.failures) if found is not None)
         is_usage = ended.kind == "refused" or ended.status == exit_status.USAGE
         status = exit_status.USAGE if is_usage else exit_status.WORKER_FAILED
@@ -165,7 +174,7 @@ class Seat:
             case _:
                 self._rendezvous.post(self._as_report(effect))
 
-    def _as_report(self, effect: ReportStopped | ReportDone | ReportFailed | AnnounceLeave) -> Event:
+    def _as_report(self, effect: ReportStopped | ReportDone | ReportFailed | AnnounceLeave | RequestEnd) -> Event:
         match effect:
             case ReportStopped():
                 return WorkersStopped(self._fresh_port())
@@ -176,6 +185,8 @@ class Seat:
                 return WorkersFailed(failures_as_json(failures), times, tuple(map(names_a_lost_peer, failures)), free)
             case AnnounceLeave(reason):
                 return LeaveAnnounced(reason)
+            case RequestEnd(reason, grace_s):
+                return EndRequested(reason, grace_s)
 
     def _take(self, place: Place) -> None:
         self._screen.say(round_line(self._group.group, place))

@@ -71,6 +71,9 @@ class Options(Value):
     resize_grace: float
     on_lost_majority: LostMajority
     require_token: bool
+    health_check_port: int | None
+    health_check_host: str
+    health_check_timeout: float
 
     def source(self, dest: str) -> str:
         """Return what the user would have to change: the `PET_*` variable if it set the value, else the flag."""

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 _MOST_WORKERS = 4_194_304  # the highest pid_max of Linux
 _MASTER_PORT = 29500
+_HEALTH_VARIABLE = "TORCHELASTIC_HEALTH_CHECK_PORT"
 _SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _SHUTDOWN_DEFAULT_S = 30
+_NO_HANDLERS = ("null", "dynamic_rendezvous")
 
 wrong = usage.wrong
 seconds = usage.seconds
@@ -162,6 +164,28 @@ def run_id(options: Options) -> str:
     return options.rdzv_id
 
 
+def asks_for_foreign_handlers(text: str) -> bool:
+    """Tell whether a list of event handlers has names that another package may bring."""
+    if text in _NO_HANDLERS:
+        return False
+    from planaria.observe.handlers import read_specs
+
+    return any(spec.is_foreign for spec in read_specs(text))
+
+
+def event_handlers(options: Options, plugins: frozenset[str]) -> str:
+    """Check a list of event handlers; empty: there is nobody to tell."""
+    text, source = options.event_log_handler, options.source("event_log_handler")
+    if text in _NO_HANDLERS:
+        return ""
+    from planaria.observe.handlers import EXPECTED, read_specs
+
+    for spec in read_specs(text):
+        if not spec.is_ours and not (spec.is_foreign and spec.name in plugins):
+            raise wrong(source, EXPECTED, str(spec))
+    return text
+
+
 def shutdown_timeout_s(options: Options, environ: Mapping[str, str]) -> float:
     """Return the seconds between SIGTERM and SIGKILL: the flag's, the variable's, or 30."""
     source, text = options.source("shutdown_timeout"), str(options.shutdown_timeout)
@@ -172,3 +196,16 @@ def shutdown_timeout_s(options: Options, environ: Mapping[str, str]) -> float:
     if number is None or not 0 <= number <= usage.LONGEST_S:
         raise wrong(source, "whole seconds, 0 or more", text)
     return float(number)
+
+
+def health_check_port(options: Options, environ: Mapping[str, str]) -> int | None:
+    """Return where probes are to be answered: the flag's port, the variable's, or None; 0 is a free one."""
+    source, text = options.source("health_check_port"), str(options.health_check_port)
+    if options.health_check_port is None:
+        source, text = _HEALTH_VARIABLE, environ.get(_HEALTH_VARIABLE, "")
+        if not text:
+            return None
+    number = _integer(text)
+    if number is None or not 0 <= number < 1 << 16:
+        raise wrong(source, "a port from 0 to 65535, where 0 is a free one", text)
+    return number
