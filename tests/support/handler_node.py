@@ -11,6 +11,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -80,6 +81,11 @@ class Hand:
         self.store = info.store
         told = info.bootstrap_store_info
         return {"rank": info.rank, "size": info.world_size, "master": [told.master_addr, told.master_port]}
+
+    def next_unless_closed(self, after_s: float) -> dict[str, Any]:
+        """Look for a round, and close the run after a while."""
+        threading.Timer(after_s, self.handler.set_closed).start()
+        return self.next()
 
     def wanted(self, timeout_s: float) -> dict[str, Any]:
         """Look until the round is to end, or for so long."""

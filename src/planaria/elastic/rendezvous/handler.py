@@ -126,7 +126,8 @@ class MeetingHandler(RendezvousHandler):
                 info = attendee.next_round(deadline, self.master)
                 self._check_open()
             except BaseException as problem:
-                self._is_closed = self._is_closed or isinstance(problem, RendezvousClosedError)
+                if isinstance(problem, RendezvousClosedError):
+                    self.shutdown()
                 self._leave("it gave up")
                 raise
             else:
@@ -136,10 +137,10 @@ class MeetingHandler(RendezvousHandler):
         """Tell whether the run is known to be over."""
         attendee = self._attendee
         ended = attendee.ended if attendee is not None else None
-        return self._is_closed or (ended is not None and ended.kind in ("done", "failed"))
+        return self._is_closed or (ended is not None and ended.kind in ("done", "failed", "stopped"))
 
     def set_closed(self) -> None:
-        """End the run: everybody is asked to stop, and no round follows. A node that waits for a place only leaves."""
+        """End the run: everybody is asked to stop, and no round follows. Who waits for a place is told at once."""
         self._is_closed = True
         attendee = self._attendee
         if attendee is not None:
