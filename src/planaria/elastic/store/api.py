@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from copy import copy
 from datetime import timedelta
 from threading import Event
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from planaria.elastic.store.thread import Over
 from planaria.store.model import (
@@ -26,7 +27,7 @@ from planaria.store.model import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Never
+    from typing import Never, Self
 
     from planaria.elastic.store.client import Client
     from planaria.store.model import Reply, Request
@@ -67,6 +68,7 @@ class Store:
         self._client = client
         self._prefix = prefix
         self._timeout = timeout or DEFAULT_TIMEOUT
+        self._origin: Store | None = None
         self.host = host
         self.port = port
 
@@ -138,8 +140,29 @@ class Store:
 
     def num_keys(self) -> int:
         """Return how many keys there are."""
+        return len(self.list_keys())
+
+    def list_keys(self) -> list[str]:
+        """Return all keys, in the order of their bytes. They and their values have to fit into 640 KiB."""
         reply = self._do(List(self._prefix))
-        return len(reply.entries) if isinstance(reply, Listed) else 0
+        paths = [entry.key for entry in reply.entries] if isinstance(reply, Listed) else []
+        return [unquote(path.removeprefix(self._prefix).removesuffix(_END), errors="surrogatepass") for path in paths]
+
+    def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
+        """Return once so many have called this with the same key, which can be used once.
+
+        Raises:
+            StoreTimeout: Not all have in time.
+        """
+        if self.add(f"{key}/count", 1) >= world_size:
+            self.set(f"{key}/all", b"")
+        self.wait([f"{key}/all"], timeout)
+
+    def clone(self) -> Self:
+        """Return the same store with a timeout of its own. One is as good for several threads as several are."""
+        made = copy(self)
+        made._origin = self  # noqa: SLF001  # its own class; who serves a store does so while somebody holds it
+        return made
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """Return the values of all keys once they are there; see `get`."""
@@ -154,7 +177,7 @@ class Store:
     def _path(self, key: str) -> str:
         if not isinstance(key, str):
             raise TypeError(f"a key is a str, not {type(key).__name__}")
-        return f"{self._prefix}{quote(key, safe='/:', errors='backslashreplace')}{_END}"
+        return f"{self._prefix}{quote(key, safe='/:', errors='surrogatepass')}{_END}"
 
     def _do(self, asked: Request) -> Reply:
         return self._do_all((asked,))[0]

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
+import logging
 import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from planaria.elastic import events
+from planaria.elastic.events import handlers
 from planaria.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -98,6 +102,27 @@ def test_a_node_alone_gets_a_round_whenever_it_asks_with_an_empty_store_and_a_fr
         handler.next_rendezvous()
     with pytest.raises(DistStoreError, match=r"this store is over|it was shut down"):
         second.store.set("key", "value")
+
+
+def test_rounds_and_failures_are_events_for_those_who_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, str, int | None]] = []
+
+    class Listening(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            event = json.loads(record.getMessage())
+            told.append((event["node_state"], event["message"], event["rank"]))
+
+    monkeypatch.setitem(handlers._log_handlers, "dynamic_rendezvous", Listening())
+    monkeypatch.setattr(events, "_events_loggers", {})
+    handler = made()
+    handler.next_rendezvous()
+    handler.shutdown()
+    with pytest.raises(RendezvousClosedError):
+        handler.next_rendezvous()
+    assert told == [
+        ("RUNNING", "has rank 0 in a world of size 1", 0),
+        ("FAILED", "RendezvousClosedError: the rendezvous 'job' is closed", None),
+    ]
 
 
 def test_a_static_node_alone_has_the_port_that_was_asked_for() -> None:

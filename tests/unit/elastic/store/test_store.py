@@ -45,6 +45,7 @@ def test_a_key_may_be_any_text_and_a_value_any_bytes(store: Store, key: str) -> 
     store.set(key, b"\x00\xff|")
     assert store.get(key) == b"\x00\xff|"
     assert store.check([key])
+    assert key in store.list_keys()
     assert store.num_keys() == 1 + store.check(["_tcp_store/num_members/num_members"]) * 2
     store.set(key, "ü")
     assert store.get(key) == "ü".encode()
@@ -148,6 +149,29 @@ def test_what_no_store_takes_is_refused(
     store.set("word", "abc")
     with pytest.raises(kind, match=message):
         ask(store)
+
+
+def test_a_barrier_opens_for_all_when_the_last_has_come(store: Store) -> None:
+    in_threads(3, lambda _number: store.barrier("gate", 3, timedelta(seconds=30)))
+    with pytest.raises(StoreTimeout):
+        store.barrier("other", 2, SHORT)
+
+
+def test_a_clone_is_the_same_store_with_a_timeout_of_its_own_and_outlives_its_origin() -> None:
+    made = create_c10d_store(True, "127.0.0.1")
+    clone = made.clone()
+    clone.set_timeout(SHORT)
+    assert made.timeout != SHORT
+    made.set("key", "value")
+    del made
+    assert clone.get("key") == b"value"
+
+
+def test_a_store_has_the_methods_that_agents_call_and_no_queues(store: Store) -> None:
+    called = "add append check compare_set delete_key get multi_get multi_set num_keys set set_timeout timeout wait"
+    assert all(hasattr(store, name) for name in called.split())
+    assert store.has_extended_api()
+    assert not any(hasattr(store, name) for name in ("queue_push", "queue_pop", "queue_len"))
 
 
 def test_a_signal_interrupts_who_waits() -> None:
