@@ -29,7 +29,7 @@ from planaria.elastic.store.client import Client
 from planaria.elastic.store.thread import LoopThread, Over
 from planaria.process.ports import Reservation
 from planaria.rendezvous.addresses import is_localhost, is_loopback
-from planaria.rendezvous.model import LeaveRequested, Settings, WorkersFailed, WorkersStopped
+from planaria.rendezvous.model import EndRequested, LeaveRequested, Settings, WorkersFailed, WorkersStopped
 from planaria.rendezvous.security import security_of
 from planaria.store.client import RemoteStore
 from planaria.store.server import StoreServer
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = getLogger(__name__)
 
 _ANOTHER_ROUND = WorkersFailed((), (), (), free=True)
-_THE_END = WorkersFailed((), (), ())
+_THE_END = EndRequested("a handler closed it", 0.0)
 _BOOTSTRAP_S = 30.0  # how long rank 0 of a round that started may take to say where its workers listen
 _GONE_WITHIN_S = FAREWELL_S + LAST_WORDS_S + 2.0
 _LOOK_S = 0.01
@@ -122,13 +122,15 @@ class Attendee:
     def shut(self, timeout_s: float) -> bool:
         """End the run, whose workers are dead here; tell whether it has ended everywhere. Then go."""
         self._wake_as_closed()
+        try:
+            is_with_others = self._thread.call(self._close_stopped)
+        except Over:
+            is_with_others = False
         with self._changed:
-            was_running = self._is_taken
             self._is_taken = False
-            self._thread.post(self._close_stopped)
-            if was_running:
+            if is_with_others:
                 self._changed.wait_for(lambda: self._ended is not None or self._thread.has_ended, timeout_s)
-            heard = self._ended is not None or not was_running
+            heard = self._ended is not None or not is_with_others
         self.leave("it shut down")
         return heard
 
@@ -174,7 +176,7 @@ class Attendee:
             return RendezvousTimeoutError(why)
         if ended.kind in ("lost", "refused") or ended.status == exit_status.USAGE:
             return RendezvousConnectionError(why)
-        if ended.kind != "failed" and not self._had_place:
+        if ended.kind == "done" and not self._had_place:
             return RendezvousGracefulExitError(f"the run '{self._meeting.run_id}' ended without this node")
         return RendezvousClosedError(f"the rendezvous '{self._meeting.run_id}' is closed{': ' if why else ''}{why}")
 
@@ -218,7 +220,6 @@ class Attendee:
         self._is_server_fresh = self._is_server_fresh and place.slot != 0
         if self._is_closing:
             self._stopped()
-            self._driver.post(_THE_END)
             return
         with self._changed:
             self._place, self._ordered, self._waiting_for = place, "", ""
@@ -280,14 +281,15 @@ class Attendee:
 
     def _close(self) -> None:
         self._is_closing = True
-        if self._life is not None:
-            self._driver.post(_THE_END)
+        self._driver.post(_THE_END)
 
-    def _close_stopped(self) -> None:
-        self._is_closing = True
+    def _close_stopped(self) -> bool:
+        """Close for a caller without workers; tell whether there is anybody who will answer."""
         if self._life is not None:
             self._stopped()
-            self._driver.post(_THE_END)
+        self._close()
+        seen = self._driver.snapshot()
+        return seen.is_leading or seen.standing.round >= 0
 
     def _leave(self, reason: str) -> None:
         self._driver.post(LeaveRequested(reason))

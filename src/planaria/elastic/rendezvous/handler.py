@@ -11,6 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from planaria.agent import credentials
+from planaria.elastic.events import NodeState, construct_and_record_rdzv_event
 from planaria.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -113,32 +114,22 @@ class MeetingHandler(RendezvousHandler):
             RendezvousConnectionError: The others, or the store they meet through, cannot be reached.
         """
         with self._entering:
-            meeting = self.meeting
-            if meeting is None:
-                return self._alone_again()
-            deadline = time.monotonic() + meeting.join_timeout_s
-            if self._is_closed:
-                self.shutdown()  # who looks for a next round has no workers left
-            self._check_open()
-            attendee = self._attendee or self._attend(meeting)
             try:
-                info = attendee.next_round(deadline, self.master)
-                self._check_open()
-            except BaseException as problem:
-                self._is_closed = self._is_closed or isinstance(problem, RendezvousClosedError)
-                self._leave("it gave up")
+                info = self._next(self.meeting)
+            except Exception as problem:
+                self._record(f"{type(problem).__name__}: {problem}", NodeState.FAILED)
                 raise
-            else:
-                return info
+            self._record(f"has rank {info.rank} in a world of size {info.world_size}", NodeState.RUNNING, info.rank)
+            return info
 
     def is_closed(self) -> bool:
         """Tell whether the run is known to be over."""
         attendee = self._attendee
         ended = attendee.ended if attendee is not None else None
-        return self._is_closed or (ended is not None and ended.kind in ("done", "failed"))
+        return self._is_closed or (ended is not None and ended.kind in ("done", "failed", "stopped"))
 
     def set_closed(self) -> None:
-        """End the run: everybody is asked to stop, and no round follows. A node that waits for a place only leaves."""
+        """End the run: everybody is asked to stop, and no round follows. Who waits for a place is told at once."""
         self._is_closed = True
         attendee = self._attendee
         if attendee is not None:
@@ -164,6 +155,30 @@ class MeetingHandler(RendezvousHandler):
         if not heard:
             log.warning("%s: not everybody is known to have heard that the run is over", self._run_id)
         return heard
+
+    def _next(self, meeting: Meeting | None) -> RendezvousInfo:
+        if meeting is None:
+            return self._alone_again()
+        deadline = time.monotonic() + meeting.join_timeout_s
+        if self._is_closed:
+            self.shutdown()  # who looks for a next round has no workers left
+        self._check_open()
+        attendee = self._attendee or self._attend(meeting)
+        try:
+            self._check_open()  # once more: who closed meanwhile may not have seen the attendee
+            info = attendee.next_round(deadline, self.master)
+            self._check_open()
+        except BaseException as problem:
+            if isinstance(problem, RendezvousClosedError):
+                self.shutdown()
+            self._leave("it gave up")
+            raise
+        else:
+            return info
+
+    def _record(self, message: str, state: NodeState, rank: int | None = None) -> None:
+        name = f"{type(self).__name__}.next_rendezvous"
+        construct_and_record_rdzv_event(self._run_id, message, state, name=name, rank=rank)
 
     def _check_open(self) -> None:
         if self._is_closed:

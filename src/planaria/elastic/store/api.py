@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from copy import copy
 from datetime import timedelta
 from threading import Event
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from planaria.elastic.store.thread import Over
 from planaria.store.model import (
-    Absent,
-    Conflict,
     Delete,
     Deleted,
     Denied,
@@ -28,7 +27,7 @@ from planaria.store.model import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Never
+    from typing import Never, Self
 
     from planaria.elastic.store.client import Client
     from planaria.store.model import Reply, Request
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT = timedelta(seconds=300)
 _END = "|"  # ends every key, and `quote` leaves none inside: no key is the beginning of another
 _LONGEST_PAUSE_S = 0.1
+_SHORTEST_ANSWER_S = 1.0  # what is there is found, however short the wait for what is not
 
 
 class DistStoreError(RuntimeError):
@@ -68,6 +68,7 @@ class Store:
         self._client = client
         self._prefix = prefix
         self._timeout = timeout or DEFAULT_TIMEOUT
+        self._origin: Store | None = None
         self.host = host
         self.port = port
 
@@ -139,8 +140,29 @@ class Store:
 
     def num_keys(self) -> int:
         """Return how many keys there are."""
+        return len(self.list_keys())
+
+    def list_keys(self) -> list[str]:
+        """Return all keys, in the order of their bytes. They and their values have to fit into 640 KiB."""
         reply = self._do(List(self._prefix))
-        return len(reply.entries) if isinstance(reply, Listed) else 0
+        paths = [entry.key for entry in reply.entries] if isinstance(reply, Listed) else []
+        return [unquote(path.removeprefix(self._prefix).removesuffix(_END), errors="surrogatepass") for path in paths]
+
+    def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
+        """Return once so many have called this with the same key, which can be used once.
+
+        Raises:
+            StoreTimeout: Not all have in time.
+        """
+        if self.add(f"{key}/count", 1) >= world_size:
+            self.set(f"{key}/all", b"")
+        self.wait([f"{key}/all"], timeout)
+
+    def clone(self) -> Self:
+        """Return the same store with a timeout of its own. One is as good for several threads as several are."""
+        made = copy(self)
+        made._origin = self  # noqa: SLF001  # its own class; who serves a store does so while somebody holds it
+        return made
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """Return the values of all keys once they are there; see `get`."""
@@ -155,7 +177,7 @@ class Store:
     def _path(self, key: str) -> str:
         if not isinstance(key, str):
             raise TypeError(f"a key is a str, not {type(key).__name__}")
-        return f"{self._prefix}{quote(key, safe='/:', errors='backslashreplace')}{_END}"
+        return f"{self._prefix}{quote(key, safe='/:', errors='surrogatepass')}{_END}"
 
     def _do(self, asked: Request) -> Reply:
         return self._do_all((asked,))[0]
@@ -183,7 +205,8 @@ class Store:
     def _values(self, keys: Sequence[str], timeout: timedelta) -> list[bytes]:
         deadline = time.monotonic() + timeout.total_seconds()
         try:
-            replies = self._client.ask_all([Get(self._path(key)) for key in keys], timeout.total_seconds())
+            asked = [Get(self._path(key)) for key in keys]
+            replies = self._client.ask_all(asked, max(timeout.total_seconds(), _SHORTEST_ANSWER_S))
             found = {key: reply.value for key, reply in zip(keys, replies, strict=True) if isinstance(reply, Found)}
             for key in keys:
                 left_s = max(deadline - time.monotonic(), 0.0)
@@ -207,19 +230,13 @@ class Store:
         deadline = time.monotonic() + self._timeout.total_seconds()
         pause_s = 0.001
         while True:
-            match self._do(Get(path)):
-                case Found(before, revision):
-                    pass
-                case _:
-                    before, revision = None, 0
+            reply = self._do(Get(path))
+            before, revision = (reply.value, reply.revision) if isinstance(reply, Found) else (None, 0)
             after = choose(before)
             if after is None:
                 return unchanged if before is None else before
-            match self._do(Put(path, after, expect=revision)):
-                case Written():
-                    return after
-                case Conflict() | Absent():
-                    pass
+            if isinstance(self._do(Put(path, after, expect=revision)), Written):
+                return after
             if time.monotonic() >= deadline:
                 self._too_late([key], self._timeout)
             rest(pause_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from planaria.elastic.store.thread import Over, put
 from planaria.store.follow import follow
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from planaria.elastic.store.thread import LoopThread
     from planaria.store.api import Store, Watching
     from planaria.store.model import Reply, Request
+
+T = TypeVar("T")
 
 MOST_WAITING = 60
 """How many threads of a process may wait for keys of one store: the embedded one takes 64 watches of a client."""
@@ -34,7 +36,12 @@ class Client:
         self._boxes: set[Future[object]] = set()
         self._why_over = ""
         self._waiting = 0
-        self._store = thread.call(lambda: open_store(thread.loop))
+        self._store = thread.call(lambda: self._open(open_store))
+
+    def _open(self, open_store: Callable[[Loop], Store]) -> Store:
+        store = open_store(self._thread.loop)
+        self._thread.at_end(store.close)
+        return store
 
     def ask(self, asked: Request, timeout_s: float) -> Reply:
         """Return the answer to one request; `Unavailable` after the timeout at the latest.
@@ -60,6 +67,8 @@ class Client:
         Raises:
             Over: This client was closed, or too many threads wait.
         """
+        if timeout_s <= 0:
+            return None
         deadline = time.monotonic() + timeout_s
         reply = self.ask(Get(key), timeout_s)
         if isinstance(reply, Found):
@@ -86,17 +95,17 @@ class Client:
         """Answer no more, from a moment on: whoever waits then, or asks later, is told why."""
         self._thread.post(lambda: self._thread.loop.call_later(after_s, partial(self._end, why)))
 
-    def _box(self) -> Future[object]:  # type: ignore[misc]  # each caller knows what its box is for
-        box: Future[object] = self._thread.box()
+    def _box(self) -> Future[T]:
+        box: Future[T] = self._thread.box()
         with self._lock:
             why = self._why_over
-            self._boxes.add(box)
+            self._boxes.add(box)  # type: ignore[arg-type]  # whatever it is for, it can be told of the end
         box.add_done_callback(self._forget)
         if why:
             put(box, problem=Over(why))
         return box
 
-    def _forget(self, box: Future[object]) -> None:
+    def _forget(self, box: Future[T]) -> None:
         with self._lock:
             self._boxes.discard(box)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LAST_TURNS = 4  # connections between two things of one loop hear of each other's end
 _ENDS_WITHIN_S = 5.0  # a turn of the loop is short; who waits longer for its end waits for a bug
 
 
@@ -32,6 +33,7 @@ class LoopThread:
         self._bridge = Bridge(self.loop)
         self._lock = Lock()
         self._open: set[Future[object]] = set()
+        self._closers: list[Callable[[], object]] = []
         self._has_ended = Event()
         self._pid = os.getpid()
         self._thread: Thread | None = None
@@ -46,6 +48,10 @@ class LoopThread:
         """Have a call made on the loop; from any thread. After the end it is dropped."""
         if not self.has_ended:
             self._bridge.post(call)
+
+    def at_end(self, close: Callable[[], object]) -> None:
+        """Have something closed that lives on the loop, before the loop is; to be called on the loop."""
+        self._closers.append(close)
 
     def box(self) -> Future[T]:
         """Return a box for an answer from the loop. It is never left without one: the end of the loop is an answer, too."""
@@ -80,6 +86,8 @@ class LoopThread:
         """Wait until somebody has ended the loop, unless this is the loop's own thread."""
         if current_thread() is not self._thread and not self.has_ended:
             self._has_ended.wait(timeout_s)
+        if self.has_ended and self._thread is not None and self._thread is not current_thread():
+            self._thread.join(_ENDS_WITHIN_S)
 
     def _run(self) -> None:
         self._thread = current_thread()
@@ -87,6 +95,7 @@ class LoopThread:
             self.loop.run()
         except Exception as problem:  # noqa: BLE001  # a bug of ours has to reach those who wait
             self.problem = problem
+        self._close_all()
         with self._lock:
             self._has_ended.set()
             left = tuple(self._open)
@@ -95,6 +104,12 @@ class LoopThread:
         for box in left:
             put(box, problem=self._over())
 
+    def _close_all(self) -> None:
+        for close in reversed(self._closers):
+            close()
+        for _ in range(_LAST_TURNS):
+            self.loop.run_once(0.0)
+
     def _over(self) -> Over:
         over = Over(f"the thread behind it failed: {self.problem!r}" if self.problem else "it was shut down")
         over.__cause__ = self.problem
@@ -102,7 +117,7 @@ class LoopThread:
 
     def _forget(self, box: Future[T]) -> None:
         with self._lock:
-            self._open.discard(box)  # type: ignore[arg-type]  # see `box`
+            self._open.discard(box)
 
 
 def put(box: Future[T], answer: T | None = None, problem: BaseException | None = None) -> None:
@@ -112,4 +127,4 @@ def put(box: Future[T], answer: T | None = None, problem: BaseException | None =
     if problem is not None:
         box.set_exception(problem)
     else:
-        box.set_result(answer)  # type: ignore[arg-type]  # None is an answer where T allows it
+        box.set_result(answer)  # type: ignore[arg-type]  # None is an answer where T has it

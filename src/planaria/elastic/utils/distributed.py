@@ -77,7 +77,7 @@ def open_store(is_server: bool, host: str, port: int, timeout_s: float, token: S
     try:
         if is_server:
             listen = (host if is_localhost(host) or is_loopback(host) else "", max(port, 0))
-            port = thread.call(lambda: StoreServer(thread.loop, listen, token=revealed, on_refused=logger.warning)).port
+            port = thread.call(lambda: _serve(thread, listen, revealed))
         address = join_address(host, port)
         client = Client(thread, lambda loop: RemoteStore(loop, (address,), token=revealed))
     except OSError as problem:
@@ -90,6 +90,12 @@ def open_store(is_server: bool, host: str, port: int, timeout_s: float, token: S
     store = Store(client, timeout=timedelta(seconds=timeout_s), host=host, port=port)
     weakref.finalize(store, thread.stop)
     return store
+
+
+def _serve(thread: LoopThread, listen: tuple[str, int], token: bytes | None) -> int:
+    server = StoreServer(thread.loop, listen, token=token, on_refused=logger.warning)
+    thread.at_end(server.close)
+    return server.port
 
 
 def get_free_port() -> int:
