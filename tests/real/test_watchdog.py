@@ -387,18 +387,6 @@ with expires(after=0.5, scope="save"):
     assert (end.status, "watchdog" in end.err) == (143, False), end.err
 
 
-def test_a_run_that_uses_no_scope_imports_nothing_of_the_watchdog(room: Room) -> None:
-    room.write("worker.py", "")
-    for env, wanted in (({}, False), (PIPE, True)):
-        job = room.start_command(
-            ["--nproc-per-node=1", "--no-python", "true"], env={**env, "PYTHONPROFILEIMPORTTIME": "1"}
-        )
-        end = job.wait()
-        assert end.status == 0
-        assert ("planaria.agent.watchdog" in end.err) == wanted
-        assert "planaria.elastic" not in end.err
-
-
 def test_the_report_is_the_same_in_the_launcher_s_own_error_file(room: Room) -> None:
     script = f"{OURS}\nwith expires(after=0.2, scope='step'):\n    wait_forever()\n"
     end = room.run(("--max-restarts=0",), script, env={"TORCHELASTIC_ERROR_FILE": room.path("error.json")})
