@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -394,3 +396,29 @@ def test_the_report_is_the_same_in_the_launcher_s_own_error_file(room: Room) -> 
     told = json.loads(room.read("error.json"))["message"]
     assert told["message"].startswith("watchdog: scope 'step' ran")
     assert "wait_forever" in told["extraInfo"]["py_callstack"]
+
+
+def test_a_worker_of_one_node_that_hangs_restarts_the_workers_of_all(room: Room) -> None:
+    room.write(
+        "worker.py",
+        f"""from told import *
+{OURS}
+if LIFE == 0:
+    with expires(after=0.4 if RANK == 1 else 600, scope="step"):
+        wait_forever()
+""",
+    )
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{chosen.getsockname()[1]}"
+    flags = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=hang", "--max-restarts=1")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    reports = [room.path(f"{name}.json") for name in "ab"]
+    jobs = [room.start_command([*flags, f"--report-file={path}", "worker.py"], **pipes) for path in reports]
+    ends = [job.wait() for job in jobs]
+    assert [end.status for end in ends] == [0, 0], ends[0].err + ends[1].err
+    told = [json.loads(room.read(f"{name}.json")) for name in "ab"]
+    assert [one["restarts"] for one in told] == [1, 1]
+    own = [bad for one in told for bad in one["lives"][0]["failures"] if bad["stopped_for"] is None]
+    assert [(bad["rank"], bad["kind"]) for bad in own] == [(1, "watchdog")]
+    assert any("watchdog: scope 'step' ran" in end.err and "telling the other nodes" in end.err for end in ends)
