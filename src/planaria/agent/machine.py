@@ -188,7 +188,7 @@ def _signal_expired(group: Group, at: float) -> Step:
         (number, frozenset(rank for rank in special if special[rank] == number))
         for number in sorted(set(special.values()))
     ]
-    orders = [(signals.SIGTERM, group.running - special.keys()), *asked]
+    orders = [(signals.SIGTERM, group.running - frozenset(special)), *asked]
     return group, (*(SignalWorkers(number, ranks) for number, ranks in orders if ranks), *effects[1:])
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
+TIMEOUT_S = 60
+
+
 class Rig:
     def __init__(self, folder: Path) -> None:
         self.now = 100.0
@@ -116,9 +119,9 @@ def test_a_release_that_waits_in_a_socket_counts_too(rig: Rig) -> None:
     with rig.connect() as peer:
         peer.sendall(encode(Acquire(1, "step", 60.0, rig.now)))
         rig.turn()
-        for number in range(2, 1000):
-            peer.sendall(encode(Acquire(number, "x" * 60, 600.0, rig.now)))
-        peer.sendall(encode(Release(1)))
+        others = [encode(Acquire(number, "x" * 60, 600.0, rig.now)) for number in range(2, 1000)]
+        peer.settimeout(TIMEOUT_S)
+        peer.sendall(b"".join(others) + encode(Release(1)))  # more than one read of the socket
         rig.now += 61.0
         rig.loop.run_once(0)
         assert rig.expired == []
@@ -268,13 +271,14 @@ def test_64_writers_at_once_lose_nothing(rig: Rig) -> None:
     """Half of them write to the pipe as torch does, half to sockets; every line is counted."""
     pids = [fork_writer(rig, number % 2 == 0) for number in range(WRITERS)]
     wanted = WRITERS * PAIRS
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + TIMEOUT_S
     while rig.watchdog.scopes.released < wanted and time.monotonic() < deadline:
         rig.loop.run_once(0.05)
     for pid in pids:
         assert os.waitpid(pid, 0)[1] == 0
     assert (rig.watchdog.scopes.acquired, rig.watchdog.scopes.released) == (wanted, wanted)
-    assert (len(rig.watchdog.scopes), rig.said, rig.expired) == (0, [], [])
+    assert (len(rig.watchdog.scopes), rig.expired) == (0, [])
+    assert [said for said in rig.said if "was full" not in said] == []  # these writers wait for room
 
 
 def fork_writer(rig: Rig, uses_pipe: bool) -> int:
@@ -306,5 +310,3 @@ def _send_pairs_to(path: str) -> None:
         for number in range(PAIRS):
             peer.sendall(encode(Acquire(number, "step", 600.0, time.monotonic())))
             peer.sendall(encode(Release(number)))
-        peer.shutdown(socket.SHUT_WR)
-        peer.recv(1)  # the agent closes once it has heard everything
