@@ -214,7 +214,7 @@ def test_a_pid_that_is_not_ours_is_refused_in_one_line(rig: Rig) -> None:
     rig.turn()
     rig.turn(61.0)
     assert rig.expired == []
-    assert rig.said[0] == "watchdog: ignored a line of process 1, which is not below any worker of this node"
+    assert rig.said[0] == "watchdog: ignored a line of process 1, which is gone or not below any worker of this node"
     assert len(rig.said) <= 2
 
 
