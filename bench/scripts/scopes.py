@@ -1,4 +1,6 @@
-"""Open and close watchdog scopes as fast as possible: scopes.py socket|pipe SIDE GO PAIRS LIMIT_S
+"""Open and close watchdog scopes, PACE a second or, with 0, as fast as possible.
+
+    scopes.py socket|pipe SIDE GO PAIRS LIMIT_S PACE
 
 A line `ready` goes to SIDE; when the file GO is there, PAIRS scopes are opened and closed, then it waits until the agent has
 heard all of them, and writes `done BEGAN_NS ENDED_NS`. A release that was lost would end this process LIMIT_S later: it
@@ -12,7 +14,8 @@ import sys
 import termios
 import time
 
-kind, side_path, go, pairs, limit_s = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), float(sys.argv[5])
+kind, side_path, go = sys.argv[1:4]
+pairs, limit_s, pace = int(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6])
 side = os.open(side_path, os.O_WRONLY | os.O_APPEND)
 
 if kind == "socket":
@@ -39,9 +42,11 @@ os.write(side, b"ready\n")
 while not os.path.exists(go):
     time.sleep(0.02)
 began_ns = time.monotonic_ns()
-for _ in range(pairs):
+for number in range(pairs):
     with expires(limit_s, "step"):
         pass
+    if pace:
+        time.sleep(max(0.0, began_ns / 1e9 + (number + 1) / pace - time.monotonic()))
 while unheard():
     time.sleep(0.001)
 os.write(side, b"done %d %d\n" % (began_ns, time.monotonic_ns()))

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -65,8 +66,7 @@ def test_torch_s_own_expires_restarts_the_group_and_the_agent_lives(tmp_path: Pa
     assert len({agent for _, _, agent in told}) == 1
     (first, other) = json.loads(report.read_text())["lives"][0]["failures"]
     assert (first["rank"], first["kind"], first["status"], other["stopped_for"]) == (1, "watchdog", -9, 1)
-    assert first["message"].startswith("watchdog: scope 'all_reduce' ran 1")
-    assert first["message"].endswith(" s, limit 1 s")
+    assert re.fullmatch(r"watchdog: scope 'all_reduce' ran [\d.]+ s, limit [\d.]+ s", first["message"])
     assert " in stuck" in first["traceback"]
 
 
