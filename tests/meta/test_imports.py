@@ -60,11 +60,11 @@ HEAVY = frozenset(
 )
 
 
-def imports(folder: Path, *command: str, status: int = 0) -> set[str]:
+def imports(folder: Path, *command: str, status: int = 0, **variables: str) -> set[str]:
     """Return the modules that `planaria` with these words imports, in all its processes, beyond what Python itself does."""
     argv = [sys.executable, "-X", "importtime", *command]
     dropped = ("PYTHON", "PET_", "TORCHELASTIC_", "PLANARIA_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)} | variables
     done = subprocess.run(
         argv,
         cwd=folder,
@@ -120,6 +120,14 @@ def test_the_agent_is_among_those_that_were_seen(tmp_path: Path, by_itself: set[
     """`process.memory` is imported by the agent alone, after its workers have started: these lines are the agent's too."""
     assert "planaria.process.memory" in imports(tmp_path, *COMMANDS["a run"]) - by_itself
     assert "planaria.process.memory" not in imports(tmp_path, *COMMANDS["run --help"]) - by_itself
+
+
+def test_nothing_of_the_watchdog_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
+    rooms = ("planaria.agent.watchdog", "planaria.agent.scopes", "planaria.agent.fifo", "planaria.contract.timer")
+    asked_for = imports(tmp_path, *COMMANDS["a run"], TORCHELASTIC_ENABLE_FILE_TIMER="1")
+    assert set(rooms) <= asked_for
+    assert not [name for name in asked_for if name.startswith("planaria.elastic")]
+    assert not set(rooms) & imports(tmp_path, *COMMANDS["a run"])
 
 
 def test_a_python_script_is_checked_without_heavy_imports(tmp_path: Path, by_itself: set[str]) -> None:

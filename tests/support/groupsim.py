@@ -12,6 +12,7 @@ from planaria.agent.model import (
     DONE,
     WAITING,
     Begun,
+    BlameWorker,
     DeadlinePassed,
     EndRequested,
     EndTree,
@@ -32,6 +33,7 @@ from planaria.agent.model import (
     RoundStarted,
     RoundStopped,
     RunEnded,
+    ScopeExpired,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
@@ -43,6 +45,7 @@ from planaria.agent.model import (
     WorkerExited,
     WorkersStarted,
 )
+from planaria.base.value import replace
 from planaria.contract.failure import Failure
 from planaria.rendezvous.messages import Place
 
@@ -75,6 +78,7 @@ class GroupSim:
         self.heap: list = []
         self.order = itertools.count()
         self.alive: dict[int, bool | str] = {}
+        self.blamed: dict[int, Failure] = {}
         self.life = 0
         self.deadline_number = 0
         self.signalled_at: float | None = None
@@ -135,8 +139,12 @@ class GroupSim:
         match effect:
             case StartWorkers():
                 self.start(effect)
-            case SignalWorkers(number):
-                self.end([rank for rank, stubborn in self.alive.items() if not stubborn], number, self.rng.random())
+            case SignalWorkers(number, only):
+                heard = self.mortals() if number == SIGKILL else [rank for rank, deaf in self.alive.items() if not deaf]
+                self.end([rank for rank in heard if only is None or rank in only], number, self.rng.random())
+            case BlameWorker(blamed):
+                assert blamed.local_rank in self.alive, "blamed for nothing"
+                self.blamed[blamed.local_rank] = blamed
             case KillWorkers():
                 self.end(self.mortals(), SIGKILL, 1.0)
             case SetDeadline(after_s):
@@ -178,6 +186,7 @@ class GroupSim:
         )
         self.life += 1
         self.signalled_at = None
+        self.blamed.clear()
         self.at(self.now, WorkersStarted(self.now))  # the driver says so before it can see an exit
         for rank in range(self.group.size):
             seconds, kind, stubborn = self.behave(order.round, rank, self.rng)
@@ -197,6 +206,8 @@ class GroupSim:
             if sim.life != life or rank not in sim.alive:
                 return None
             del sim.alive[rank]
+            if rank in sim.blamed:
+                return WorkerExited(rank, sim.now, replace(sim.blamed[rank], status=status or 0))
             if status is not None:
                 return WorkerExited(rank, sim.now, failure(rank, status, sim.now, "signal", ()))
             if kind is None:
@@ -205,6 +216,28 @@ class GroupSim:
             return WorkerExited(rank, sim.now, failure(rank, code, sim.now, what, bases))
 
         self.at(when, exited)
+
+
+def hang(rank: int, signal: int = SIGTERM):
+    """A worker, if it lives, stays in a scope for too long."""
+
+    def expired(sim: GroupSim):
+        if rank not in sim.alive:
+            return None
+        late = failure(rank, -signal, sim.now, "watchdog", (), message="watchdog: scope 'step' ran 61 s, limit 60 s")
+        return ScopeExpired(late, 100 + rank, signal)
+
+    return expired
+
+
+def random_hangs(sim: GroupSim, seed: int) -> None:
+    """Let scopes expire, one or several in the same moment, in some of the runs."""
+    rng = random.Random(f"hangs of {seed}")
+    if rng.random() < 0.3:
+        when = rng.choice([1.0, 10.0, 60.0]) * rng.random()
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            sim.at(when, hang(rng.randrange(sim.group.size), rng.choice([SIGTERM, SIGKILL, SIGINT])))
+            when += rng.choice([0.0, 0.1, 1.0])
 
 
 def random_run(seed: int) -> GroupSim:
@@ -246,6 +279,7 @@ def random_run(seed: int) -> GroupSim:
         sim.at(rng.random() * 40, lambda s: EndRequested("enough", grace_s, s.now, listens))
     if rng.random() < 0.2:
         sim.at(rng.random() * 5, GroupSim.change_members)
+    random_hangs(sim, seed)
     return sim
 
 
@@ -333,6 +367,7 @@ class MemberSim(GroupSim):
     def start_place(self, taken: Place) -> None:
         self.life += 1
         self.signalled_at = None
+        self.blamed.clear()
         heapq.heappush(self.heap, (self.now, -1, WorkersStarted(self.now, taken.master_port)))  # whatever else waits
         for rank in range(self.group.size):
             seconds, kind, stubborn = self.behave(taken.round, rank, self.rng)
@@ -432,4 +467,5 @@ def random_member(seed: int) -> MemberSim:
         sim.ambush = (rng.choice(MEMBER_PHASES), rng.choice(AMBUSHES))
     if rng.random() < 0.3:
         sim.at(rng.random() * 40, lambda s: EndRequested("enough", 0.0, s.now))
+    random_hangs(sim, seed)
     return sim

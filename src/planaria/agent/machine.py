@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     Step = tuple[Group, tuple[Effect, ...]]
 
 STACK_DUMP_S = 0.25  # what a worker gets to write its stacks before it is killed
-LOOK_S = 0.5  # the same for the one that a scope condemned: its stacks are what the failure is explained by
+LOOK_S = 1.0  # the same after a scope expired: all cores may be busy, and stacks are all that explains this failure
 LOOKING = -1  # the rung below the first: nobody was asked to stop yet
 KILL_S = 10.0  # a worker that SIGKILL has not ended by then is in the kernel's hands (state D); the job does not wait
 TREE_S = 5.0  # the same for descendants of workers
@@ -209,7 +209,7 @@ def _signal_expired(group: Group, at: float) -> Step:
         (number, frozenset(rank for rank in special if special[rank] == number))
         for number in sorted(set(special.values()))
     ]
-    orders = [(signals.SIGTERM, group.running - special.keys()), *asked]
+    orders = [(signals.SIGTERM, group.running - frozenset(special)), *asked]
     return group, (*(SignalWorkers(number, ranks) for number, ranks in orders if ranks), *effects[1:])
 
 

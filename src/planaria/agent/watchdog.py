@@ -107,7 +107,9 @@ class Watchdog:
         if rank is not None:
             self._ranks[pid] = rank
         elif self._workers:  # else this is what the last life left in the pipe
-            self._complain(f"watchdog: ignored a line of process {pid}, which is not below any worker of this node")
+            self._complain(
+                f"watchdog: ignored a line of process {pid}, which is gone or not below any worker of this node"
+            )
         return rank is not None
 
     def _complain(self, text: str) -> None:

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from planaria.base.value import Value
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
 VERSION = 1
 LINE_LIMIT_BYTES = 4096  # PIPE_BUF on Linux; its newline included
 _LAST_SIGNAL = 64
@@ -80,7 +84,7 @@ def decode(text: bytes) -> TimerLine:
     return TimerLine(pid, scope, float(expires_at), signal)
 
 
-def _is_moment(item: object) -> bool:
+def _is_moment(item: object) -> TypeGuard[float]:
     """Tell whether this is a time, which may be infinitely far."""
     if type(item) is float:
         return item == item  # noqa: PLR0124  only what is not a number is not itself

@@ -20,6 +20,7 @@ from planaria.agent.model import (
     AnnounceLeave,
     Begun,
     DeadlinePassed,
+    DumpStacks,
     EndRequested,
     EndTree,
     Fenced,
@@ -38,6 +39,7 @@ from planaria.agent.model import (
     RoundStarted,
     RoundStopped,
     RunEnded,
+    ScopeExpired,
     SetDeadline,
     SignalWorkers,
     StopRequested,
@@ -351,6 +353,29 @@ def phases():
     return {group.phase: group for group in found}
 
 
+LATE = ScopeExpired(failure(0, -15, 1.0, "watchdog", ()), 100, 15)
+
+
+def test_a_worker_that_hangs_is_reported_to_the_others_as_a_failure_of_this_node():
+    group, effects = step(phases()["running"], LATE)
+    assert effects[1] == DumpStacks()
+    group, _ = feed(group, DeadlinePassed(1.5), WorkerExited(1, 1.6), WorkerExited(0, 1.6, LATE.failure))
+    _, effects = step(group, TreeEnded(1.7))
+    assert [one.kind for one in effects[-1].failures] == ["watchdog"]
+
+
+def test_a_worker_that_hung_is_a_failure_also_when_the_round_ends_before_it_does():
+    group, _ = feed(phases()["running"], LATE, stop(1.2), DeadlinePassed(1.5))
+    group, _ = feed(group, WorkerExited(1, 1.6, failure(1, -15, 1.6, "signal", ())), WorkerExited(0, 1.6, LATE.failure))
+    _, effects = step(group, TreeEnded(1.7))
+    assert [one.rank for one in effects[-1].failures] == [0]
+
+
+def test_a_worker_that_was_told_to_end_by_itself_is_left_to_its_grace():
+    resizing = phases()["resizing"]
+    assert step(resizing, LATE) == (resizing, ())
+
+
 EVERY = frozenset(phases())
 EVENTS = (
     Begun(1.0),
@@ -372,6 +397,7 @@ EVENTS = (
     ended("failed", failure(0)),
     GoodbyeSaid(),
     EndRequested("", 3.0, 1.0),
+    LATE,
 )
 POSSIBLE = {
     "Begun": {WAITING},

@@ -49,7 +49,7 @@ class FileTimerRequest(TimerRequest):
             return False
         return super().__eq__(other) and (self.version, self.signal) == (other.version, other.signal)
 
-    __hash__ = None  # type: ignore[assignment]  # fields may change, as in torch
+    __hash__ = None  # fields may change, as in torch
 
     def to_json(self) -> str:
         """Return the request as it is written."""
