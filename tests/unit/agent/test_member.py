@@ -427,7 +427,7 @@ def test_every_phase_is_covered():
     assert len(EVERY) == 11
 
 
-@pytest.mark.parametrize("event", EVENTS[10:-1], ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("event", EVENTS[10:-2], ids=lambda event: type(event).__name__)
 def test_a_node_alone_knows_nothing_of_rounds_that_others_decide(event):
     lone, _ = step(Group(size=2, max_restarts=3, grace_s=30.0), Begun(0.0))
     lone, _ = step(lone, WorkersStarted(0.0))
