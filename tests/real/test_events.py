@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import exposition
@@ -118,6 +119,31 @@ def test_events_can_go_to_the_console_and_to_loggers_and_to_prometheus(room: Roo
     events_seen = families["planaria_events_total"].samples
     assert events_seen["planaria_events_total", (("name", "planaria.run.ended"),)] == 1
     assert not [name for name in os.listdir(room.root) if name.endswith(".tmp")]
+
+
+def test_a_scrape_sees_the_numbers_of_the_life_that_runs(room: Room) -> None:
+    room.make_gate("end")
+    script = "import sys\nif not LIFE: sys.exit(3)\ntell('again')\nwait_at('end')"
+    launcher = room.start(("--max-restarts=2", "--health-check-port=0"), script)
+    room.hear("again")
+
+    def address() -> str:
+        return room.read("err").decode().partition("health check at ")[2].partition("\n")[0]
+
+    def scrape() -> dict[str, exposition.Family]:
+        with urllib.request.urlopen(f"{wait_until(address, 'an address')}metrics", timeout=30) as reply:
+            assert reply.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            return exposition.read(reply.read().decode())
+
+    families = wait_until(lambda: (found := scrape()) and "planaria_restart_seconds" in found and found, "a restart")
+    assert families["planaria_workers_running"].samples == {("planaria_workers_running", ()): 1}
+    assert families["planaria_round"].samples == {("planaria_round", ()): 1}
+    assert families["planaria_restarts_left"].samples == {("planaria_restarts_left", ()): 1}
+    phases = families["planaria_restart_phase_seconds"].samples
+    counts = [phases["planaria_restart_phase_seconds_count", (("phase", phase),)] for phase in PHASES]
+    assert counts == [1] * 6
+    room.open_gate("end")
+    assert launcher.wait().status == 0
 
 
 def test_a_full_disk_costs_events_and_one_line_and_nothing_else(room: Room) -> None:

@@ -187,7 +187,7 @@ def test_the_shutdown_timeout_is_the_flags_the_variables_or_30(
 )
 def test_event_handlers_are_ours_or_those_of_an_installed_package(text: str, handlers: str) -> None:
     options = parse([f"--event-log-handler={text}", "a.py"], {})
-    installed = frozenset({"mine"}) if "event_handlers" in needs(options) else None
+    installed = frozenset({"mine"}) if "event_handlers" in needs(options, {}) else None
     assert (installed is None) == (not text.startswith("mine")), "looking for plugins costs 30 ms"
     machine = replace(MACHINE, event_handlers=installed)
     assert plan(options, {}, machine).job.event_handlers == handlers
