@@ -28,7 +28,7 @@ def part_of_pi(terms: int) -> float:
 
 def main() -> None:
     """Run it, and show what came back."""
-    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=WORKERS, max_restarts=1)
+    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=WORKERS, run_id="pi", max_restarts=1)
     parts = elastic_launch(config, part_of_pi)(100_000)
     for rank, part in parts.items():
         print(f"rank {rank} returned {part:+.6f}")

@@ -13,6 +13,7 @@ from planaria.agent.model import (
     WAITING,
     Begun,
     DeadlinePassed,
+    EndRequested,
     EndTree,
     Fenced,
     Finish,
@@ -240,6 +241,9 @@ def random_run(seed: int) -> GroupSim:
         phase = rng.choice(["running", "settling", "stopping", "restarting", "draining", "finishing"])
         signal = rng.choice([SIGTERM, SIGINT])
         sim.ambush = (phase, rng.choice([lambda s: StopRequested(signal, s.now), lambda s: LauncherDied(s.now)]))
+    if rng.random() < 0.3:
+        grace_s, listens = rng.choice([0.0, 2.0]), rng.random() < 0.5
+        sim.at(rng.random() * 40, lambda s: EndRequested("enough", grace_s, s.now, listens))
     if rng.random() < 0.2:
         sim.at(rng.random() * 5, GroupSim.change_members)
     return sim
@@ -382,7 +386,7 @@ ORDERS = {
     "end": lambda sim, rng: (
         None
         if sim.run_ended or rng.random() < 0.9
-        else sim.order_end(rng.choice(["done", "failed", "timeout", "lost"]))
+        else sim.order_end(rng.choice(["done", "failed", "timeout", "lost", "stopped"]))
     ),
 }
 AMBUSHES = (
@@ -426,4 +430,6 @@ def random_member(seed: int) -> MemberSim:
         sim.at(rng.random() * 5, ProgressReported(0, 1))
     if rng.random() < 0.5:
         sim.ambush = (rng.choice(MEMBER_PHASES), rng.choice(AMBUSHES))
+    if rng.random() < 0.3:
+        sim.at(rng.random() * 40, lambda s: EndRequested("enough", 0.0, s.now))
     return sim

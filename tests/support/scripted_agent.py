@@ -76,7 +76,7 @@ def scripted(api, states, *, max_restarts=1, **handler):
             calls.append(f"start {[worker.global_rank for worker in worker_group.workers]}")
             return {worker.local_rank: f"id{worker.local_rank}" for worker in worker_group.workers}
 
-        def _stop_workers(self, worker_group):
+        def _stop_workers(self, worker_group):  # noqa: ARG002
             calls.append("stop")
 
         def _monitor_workers(self, worker_group):

@@ -25,7 +25,7 @@ from planaria.contract.control import LINE_LIMIT_BYTES
 from planaria.contract.env import CONTROL, TIMER_FILE
 from planaria.process.children import Children
 from planaria.process.guardian import Line
-from planaria.process.logs import RunLogs
+from planaria.process.logs import open_logs
 from planaria.process.own import kill_own
 from planaria.process.sentry import Sentry
 from planaria.process.sink import ConsoleSink
@@ -70,16 +70,14 @@ class Watching(Value):
     events: Handler | None = None
 
 
-def run_embedded(job: Job, watching: Watching, logs: Logs | None = None) -> Ended:
+def run_embedded(job: Job, watching: Watching) -> Ended:
     """Run the job's workers on this node until they are done. Blocks; may be called in any thread, again and again.
-
-    `logs` says where their output goes, instead of the job's settings.
 
     Raises:
         PlanariaError: The workers could not be started, or the rendezvous cannot be held. Nothing is left running.
     """
     with ExitStack() as opened:
-        driver = _open(job, watching, opened, logs)
+        driver = _open(job, watching, opened)
         driver.beat()
         outcome = driver.run()
         if job.meeting is not None:
@@ -87,7 +85,7 @@ def run_embedded(job: Job, watching: Watching, logs: Logs | None = None) -> Ende
         return Ended(outcome, driver.group, driver.life, driver.workers.return_values)
 
 
-def _open(job: Job, watching: Watching, opened: ExitStack, logs: Logs | None) -> _EmbeddedDriver:
+def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     """Make everything that one run needs; `opened` closes it, the driver first."""
     scratch_dir = private_path(job.environment.get("TMPDIR"))
     os.mkdir(scratch_dir, 0o700)
@@ -110,7 +108,7 @@ def _open(job: Job, watching: Watching, opened: ExitStack, logs: Logs | None) ->
     sinks = (ConsoleSink(loop, 1), ConsoleSink(loop, 2))
     opened.callback(_close_sinks, sinks, loop)
     settings = _settings(job, scratch_dir, heard.numbers)
-    driver.workers = Workers(loop, settings, logs or _logs(job, scratch_dir), Console(*sinks, watching.say))
+    driver.workers = Workers(loop, settings, _logs(job, scratch_dir), Console(*sinks, watching.say))
     if watching.events is not None:
         driver.observer = new_observer(job, loop, driver.workers)
         driver.observer.handlers = (watching.events,)
@@ -128,7 +126,7 @@ def _open(job: Job, watching: Watching, opened: ExitStack, logs: Logs | None) ->
 
 def _logs(job: Job, scratch_dir: str) -> Logs:
     temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
-    return RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
+    return open_logs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
 
 
 def _settings(job: Job, scratch_dir: str, handled: tuple[int, ...]) -> WorkerSettings:

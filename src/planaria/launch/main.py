@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
 
             planned = with_specs(planned, options.logs_specs)
         if planned.job.meeting is not None:
-            from planaria.launch.credentials import check_files
+            from planaria.agent.credentials import check_files
 
             check_files(planned.job.meeting)
         if planned.dry_run:
@@ -102,7 +102,7 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
 
         topology = read_topology(options.numa_binding or "", environ, frozenset(os.sched_getaffinity(0)))
     if "credentials" in wanted:
-        from planaria.launch.credentials import read
+        from planaria.agent.credentials import read
 
         credentials = read(environ)
     if "plugins" in wanted:

@@ -6,10 +6,10 @@ torchrun's rule is kept: without an endpoint or a port, `static` on one node mea
 from __future__ import annotations
 
 from planaria.agent.model import HealthCheck, Job
+from planaria.base.usage import quoted
 from planaria.base.value import Value
 from planaria.errors import InternalError, UsageError
 from planaria.launch import values
-from planaria.launch.parse import quoted
 from planaria.launch.script import ScriptFacts
 from planaria.process.model import Command, LogSettings
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
+    from planaria.agent.conf import Credentials
     from planaria.agent.model import Meeting
     from planaria.launch.devices import Counts
-    from planaria.launch.meeting import Credentials
     from planaria.launch.numa import Topology
     from planaria.launch.parse import Options
 
@@ -143,7 +143,7 @@ def _alone(options: Options, machine: Machine) -> Contact:
     if least > 1:
         raise UsageError(f"--standalone is one node by itself; {options.source('nnodes')} expects 1, got '{least}'")
     if options.rdzv_conf:
-        from planaria.launch import conf
+        from planaria.agent import conf
 
         conf.check(options.rdzv_conf, options.source("rdzv_conf"), options.rdzv_backend)
     here = values.host(options.local_addr, options.source("local_addr")) if options.local_addr else _LOOPBACK

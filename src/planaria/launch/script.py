@@ -6,9 +6,9 @@ import os
 import sys
 
 from planaria.base.text import safe_line
+from planaria.base.usage import quoted
 from planaria.base.value import Value
 from planaria.errors import UsageError
-from planaria.launch.parse import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -47,6 +47,7 @@ class Running:
         "pid",
         "rank",
         "started_at",
+        "status",
         "status_fd",
         "streams",
         "tees",
@@ -59,6 +60,7 @@ class Running:
         self.started_at = started_at
         self.pid = 0
         self.alive = False
+        self.status: int | None = None
         self.killed_by_us = False
         self.blame: Failure | None = None
         self.black_box = os.memfd_create("planaria-black-box", os.MFD_CLOEXEC)
@@ -152,9 +154,10 @@ class Running:
         if self.alive or self._held_fd is None:
             _kill_group(self.pid)
 
-    def ended(self) -> None:
+    def ended(self, status: int) -> None:
         """Note that it ended, and take its last words out of the pipes."""
         self.alive = False
+        self.status = status
         if self._held_fd is not None:
             _kill_group(self.pid)
         for tee in self.tees:
@@ -175,8 +178,8 @@ class Running:
         """
         return self._result.value() if self._result is not None and self._result.is_whole else None
 
-    def failure(self, status: int, scene: Scene) -> Failure:
-        """Say how it ended, from the evidence it left."""
+    def failure(self, scene: Scene) -> Failure:
+        """Say how it ended, once it has, from the evidence it left."""
         from planaria.process.diagnose import Evidence, diagnose
 
         path = self.streams.error_file
@@ -186,7 +189,7 @@ class Running:
                 local_rank=self.local_rank,
                 host=scene.host,
                 pid=self.pid,
-                status=status,
+                status=self.status or 0,
                 started_at=self.started_at,
                 at=scene.at,
                 killed_by_us=self.killed_by_us,
@@ -203,7 +206,7 @@ class Running:
     def unreadable(self, problem: BaseException, scene: Scene) -> Failure:
         """Say that what it returned cannot be unpickled here."""
         return replace(
-            self.failure(0, scene),
+            self.failure(scene),
             kind="exception",
             type="planaria.errors.ResultNotPicklable",
             bases=("planaria.errors.ResultNotPicklable",),

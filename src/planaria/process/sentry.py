@@ -98,10 +98,17 @@ class _Watch:
             if (self._hear in ready and not self._listen()) or (ended is not None and ended in ready):
                 break
             self._look()
+        os.set_blocking(self._hear, False)
+        while self._listen():  # it may have died before we first listened
+            continue
         self._end()
 
     def _listen(self) -> bool:
-        chunk = os.read(self._hear, 1 << 16)
+        """Take what was said; False when there is no more, or nobody to say it."""
+        try:
+            chunk = os.read(self._hear, 1 << 16)
+        except BlockingIOError:
+            return False
         *lines, self._partial = (self._partial + chunk).split(b"\n")
         if lines:
             self._sessions = frozenset(map(int, lines[-1].split()))

@@ -220,9 +220,9 @@ class Workers:
         worker = next((worker for worker in self._life if worker.pid == pid), None)
         if worker is None:
             return None
-        worker.ended()
+        worker.ended(status)
         if status != 0 or worker.blame is not None:
-            return WorkerEnd(worker.local_rank, worker.failure(status, self._scene(status)))
+            return WorkerEnd(worker.local_rank, worker.failure(self._scene(status)))
         try:
             self.return_values[worker.local_rank] = worker.returned()
         except Exception as problem:  # noqa: BLE001  the classes in it may raise anything

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.agent.conf import Credentials
 from planaria.base.text import safe_line
 from planaria.base.value import replace
 from planaria.errors import InternalError, UsageError
 from planaria.launch.devices import Counts
 from planaria.launch.flags import OURS, TORCHRUN, Flag
-from planaria.launch.meeting import Credentials
 from planaria.launch.numa import Topology
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, Plan, needs, plan
@@ -84,10 +84,12 @@ def test_the_number_of_workers_comes_from_the_machine_when_asked(word: str, foun
 
 
 def test_only_what_a_flag_needs_is_asked_of_the_machine() -> None:
-    assert needs(parse(["a.py"], {})) == frozenset()
-    assert needs(parse(["--nproc-per-node=cpu", "a.py"], {})) == frozenset()
-    assert needs(parse(["a.py"], {"PET_NPROC_PER_NODE": "auto"})) == {"accelerators"}
-    assert needs(parse(["--numa-binding=node", "a.py"], {})) == {"topology"}
+    assert needs(parse(["a.py"], {}), {}) == frozenset()
+    assert needs(parse(["--nproc-per-node=cpu", "a.py"], {}), {}) == frozenset()
+    assert needs(parse(["a.py"], {"PET_NPROC_PER_NODE": "auto"}), {}) == {"accelerators"}
+    assert needs(parse(["--numa-binding=node", "a.py"], {}), {}) == {"topology"}
+    assert needs(parse(["--health-check-port=0", "a.py"], {}), {}) == {"credentials"}
+    assert needs(parse(["a.py"], {}), {"TORCHELASTIC_HEALTH_CHECK_PORT": "80"}) == {"credentials"}
 
 
 def test_several_workers_get_one_thread_each_and_the_user_is_told_in_torchruns_words() -> None:

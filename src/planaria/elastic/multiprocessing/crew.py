@@ -82,10 +82,10 @@ class Crew:
 
     def _on_exit(self, pid: int, status: int) -> None:
         worker = self._by_pid[pid]
-        worker.ended()
+        worker.ended(status)
         scene = Scene(socket.gethostname(), self.loop.now())
         if status != 0:
-            self.ends[worker.local_rank] = End(status, worker.failure(status, scene), None)
+            self.ends[worker.local_rank] = End(status, worker.failure(scene), None)
             return
         try:
             self.ends[worker.local_rank] = End(0, None, worker.returned())

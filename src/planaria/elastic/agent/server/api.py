@@ -123,8 +123,9 @@ class SimpleElasticAgent(Recording, ElasticAgent):
         worker_group.store = met.store
         worker_group.group_rank = met.rank
         worker_group.group_world_size = met.world_size
-        worker_group.master_addr = spec.master_addr or met.bootstrap_store_info.master_addr
-        worker_group.master_port = spec.master_port or met.bootstrap_store_info.master_port
+        place = met.bootstrap_store_info
+        worker_group.master_addr = spec.master_addr or (place.master_addr if place else None)
+        worker_group.master_port = spec.master_port or (place.master_port if place else None)
         logger.info(
             "[%s] node %s of %s, ranks %s, master %s:%s, restart %s of %s",
             spec.role,

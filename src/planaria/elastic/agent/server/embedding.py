@@ -13,12 +13,11 @@ from planaria.agent.embedded import Watching, run_embedded
 from planaria.agent.model import Job
 from planaria.agent.report import causes
 from planaria.elastic.agent.server.model import RunResult, Worker, WorkerState
-from planaria.elastic.agent.server.planned import PlannedLogs
 from planaria.elastic.agent.server.signals import as_exception, signals_to_handle
 from planaria.elastic.events import Event, EventSource, record
 from planaria.elastic.metrics import put_metric
-from planaria.elastic.multiprocessing import DefaultLogsSpecs
 from planaria.elastic.multiprocessing.errors import ProcessFailure
+from planaria.elastic.multiprocessing.spec_logs import SpecLogs
 from planaria.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -67,8 +66,7 @@ def can_drive(agent: LocalElasticAgent, plain: type[LocalElasticAgent]) -> bool:
     has_ways = any(name in vars(agent) or getattr(type(agent), name) is not getattr(plain, name) for name in _WAYS)
     spec = agent.get_worker_group().spec
     wants_more = agent._stuck.timeout_s > 0 or spec.numa_options is not None  # noqa: SLF001  one thing in two files
-    has_plan = type(agent._logs_specs) is DefaultLogsSpecs  # noqa: SLF001  another's may change the environment, too
-    return is_ours(spec.rdzv_handler) and has_plan and not has_ways and not wants_more
+    return is_ours(spec.rdzv_handler) and not has_ways and not wants_more
 
 
 def run(agent: LocalElasticAgent) -> RunResult:
@@ -81,10 +79,8 @@ def run(agent: LocalElasticAgent) -> RunResult:
     """
     told, group = _Told(agent), agent.get_worker_group()
     spec = group.spec
-    out, err = spec.duplicate_stdout_filters or (), spec.duplicate_stderr_filters or ()
-    logs = PlannedLogs(agent._logs_specs, out, err)  # noqa: SLF001
     listener = None if spec.event_log_handler == "null" else told
-    ended = run_embedded(_job(agent), Watching(told.say, told.on_round, told.beat, listener), logs)
+    ended = run_embedded(_job(agent), Watching(told.say, told.on_round, told.beat, listener))
     agent._remaining_restarts = spec.max_restarts - ended.group.restarts  # noqa: SLF001
     result = _result(ended)
     group.state = result.state
@@ -105,7 +101,7 @@ def _job(agent: LocalElasticAgent) -> Job:
         shutdown_timeout_s=float(agent._shutdown_timeout),  # noqa: SLF001
         signals=tuple(int(number) for number in signals_to_handle()),
         environment=dict(os.environ),
-        logs=LogSettings(prefix_template=agent._log_line_prefix_template),  # noqa: SLF001
+        logs=_logs(agent),
         master_addr=spec.master_addr or (master.master_addr if master else spec.local_addr) or "127.0.0.1",
         master_port=spec.master_port or (master.master_port if master else None),
         virtual_local_rank=spec.virtual_local_rank,
@@ -114,12 +110,19 @@ def _job(agent: LocalElasticAgent) -> Job:
     )
 
 
+def _logs(agent: LocalElasticAgent) -> LogSettings:
+    spec = agent.get_worker_group().spec
+    out, err = tuple(spec.duplicate_stdout_filters or ()), tuple(spec.duplicate_stderr_filters or ())
+    specs = SpecLogs(agent._logs_specs, out, err)  # noqa: SLF001
+    return LogSettings(prefix_template=agent._log_line_prefix_template, plan=lambda _settings: specs)  # noqa: SLF001
+
+
 def _command(spec: WorkerSpec, start_method: str) -> Command | Call:
     if isinstance(spec.entrypoint, str):
         return Command("program", spec.entrypoint, tuple(map(str, spec.args)))
     if spec.entrypoint is None:
         raise AssertionError("a WorkerSpec has an entrypoint")
-    return Call(spec.entrypoint, spec.args, start_method)  # type: ignore[arg-type]  # what is no method is refused there
+    return Call(spec.entrypoint, spec.args, start_method)
 
 
 class _Told:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from planaria.elastic import events
 from planaria.elastic.agent.server import embedding
-from planaria.elastic.agent.server.api import DEFAULT_ROLE, RunResult, SimpleElasticAgent, WorkerState
+from planaria.elastic.agent.server.api import RunResult, SimpleElasticAgent, WorkerState
 from planaria.elastic.agent.server.health_check_server import create_healthcheck_server
+from planaria.elastic.agent.server.model import DEFAULT_ROLE
 from planaria.elastic.agent.server.stuck import StuckWorkers
 from planaria.elastic.metrics import prof
 from planaria.elastic.multiprocessing import start_processes

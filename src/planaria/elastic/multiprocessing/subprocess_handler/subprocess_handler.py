@@ -28,6 +28,8 @@ class Child:
 
     def poll(self) -> int | None:
         """Return the exit code, or minus the signal, of one that has ended; else None."""
+        if self.returncode is None and self._running.status is not None:
+            self.returncode = self._running.status  # its context knows, and may have reaped it
         if self.returncode is None:
             try:
                 seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
