@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from importlib.metadata import entry_points
 
+from planaria.base.usage import quoted
 from planaria.base.value import replace
 from planaria.elastic.multiprocessing.spec_logs import make_specs
 from planaria.errors import UsageError
-from planaria.launch.parse import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
