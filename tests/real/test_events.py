@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -231,3 +233,36 @@ def test_a_worker_that_is_killed_restarts_every_node_and_each_tells_its_own_part
         (restart,) = named(events(room, f"events.{name}"), "restart")
         check_restart(restart)
         assert (restart["kind"], restart["charged"], restart["signed"]) == ("failed", True, 1)
+
+
+EMBEDDED = """
+import os, sys
+from planaria.launcher.api import LaunchConfig, elastic_launch
+
+def work():
+    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise RuntimeError("once")
+    return int(os.environ["RANK"])
+
+if __name__ == "__main__":
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="embedded", rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0", max_restarts=2, start_method=sys.argv[2], event_log_handler=sys.argv[1],
+    )
+    assert elastic_launch(config, work)() == {0: 0, 1: 1}
+"""
+
+
+@pytest.mark.parametrize(("method", "signed"), [("spawn", 2), ("fork", 0)])
+def test_an_embedded_agent_records_its_restarts_beside_the_events_of_torch(
+    room: Room, method: str, signed: int
+) -> None:
+    command = [sys.executable, room.write("embed.py", EMBEDDED), f"jsonl:{room.path('events.jsonl')}", method]
+    environment = {**os.environ, "TMPDIR": room.tmp}
+    done = subprocess.run(command, cwd=room.root, env=environment, capture_output=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    found = events(room)
+    (restart,) = named(found, "restart")
+    check_restart(restart)
+    assert (restart["kind"], restart["signed"]) == ("failed", signed)
+    assert [event["metadata"]["state"] for event in found if event["name"] != "planaria.restart"].count("START") == 4
