@@ -204,6 +204,10 @@ def test_event_handlers_are_ours_or_those_of_an_installed_package(text: str, han
         (["--standalone", "--rdzv-id=x"], "--rdzv-id has no effect with --standalone"),
         (["--standalone", "--nnodes=1:4"], "--nnodes has no effect with --standalone"),
         (["--json"], "--json has no effect without --dry-run"),
+        (
+            ["--event-log-handler=prometheus"],
+            "--event-log-handler has no effect without --health-check-port or prometheus:PATH",
+        ),
     ],
 )
 def test_a_flag_without_effect_is_accepted_and_said_so(argv: list[str], notice: str) -> None:
