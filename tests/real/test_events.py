@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import exposition
@@ -120,6 +123,31 @@ def test_events_can_go_to_the_console_and_to_loggers_and_to_prometheus(room: Roo
     assert not [name for name in os.listdir(room.root) if name.endswith(".tmp")]
 
 
+def test_a_scrape_sees_the_numbers_of_the_life_that_runs(room: Room) -> None:
+    room.make_gate("end")
+    script = "import sys\nif not LIFE: sys.exit(3)\ntell('again')\nwait_at('end')"
+    launcher = room.start(("--max-restarts=2", "--health-check-port=0"), script)
+    room.hear("again")
+
+    def address() -> str:
+        return room.read("err").decode().partition("health check at ")[2].partition("\n")[0]
+
+    def scrape() -> dict[str, exposition.Family]:
+        with urllib.request.urlopen(f"{wait_until(address, 'an address')}metrics", timeout=30) as reply:
+            assert reply.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            return exposition.read(reply.read().decode())
+
+    families = wait_until(lambda: (found := scrape()) and "planaria_restart_seconds" in found and found, "a restart")
+    assert families["planaria_workers_running"].samples == {("planaria_workers_running", ()): 1}
+    assert families["planaria_round"].samples == {("planaria_round", ()): 1}
+    assert families["planaria_restarts_left"].samples == {("planaria_restarts_left", ()): 1}
+    phases = families["planaria_restart_phase_seconds"].samples
+    counts = [phases["planaria_restart_phase_seconds_count", (("phase", phase),)] for phase in PHASES]
+    assert counts == [1] * 6
+    room.open_gate("end")
+    assert launcher.wait().status == 0
+
+
 def test_a_full_disk_costs_events_and_one_line_and_nothing_else(room: Room) -> None:
     end = room.run(("--event-log-handler=jsonl:/dev/full",), "print('worked')")
     assert end.status == 0
@@ -205,3 +233,36 @@ def test_a_worker_that_is_killed_restarts_every_node_and_each_tells_its_own_part
         (restart,) = named(events(room, f"events.{name}"), "restart")
         check_restart(restart)
         assert (restart["kind"], restart["charged"], restart["signed"]) == ("failed", True, 1)
+
+
+EMBEDDED = """
+import os, sys
+from planaria.launcher.api import LaunchConfig, elastic_launch
+
+def work():
+    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise RuntimeError("once")
+    return int(os.environ["RANK"])
+
+if __name__ == "__main__":
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="embedded", rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0", max_restarts=2, start_method=sys.argv[2], event_log_handler=sys.argv[1],
+    )
+    assert elastic_launch(config, work)() == {0: 0, 1: 1}
+"""
+
+
+@pytest.mark.parametrize(("method", "signed"), [("spawn", 2), ("fork", 0)])
+def test_an_embedded_agent_records_its_restarts_beside_the_events_of_torch(
+    room: Room, method: str, signed: int
+) -> None:
+    command = [sys.executable, room.write("embed.py", EMBEDDED), f"jsonl:{room.path('events.jsonl')}", method]
+    environment = {**os.environ, "TMPDIR": room.tmp}
+    done = subprocess.run(command, cwd=room.root, env=environment, capture_output=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    found = events(room)
+    (restart,) = named(found, "restart")
+    check_restart(restart)
+    assert (restart["kind"], restart["signed"]) == ("failed", signed)
+    assert [event["metadata"]["state"] for event in found if event["name"] != "planaria.restart"].count("START") == 4

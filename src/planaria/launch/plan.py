@@ -269,6 +269,11 @@ def _without_effect(options: Options, contact: Contact, *, silent: bool) -> tupl
         ("start_method", not options.run_path, "has no effect without --run-path"),
         ("start_method", fresh, "has no effect: every worker starts in a fresh interpreter"),
         (
+            "event_log_handler",
+            silent and options.event_log_handler == "prometheus",
+            "has no effect without --health-check-port or prometheus:PATH",
+        ),
+        (
             "node_rank",
             agreed and options.node_rank != 0,
             "has no effect without the static rendezvous of --master-port",

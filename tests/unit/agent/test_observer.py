@@ -201,7 +201,7 @@ def test_a_restart_is_told_once_when_every_worker_has_given_its_sign(rig: Rig) -
     rig.begin()
     rig.crash()
     rig.workers.given = {0: 113.25}
-    rig.loop.run_until(114.0)
+    rig.loop.run_until(114.75)
     assert "restart" not in rig.names()
     rig.workers.given = {0: 113.25, 1: 114.5}
     rig.loop.run_until(120.0)

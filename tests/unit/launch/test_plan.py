@@ -189,7 +189,7 @@ def test_the_shutdown_timeout_is_the_flags_the_variables_or_30(
 )
 def test_event_handlers_are_ours_or_those_of_an_installed_package(text: str, handlers: str) -> None:
     options = parse([f"--event-log-handler={text}", "a.py"], {})
-    installed = frozenset({"mine"}) if "event_handlers" in needs(options) else None
+    installed = frozenset({"mine"}) if "event_handlers" in needs(options, {}) else None
     assert (installed is None) == (not text.startswith("mine")), "looking for plugins costs 30 ms"
     machine = replace(MACHINE, event_handlers=installed)
     assert plan(options, {}, machine).job.event_handlers == handlers
@@ -204,6 +204,10 @@ def test_event_handlers_are_ours_or_those_of_an_installed_package(text: str, han
         (["--standalone", "--rdzv-id=x"], "--rdzv-id has no effect with --standalone"),
         (["--standalone", "--nnodes=1:4"], "--nnodes has no effect with --standalone"),
         (["--json"], "--json has no effect without --dry-run"),
+        (
+            ["--event-log-handler=prometheus"],
+            "--event-log-handler has no effect without --health-check-port or prometheus:PATH",
+        ),
     ],
 )
 def test_a_flag_without_effect_is_accepted_and_said_so(argv: list[str], notice: str) -> None:
