@@ -27,7 +27,7 @@ def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "main.py"],
         cwd=folder,
-        env={**env, "PYTHONPATH": str(folder / "no_torch")},
+        env={**env, "PYTHONPATH": str(folder / "no_torch"), "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
