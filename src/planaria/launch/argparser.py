@@ -10,7 +10,7 @@ from argparse import REMAINDER, ArgumentParser
 
 from planaria.errors import UsageError
 from planaria.launch.flags import TORCHRUN
-from planaria.launch.parse import quoted, split_list
+from planaria.launch.parse import split_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,5 +59,5 @@ def _rules(flag: Flag) -> dict[str, Any]:
 
 def _switch(flag: Flag, text: str) -> bool:
     if text.strip() not in ("", "0", "1"):
-        raise UsageError(f"{flag.variable} expects 0 or 1, got {quoted(text)}")
+        raise UsageError(f"{flag.variable} expects 0 or 1, got {text!a}")
     return text.strip() == "1"
