@@ -13,6 +13,7 @@ from planaria.agent.model import (
     WAITING,
     Begun,
     DeadlinePassed,
+    EndRequested,
     EndTree,
     Fenced,
     Finish,
@@ -23,6 +24,7 @@ from planaria.agent.model import (
     LeaseMoved,
     LeaveRun,
     MeetOthers,
+    MembersChanged,
     ProgressReported,
     ReportDone,
     ReportFailed,
@@ -79,6 +81,7 @@ class GroupSim:
         self.tree_ending = False
         self.finished = None
         self.starts: list[StartWorkers] = []
+        self.free_restarts = 0
         self.story: list[str] = []
         self.ambush: tuple[str, object] | None = None
         """A phase, and what happens the moment it is first entered."""
@@ -170,7 +173,9 @@ class GroupSim:
 
     def start(self, order: StartWorkers) -> None:
         self.starts.append(order)
-        assert len(self.starts) <= self.group.max_restarts + 1, "more lives than the budget pays for"
+        assert len(self.starts) <= self.group.max_restarts + 1 + self.free_restarts, (
+            "more lives than the budget pays for"
+        )
         self.life += 1
         self.signalled_at = None
         self.at(self.now, WorkersStarted(self.now))  # the driver says so before it can see an exit
@@ -178,6 +183,12 @@ class GroupSim:
             seconds, kind, stubborn = self.behave(order.round, rank, self.rng)
             self.alive[rank] = stubborn
             self.exit_at(self.now + seconds, rank, kind=kind)
+
+    def change_members(self):
+        if self.group.phase != "running":
+            return None
+        self.free_restarts += 1
+        return MembersChanged(self.now)
 
     def exit_at(self, when: float, rank: int, *, kind: str | None = None, status: int | None = None) -> None:
         life = self.life
@@ -230,6 +241,11 @@ def random_run(seed: int) -> GroupSim:
         phase = rng.choice(["running", "settling", "stopping", "restarting", "draining", "finishing"])
         signal = rng.choice([SIGTERM, SIGINT])
         sim.ambush = (phase, rng.choice([lambda s: StopRequested(signal, s.now), lambda s: LauncherDied(s.now)]))
+    if rng.random() < 0.3:
+        grace_s, listens = rng.choice([0.0, 2.0]), rng.random() < 0.5
+        sim.at(rng.random() * 40, lambda s: EndRequested("enough", grace_s, s.now, listens))
+    if rng.random() < 0.2:
+        sim.at(rng.random() * 5, GroupSim.change_members)
     return sim
 
 
@@ -370,7 +386,7 @@ ORDERS = {
     "end": lambda sim, rng: (
         None
         if sim.run_ended or rng.random() < 0.9
-        else sim.order_end(rng.choice(["done", "failed", "timeout", "lost"]))
+        else sim.order_end(rng.choice(["done", "failed", "timeout", "lost", "stopped"]))
     ),
 }
 AMBUSHES = (
@@ -414,4 +430,6 @@ def random_member(seed: int) -> MemberSim:
         sim.at(rng.random() * 5, ProgressReported(0, 1))
     if rng.random() < 0.5:
         sim.ambush = (rng.choice(MEMBER_PHASES), rng.choice(AMBUSHES))
+    if rng.random() < 0.3:
+        sim.at(rng.random() * 40, lambda s: EndRequested("enough", 0.0, s.now))
     return sim

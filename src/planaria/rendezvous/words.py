@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from planaria.rendezvous.messages import Quit
     from planaria.rendezvous.model import Settings
 
 MOST_NAMES = 5
@@ -44,6 +45,11 @@ def holding(here: int, size: int, number: int) -> str:
 def another_run(run_id: str) -> str:
     """Say why a node cannot go on with the run it was in."""
     return f"run {run_id!r} that this node was in is over, and another with the same --rdzv-id has begun"
+
+
+def stopped(said: Quit, host: str) -> str:
+    """Say who ended the run."""
+    return f"{said.reason} (on node {host})"
 
 
 def joined(hosts: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from planaria.agent.model import (
     AnnounceLeave,
     Begun,
     DeadlinePassed,
+    EndRequested,
     EndTree,
     Fenced,
     Finish,
@@ -370,6 +371,7 @@ EVENTS = (
     ended("done"),
     ended("failed", failure(0)),
     GoodbyeSaid(),
+    EndRequested("", 3.0, 1.0),
 )
 POSSIBLE = {
     "Begun": {WAITING},
@@ -399,7 +401,7 @@ def test_every_phase_is_covered():
     assert len(EVERY) == 11
 
 
-@pytest.mark.parametrize("event", EVENTS[10:], ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("event", EVENTS[10:-1], ids=lambda event: type(event).__name__)
 def test_a_node_alone_knows_nothing_of_rounds_that_others_decide(event):
     lone, _ = step(Group(size=2, max_restarts=3, grace_s=30.0), Begun(0.0))
     lone, _ = step(lone, WorkersStarted(0.0))
