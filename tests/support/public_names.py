@@ -93,20 +93,18 @@ def _describe_class(item: type) -> dict[str, Any]:
             for one in dataclasses.fields(item)
         ]
     for name in dir(item):
-        if name.startswith("_") or name in told.get("members", ()) or not _is_its_own(item, name):
-            continue
-        attribute = _attribute(item, name)
-        if attribute.get("signature", ()) is not None:  # None: inherited from torch's C++, and no part of this API
-            told["attributes"][name] = attribute
+        if not name.startswith("_") and name not in told.get("members", ()) and _is_its_own(item, name):
+            told["attributes"][name] = _attribute(item, name)
     return told
 
 
 def _is_its_own(item: type, name: str) -> bool:
-    """Tell whether an attribute comes from the API and not from Python, and is more than a slot."""
+    """Tell whether an attribute comes from the API, not from Python or from torch's C++, and is more than a slot."""
     owner = next((one for one in item.__mro__ if name in vars(one)), None)
     return (
         owner is not None
         and owner.__module__.partition(".")[0] in ("torch", "planaria")
+        and not owner.__module__.startswith("torch._C")
         and not inspect.ismemberdescriptor(vars(owner)[name])
     )
 
