@@ -53,6 +53,14 @@ ON_PURPOSE = (
         "tests/unit/elastic/rendezvous/test_handlers.py"
         "::test_every_name_that_torchrun_and_we_have_makes_a_handler_that_describes_its_meeting",
     ),
+    *(
+        Difference(
+            f"elastic.rendezvous.etcd_store.EtcdStore.{name}",
+            "a queue, which no agent uses, and which torch's EtcdStore has only to say that it has none",
+            "tests/unit/elastic/store/test_store.py::test_a_store_has_the_methods_that_agents_call_and_no_queues",
+        )
+        for name in ("queue_len", "queue_pop", "queue_push")
+    ),
     Difference(
         "elastic.multiprocessing.redirects.IS_MACOS",
         "we run on Linux only, where it would always be False",
