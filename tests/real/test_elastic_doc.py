@@ -27,7 +27,7 @@ def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "main.py"],
         cwd=folder,
-        env={**env, "PYTHONPATH": str(folder / "no_torch")},
+        env={**env, "PYTHONPATH": str(folder / "no_torch"), "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -66,6 +66,6 @@ def test_the_program_about_metrics_prints_its_values(tmp_path: Path) -> None:
 def test_the_program_about_errors_records_one(tmp_path: Path) -> None:
     (program,) = blocks("Errors of workers")
     ending = "    raise RuntimeError('no')\n\nimport os\nos.environ['TORCHELASTIC_ERROR_FILE'] = 'e.json'\nmain()\n"
-    done = run(tmp_path, program.replace("    ...\n", ending))
+    done = run(tmp_path, program.replace("def main(): ...\n", f"def main():\n{ending}"))
     assert done.returncode == 1
     assert "RuntimeError: no" in (tmp_path / "e.json").read_text()

@@ -60,5 +60,5 @@ def _rules(flag: Flag) -> dict[str, Any]:
 
 def _switch(flag: Flag, text: str) -> bool:
     if text.strip() not in ("", "0", "1"):
-        raise UsageError(f"{flag.variable} expects 0 or 1, got {quoted(text)}")
+        raise UsageError(f"{flag.variable} expects 0 or 1, got {text!a}")
     return text.strip() == "1"

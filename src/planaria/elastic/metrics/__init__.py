@@ -5,7 +5,8 @@
     metrics.configure(metrics.ConsoleMetricHandler(), group="my_app")
     metrics.put_metric("loss", 1, "my_app")
 
-Until something is configured, every value is dropped. The group `torchelastic` is the agent's own.
+Until something is configured, every value is dropped. The group `torchelastic` is the agent's own. `handlers.py` has ways to
+keep values that torch does not have.
 """
 
 from __future__ import annotations

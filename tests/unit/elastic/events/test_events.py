@@ -113,6 +113,26 @@ def test_a_full_disk_is_told_once_and_events_go_on(caplog: pytest.LogCaptureFixt
     assert caplog.messages == [f"cannot write an event to /dev/full, going on without it: {os.strerror(28)}"]
 
 
+def test_events_are_counted_in_a_file_for_prometheus(tmp_path: Path) -> None:
+    path = tmp_path / "events.prom"
+    for _ in range(2):
+        events.record(event(), f"prometheus:{path}")
+    assert 'planaria_events_total{name="restart"} 2' in path.read_text().splitlines()
+    assert os.listdir(tmp_path) == ["events.prom"]
+
+
+def test_a_file_for_prometheus_needs_a_name() -> None:
+    with pytest.raises(ValueError, match="prometheus expects a file, as in prometheus:PATH"):
+        events.record(event(), "prometheus")
+
+
+def test_an_event_goes_to_several_destinations(tmp_path: Path) -> None:
+    events.record(event(), f"jsonl:{tmp_path}/a, jsonl:{tmp_path}/b")
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() != ""
+    with pytest.raises(ValueError, match="there is no event handler 'nope'"):
+        events.record(event(), "null,nope")
+
+
 def test_events_go_to_the_program_s_own_logging(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "planaria.events")
     told = event()
@@ -141,7 +161,7 @@ def test_an_event_is_told_once_and_not_to_the_root_logger(tmp_path: Path, caplog
 def test_an_unknown_destination_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(ValueError, match=r"^there is no event handler 'nope'; known are console, dynamic_") as told:
         events.record(event(), "nope")
-    assert "jsonl, jsonl:PATH, logging, null" in str(told.value)
+    assert "jsonl, jsonl:PATH, logging, null, prometheus:PATH" in str(told.value)
 
 
 def test_a_handler_comes_from_an_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
