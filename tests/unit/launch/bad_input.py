@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from planaria.errors import UsageError
 from planaria.launch import credentials, numa
 from planaria.launch.devices import Counts
+from planaria.launch.logs_specs import with_specs
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, needs, plan
 from planaria.launch.script import check
@@ -507,7 +508,10 @@ def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> str |
         topology = numa.Topology((), {0: frozenset(range(4))}) if "topology" in needs(options) else None
         found = credentials.read(environ) if "credentials" in needs(options) else None
         machine = Machine(sys.executable, 4, "fresh-id", facts, Counts(0, 0, 0), topology, found, frozenset())
-        meeting = plan(options, environ, machine).job.meeting
+        planned = plan(options, environ, machine)
+        if options.logs_specs is not None:
+            planned = with_specs(planned, options.logs_specs)
+        meeting = planned.job.meeting
         if meeting is not None:
             credentials.check_files(meeting)
     except UsageError as error:

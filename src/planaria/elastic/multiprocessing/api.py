@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from planaria.base.files import write_atomically
 from planaria.contract import error_file
-from planaria.elastic.multiprocessing.call import recorded
+from planaria.elastic.multiprocessing.call import Recorded
 from planaria.elastic.multiprocessing.crew import Crew, End
 from planaria.elastic.multiprocessing.errors import ProcessFailure
 from planaria.elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs
@@ -288,7 +288,7 @@ class MultiprocessContext(_CrewContext):
             raise ValueError("The process context already initialized. Most likely the start method got called twice.")
         for rank in range(self.nprocs):
             environment = {**os.environ, **{name: str(value) for name, value in self.envs[rank].items()}}
-            call = Call(recorded, (self.entrypoint, rank, self._numa_options, *self.args[rank]), self.start_method)
+            call = Call(Recorded(self.entrypoint, rank, self._numa_options), self.args[rank], self.start_method)
             with undisturbed():
                 stdout, stderr = self.stdouts[rank], self.stderrs[rank]
                 worker = new_worker(rank, environment, stdout, stderr, self._crew.loop.now())
