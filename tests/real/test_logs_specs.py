@@ -67,6 +67,14 @@ def test_output_goes_where_the_plan_says(tmp_path: Path) -> None:
     }
 
 
+def test_a_dry_run_does_not_pretend_to_know_the_paths(tmp_path: Path) -> None:
+    done = run(tmp_path, "--logs-specs=flat", "--redirects=3", "--dry-run", "main.py")
+    assert done.returncode == 0, done.stderr
+    assert "where the log specs say" in done.stdout
+    assert "attempt_0" not in done.stdout
+    assert not (tmp_path / "logs").exists()
+
+
 def test_what_is_not_there_or_does_not_work_is_one_sentence(tmp_path: Path) -> None:
     missing = run(tmp_path, "--logs-specs=other", "main.py")
     assert (missing.returncode, missing.stderr) == (

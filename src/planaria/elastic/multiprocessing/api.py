@@ -233,6 +233,9 @@ class _CrewContext(PContext):
             if path and path != os.devnull:
                 write_atomically(path, content)
         failure = ProcessFailure(rank, self._crew.workers[rank].pid, end.status, path)
+        if told is not None and failure.error_file != path:  # else the file knows the time
+            failure.exact_timestamp = time.time() - (time.monotonic() - told.at)
+            failure.timestamp = int(failure.exact_timestamp)
         if content and failure.error_file != path:  # nowhere to write it to
             failure.error_file_data, _ = error_file.parse(content)
             failure.message = failure.error_file_data["message"]
@@ -281,6 +284,7 @@ class MultiprocessContext(_CrewContext):
             duplicate_stderr_filters,
         )
         self.start_method = start_method
+        self._function = entrypoint
         self._numa_options = numa_options
 
     def _start(self) -> None:
@@ -288,7 +292,7 @@ class MultiprocessContext(_CrewContext):
             raise ValueError("The process context already initialized. Most likely the start method got called twice.")
         for rank in range(self.nprocs):
             environment = {**os.environ, **{name: str(value) for name, value in self.envs[rank].items()}}
-            call = Call(Recorded(self.entrypoint, rank, self._numa_options), self.args[rank], self.start_method)
+            call = Call(Recorded(self._function, rank, self._numa_options), self.args[rank], self.start_method)
             with undisturbed():
                 stdout, stderr = self.stdouts[rank], self.stderrs[rank]
                 worker = new_worker(rank, environment, stdout, stderr, self._crew.loop.now())
