@@ -108,19 +108,19 @@ class PContext(ABC):
             TailLog(name, logs_dest.tee_stderrs, sys.stderr, log_line_prefixes),
         ]
         if duplicate_stdout_filters:
-            self.filtered_stdout = _open_filtered(logs_dest.filtered_stdout)
-            self._tail_logs.append(
-                _filtered(
-                    name, logs_dest.tee_stdouts, self.filtered_stdout, log_line_prefixes, duplicate_stdout_filters
-                )
-            )
+            self.filtered_stdout = out = _open_filtered(logs_dest.filtered_stdout)
+            self._tail_matching(logs_dest.tee_stdouts, out, log_line_prefixes, duplicate_stdout_filters)
         if duplicate_stderr_filters:
-            self.filtered_stderr = _open_filtered(logs_dest.filtered_stderr)
-            self._tail_logs.append(
-                _filtered(
-                    name, logs_dest.tee_stderrs, self.filtered_stderr, log_line_prefixes, duplicate_stderr_filters
-                )
-            )
+            self.filtered_stderr = err = _open_filtered(logs_dest.filtered_stderr)
+            self._tail_matching(logs_dest.tee_stderrs, err, log_line_prefixes, duplicate_stderr_filters)
+
+    def _tail_matching(
+        self, files: dict[int, str], dst: TextIO, prefixes: dict[int, str] | None, filters: list[str]
+    ) -> None:
+        def matches(line: str) -> bool:
+            return any(word in line for word in filters)
+
+        self._tail_logs.append(TailLog(self.name, files, dst, prefixes, log_line_filter=matches))
 
     def start(self) -> None:
         """Start the workers. From now on this process's main thread gets a `SignalException` for SIGTERM and its like."""
@@ -174,12 +174,6 @@ class PContext(ABC):
 
 def _open_filtered(path: str) -> TextIO:
     return open(path, mode="a", errors="replace", buffering=1)
-
-
-def _filtered(
-    name: str, files: dict[int, str], dst: TextIO, prefixes: dict[int, str] | None, filters: list[str]
-) -> TailLog:
-    return TailLog(name, files, dst, prefixes, log_line_filter=lambda line: any(word in line for word in filters))
 
 
 class _CrewContext(PContext):
