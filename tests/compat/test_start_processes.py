@@ -49,7 +49,7 @@ if __name__ == "__main__":
     )
     print(type(ctx).__name__, isinstance(ctx, PContext), sorted(ctx.pids()))
     result = ctx.wait()
-    print(result.return_values, result.failures, result.is_failed())
+    print(sorted(result.return_values.items()), result.failures, result.is_failed())
     tell(result, root)
 
     ctx = start_processes(

@@ -17,7 +17,7 @@ class Flat(LogsSpecs):
     def reify(self, envs):
         os.makedirs(self.root_log_dir, exist_ok=True)
         def path(rank, name):
-            return f"{self.root_log_dir}/{envs[rank]['TORCHELASTIC_RUN_ID']}-{envs[rank]['RANK']}-{name}"
+            return f"{self.root_log_dir}/{envs[rank]['ROLE_NAME']}-{envs[rank]['RANK']}-{name}"
         ranks = range(len(envs))
         return LogsDest(
             stdouts={rank: path(rank, "out") for rank in ranks},
@@ -43,7 +43,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "main.py").write_text(WORKER)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
-        [sys.executable, "-m", "planaria", "run", "--nproc-per-node=2", "--rdzv-id=job", "--log-dir=logs", *words],
+        [sys.executable, "-m", "planaria", "run", "--nproc-per-node=2", "--log-dir=logs", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
@@ -59,12 +59,20 @@ def test_output_goes_where_the_plan_says(tmp_path: Path) -> None:
     assert done.stdout == "[default0]:loss of 0\n"
     found = {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()}
     assert found == {
-        "job-0-out": "loss of 0\n",
-        "job-1-out": "loss of 1\n",
-        "job-0-error.seen": "",
-        "job-1-error.seen": "",
+        "default-0-out": "loss of 0\n",
+        "default-1-out": "loss of 1\n",
+        "default-0-error.seen": "",
+        "default-1-error.seen": "",
         "matched": "[default0]:loss of 0\n",
     }
+
+
+def test_a_dry_run_does_not_pretend_to_know_the_paths(tmp_path: Path) -> None:
+    done = run(tmp_path, "--logs-specs=flat", "--redirects=3", "--dry-run", "main.py")
+    assert done.returncode == 0, done.stderr
+    assert "where the log specs say" in done.stdout
+    assert "attempt_0" not in done.stdout
+    assert not (tmp_path / "logs").exists()
 
 
 def test_what_is_not_there_or_does_not_work_is_one_sentence(tmp_path: Path) -> None:

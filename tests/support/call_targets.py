@@ -202,3 +202,15 @@ def fail_once(marker: str) -> int:
     if not os.path.exists(marker):
         raise RuntimeError("the first time")
     return int(os.environ["RANK"])
+
+
+class NumaOptions:
+    """Stands in for torch's; whoever has options also has the two functions below beside them."""
+
+
+def _maybe_wrap_command_args_with_numa_binding(argv: Any, *, gpu_index: int, numa_options: Any) -> Any:
+    return "env", f"BOUND={gpu_index}", *argv
+
+
+def _maybe_wrap_with_numa_binding(function: Any, *, gpu_index: int, numa_options: Any) -> Any:
+    return lambda *args: (gpu_index, function(*args))

@@ -211,6 +211,8 @@ def _environment(job: Job, local_rank: int) -> dict[str, str]:
 
 
 def _destination(job: Job, local_rank: int, stream: int) -> str:
+    if job.logs.plan is not None:
+        return _LATER
     kind = stream_kind(job.logs, stream, local_rank)
     name = "stdout.log" if stream == STDOUT else "stderr.log"
     file = f"{_log_folder(job)}/attempt_0/{local_rank}/{name}" if job.logs.log_dir != DEV_NULL else ""
@@ -231,6 +233,8 @@ def _log_folder(job: Job) -> str:
 
 
 def _log_words(job: Job) -> str:
+    if job.logs.plan is not None:
+        return "where the log specs say"
     if job.logs.log_dir == DEV_NULL:
         return "none (/dev/null)"
     masks = (job.logs.redirects, job.logs.tee)

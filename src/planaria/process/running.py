@@ -196,7 +196,7 @@ class Running:
                 blame=self.blame,
                 oom_kills=scene.oom_kills,
                 black_box=os.pread(self.black_box, blackbox.LIMIT_BYTES, 0),
-                error_file=linux.read_file(path) if path and os.path.isfile(path) else None,
+                error_file=linux.read_file(path) if path and os.path.exists(path) else None,
                 error_file_path=path if scene.error_file_is_kept else "",
                 stderr_tail=self._stderr_tail(),
                 log_files=_log_files((self.streams.stdout, self.streams.stderr)),

@@ -14,6 +14,7 @@ from planaria.agent import credentials
 from planaria.errors import UsageError
 from planaria.launch import numa
 from planaria.launch.devices import Counts
+from planaria.launch.logs_specs import with_specs
 from planaria.launch.owner_flags import read_flags
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, needs, plan
@@ -612,7 +613,10 @@ def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path, command:
         topology = numa.Topology((), {0: frozenset(range(4))}) if "topology" in wanted else None
         found = credentials.read(environ) if "credentials" in wanted else None
         machine = Machine(sys.executable, 4, "fresh-id", facts, Counts(0, 0, 0), topology, found, frozenset())
-        meeting = plan(options, environ, machine).job.meeting
+        planned = plan(options, environ, machine)
+        if options.logs_specs is not None:
+            planned = with_specs(planned, options.logs_specs)
+        meeting = planned.job.meeting
         if meeting is not None:
             credentials.check_files(meeting)
     except UsageError as error:

@@ -73,9 +73,8 @@ def start_processes(  # noqa: PLR0917  torch's signature
         UsageError: A function or an argument cannot be pickled.
         FileNotFoundError: There is no such program.
     """
-    nprocs = len(args)
-    _validate_full_rank(args, nprocs, "args")
-    _validate_full_rank(envs, nprocs, "envs")
+    _validate_full_rank(args, len(args), "args")
+    _validate_full_rank(envs, len(args), "envs")
     common: dict[str, Any] = {
         "name": name,
         "args": args,
@@ -91,6 +90,10 @@ def start_processes(  # noqa: PLR0917  torch's signature
         context = SubprocessContext(entrypoint=entrypoint, **common)
     else:
         context = MultiprocessContext(entrypoint=entrypoint, start_method=start_method, **common)
+    return _started(context)
+
+
+def _started(context: PContext) -> PContext:
     try:
         context.start()
     except BaseException:

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from planaria.base.files import write_atomically
 from planaria.contract import error_file
-from planaria.elastic.multiprocessing.call import recorded
+from planaria.elastic.multiprocessing.call import Recorded
 from planaria.elastic.multiprocessing.crew import Crew, End
 from planaria.elastic.multiprocessing.errors import ProcessFailure
 from planaria.elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs
@@ -111,19 +111,19 @@ class PContext(ABC):
             TailLog(name, logs_dest.tee_stderrs, sys.stderr, log_line_prefixes),
         ]
         if duplicate_stdout_filters:
-            self.filtered_stdout = _open_filtered(logs_dest.filtered_stdout)
-            self._tail_logs.append(
-                _filtered(
-                    name, logs_dest.tee_stdouts, self.filtered_stdout, log_line_prefixes, duplicate_stdout_filters
-                )
-            )
+            self.filtered_stdout = out = _open_filtered(logs_dest.filtered_stdout)
+            self._tail_matching(logs_dest.tee_stdouts, out, log_line_prefixes, duplicate_stdout_filters)
         if duplicate_stderr_filters:
-            self.filtered_stderr = _open_filtered(logs_dest.filtered_stderr)
-            self._tail_logs.append(
-                _filtered(
-                    name, logs_dest.tee_stderrs, self.filtered_stderr, log_line_prefixes, duplicate_stderr_filters
-                )
-            )
+            self.filtered_stderr = err = _open_filtered(logs_dest.filtered_stderr)
+            self._tail_matching(logs_dest.tee_stderrs, err, log_line_prefixes, duplicate_stderr_filters)
+
+    def _tail_matching(
+        self, files: dict[int, str], dst: TextIO, prefixes: dict[int, str] | None, filters: list[str]
+    ) -> None:
+        def matches(line: str) -> bool:
+            return any(word in line for word in filters)
+
+        self._tail_logs.append(TailLog(self.name, files, dst, prefixes, log_line_filter=matches))
 
     def start(self) -> None:
         """Start the workers. From now on this process's main thread gets a `SignalException` for SIGTERM and its like."""
@@ -179,12 +179,6 @@ def _open_filtered(path: str) -> TextIO:
     return open(path, mode="a", errors="replace", buffering=1)
 
 
-def _filtered(
-    name: str, files: dict[int, str], dst: TextIO, prefixes: dict[int, str] | None, filters: list[str]
-) -> TailLog:
-    return TailLog(name, files, dst, prefixes, log_line_filter=lambda line: any(word in line for word in filters))
-
-
 class _CrewContext(PContext):
     """What contexts of ours share: workers of the process room, and a loop of their own."""
 
@@ -236,6 +230,9 @@ class _CrewContext(PContext):
             if path and path != os.devnull:
                 write_atomically(path, content)
         failure = ProcessFailure(rank, self._crew.workers[rank].pid, end.status, path)
+        if told is not None and failure.error_file != path:  # else the file knows the time
+            failure.exact_timestamp = time.time() - (time.monotonic() - told.at)
+            failure.timestamp = int(failure.exact_timestamp)
         if content and failure.error_file != path:  # nowhere to write it to
             failure.error_file_data, _ = error_file.parse(content)
             failure.message = failure.error_file_data["message"]
@@ -284,6 +281,7 @@ class MultiprocessContext(_CrewContext):
             duplicate_stderr_filters,
         )
         self.start_method = start_method
+        self._function = entrypoint
         self._numa_options = numa_options
 
     def _start(self) -> None:
@@ -291,7 +289,7 @@ class MultiprocessContext(_CrewContext):
             raise ValueError("The process context already initialized. Most likely the start method got called twice.")
         for rank in range(self.nprocs):
             environment = {**os.environ, **{name: str(value) for name, value in self.envs[rank].items()}}
-            call = Call(recorded, (self.entrypoint, rank, self._numa_options, *self.args[rank]), self.start_method)
+            call = Call(Recorded(self._function, rank, self._numa_options), self.args[rank], self.start_method)
             with undisturbed():
                 stdout, stderr = self.stdouts[rank], self.stderrs[rank]
                 worker = new_worker(rank, environment, stdout, stderr, self._crew.loop.now())

@@ -25,6 +25,7 @@ from planaria.elastic.multiprocessing import (
     SubprocessContext,
     start_processes,
 )
+from planaria.elastic.multiprocessing.errors import ChildFailedError
 from planaria.errors import UsageError
 
 # Python 3.12 warns of fork beside threads; these belong to pytest-xdist and hold no lock that a child here would want.
@@ -276,3 +277,19 @@ def test_many_rounds_leave_no_descriptor(tmp_path: Path, method: str, caplog: py
 def test_thirty_two_workers_all_answer(tmp_path: Path) -> None:
     result = finished(started(tmp_path, targets.same, [(rank,) for rank in range(32)], method="forkserver"))
     assert result.return_values == {rank: rank for rank in range(32)}
+
+
+def test_who_made_the_numa_options_does_the_binding(tmp_path: Path) -> None:
+    options = targets.NumaOptions()
+    bound = finished(started(tmp_path, targets.add, [(1, 2), (3, 4)], method="spawn", numa_options=options))
+    assert bound.return_values == {0: (0, 3), 1: (1, 7)}
+    specs = DefaultLogsSpecs(str(tmp_path), redirects=Std.OUT)
+    words = ("-c", "echo $BOUND")
+    result = finished(started(tmp_path, "sh", [words, words], logs_specs=specs, numa_options=options))
+    assert [Path(path).read_text() for path in result.stdouts.values()] == ["0\n", "1\n"]
+
+
+def test_the_first_to_fail_is_told_as_the_first_also_within_a_second(tmp_path: Path) -> None:
+    context = started(tmp_path, "sh", [("-c", "sleep 600"), ("-c", "exit 1"), ("-c", "sleep 600")])
+    rank, failure = ChildFailedError("sh", finished(context).failures).get_first_failure()
+    assert (rank, failure.exitcode) == (1, 1)
