@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +31,7 @@ class House:
         self.peers: list[Peer] = []
         self.later: list[Respond] = []
         self.respond_now = True
+        self.visitors: list[socket.socket] = []
         self.server = HttpServer(self.loop, self.answer)
 
     def answer(self, request: Request, peer: Peer, respond: Respond) -> None:
@@ -44,8 +46,10 @@ class House:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.settimeout(10)
+        self.visitors.append(theirs)
         self.server.take(socket.socket(fileno=ours.detach()), OWNER)  # type: ignore[arg-type]
-        theirs.sendall(said)
+        with suppress(BrokenPipeError):  # one too many was dropped at once
+            theirs.sendall(said)
         self.turn()
         return theirs
 
@@ -61,6 +65,8 @@ def house() -> Iterator[House]:
     yield found
     found.server.close()
     found.loop.close()
+    for visitor in found.visitors:
+        visitor.close()
 
 
 def is_closed(client: socket.socket) -> bool:
