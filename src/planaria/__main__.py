@@ -1,4 +1,4 @@
-"""The `planaria` command: `planaria run`, `planaria --version`."""
+"""The `planaria` command: `planaria run`, `planaria drain`, `planaria stop`, `planaria --version`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ usage: planaria COMMAND ...
 
   planaria run [FLAGS] SCRIPT [ARGS]   start and supervise the workers of a training job (torchrun's flags)
   planaria run --help                  every flag, with examples
+  planaria drain [FLAGS]               end a run on this node in good order; the other nodes go on
+  planaria stop [FLAGS]                end a run on all of its nodes
   planaria --version                   print the version
 """
 
@@ -45,6 +47,10 @@ def _dispatch(argv: list[str]) -> int:
             from planaria.launch.main import run
 
             return run(rest)
+        case ["drain" | "stop" as command, *rest]:
+            from planaria.launch.main import order
+
+            return order(command, rest)
         case ["--version" | "-V"]:
             from planaria import __version__
 

@@ -60,11 +60,11 @@ HEAVY = frozenset(
 )
 
 
-def imports(folder: Path, *command: str, status: int = 0) -> set[str]:
+def imports(folder: Path, *command: str, status: int = 0, **variables: str) -> set[str]:
     """Return the modules that `planaria` with these words imports, in all its processes, beyond what Python itself does."""
     argv = [sys.executable, "-X", "importtime", *command]
     dropped = ("PYTHON", "PET_", "TORCHELASTIC_", "PLANARIA_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)} | variables
     done = subprocess.run(
         argv,
         cwd=folder,
@@ -122,6 +122,14 @@ def test_the_agent_is_among_those_that_were_seen(tmp_path: Path, by_itself: set[
     assert "planaria.process.memory" not in imports(tmp_path, *COMMANDS["run --help"]) - by_itself
 
 
+def test_nothing_of_the_watchdog_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
+    rooms = ("planaria.agent.watchdog", "planaria.agent.scopes", "planaria.agent.fifo", "planaria.contract.timer")
+    asked_for = imports(tmp_path, *COMMANDS["a run"], TORCHELASTIC_ENABLE_FILE_TIMER="1")
+    assert set(rooms) <= asked_for
+    assert not [name for name in asked_for if name.startswith("planaria.elastic")]
+    assert not set(rooms) & imports(tmp_path, *COMMANDS["a run"])
+
+
 def test_a_python_script_is_checked_without_heavy_imports(tmp_path: Path, by_itself: set[str]) -> None:
     """The option is the launcher's alone, not its workers': what is seen here is launcher and agent."""
     (tmp_path / "main.py").write_text("import json, logging\n")
@@ -134,6 +142,16 @@ def test_a_failure_may_cost_json_and_no_more(tmp_path: Path, by_itself: set[str]
     found = imports(tmp_path, PLANARIA, "run", "--max-restarts=1", "--no-python", "false", status=1) - by_itself
     dear = {"asyncio", "ssl", "logging", "subprocess", "dataclasses", "inspect", "argparse", "multiprocessing", "torch"}
     assert {name for name in found if name.partition(".")[0] in dear} == set()
+
+
+def test_a_run_that_nobody_watches_imports_nothing_for_those_who_would(tmp_path: Path, by_itself: set[str]) -> None:
+    """Not even after a restart; and what is looked for here is there when somebody does watch."""
+    of_watchers = {"planaria.observe", "planaria.agent.observer", "planaria.agent.meters", "planaria.agent.phases"}
+    words = (PLANARIA, "run", "--max-restarts=1", "--no-python", "false")
+    assert imports(tmp_path, *words, status=1) & of_watchers == set()
+    watched = imports(tmp_path, *words[:2], "--report-file=r.json", *words[2:], status=1) - by_itself
+    assert of_watchers <= watched
+    assert "logging" not in watched
 
 
 def test_the_list_of_heavy_modules_is_seen_when_they_are_imported(tmp_path: Path, by_itself: set[str]) -> None:

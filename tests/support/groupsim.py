@@ -12,7 +12,9 @@ from planaria.agent.model import (
     DONE,
     WAITING,
     Begun,
+    BlameWorker,
     DeadlinePassed,
+    EndRequested,
     EndTree,
     Fenced,
     Finish,
@@ -23,6 +25,7 @@ from planaria.agent.model import (
     LeaseMoved,
     LeaveRun,
     MeetOthers,
+    MembersChanged,
     ProgressReported,
     ReportDone,
     ReportFailed,
@@ -30,6 +33,7 @@ from planaria.agent.model import (
     RoundStarted,
     RoundStopped,
     RunEnded,
+    ScopeExpired,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
@@ -41,6 +45,7 @@ from planaria.agent.model import (
     WorkerExited,
     WorkersStarted,
 )
+from planaria.base.value import replace
 from planaria.contract.failure import Failure
 from planaria.rendezvous.messages import Place
 
@@ -73,12 +78,14 @@ class GroupSim:
         self.heap: list = []
         self.order = itertools.count()
         self.alive: dict[int, bool | str] = {}
+        self.blamed: dict[int, Failure] = {}
         self.life = 0
         self.deadline_number = 0
         self.signalled_at: float | None = None
         self.tree_ending = False
         self.finished = None
         self.starts: list[StartWorkers] = []
+        self.free_restarts = 0
         self.story: list[str] = []
         self.ambush: tuple[str, object] | None = None
         """A phase, and what happens the moment it is first entered."""
@@ -132,8 +139,12 @@ class GroupSim:
         match effect:
             case StartWorkers():
                 self.start(effect)
-            case SignalWorkers(number):
-                self.end([rank for rank, stubborn in self.alive.items() if not stubborn], number, self.rng.random())
+            case SignalWorkers(number, only):
+                heard = self.mortals() if number == SIGKILL else [rank for rank, deaf in self.alive.items() if not deaf]
+                self.end([rank for rank in heard if only is None or rank in only], number, self.rng.random())
+            case BlameWorker(blamed):
+                assert blamed.local_rank in self.alive, "blamed for nothing"
+                self.blamed[blamed.local_rank] = blamed
             case KillWorkers():
                 self.end(self.mortals(), SIGKILL, 1.0)
             case SetDeadline(after_s):
@@ -170,14 +181,23 @@ class GroupSim:
 
     def start(self, order: StartWorkers) -> None:
         self.starts.append(order)
-        assert len(self.starts) <= self.group.max_restarts + 1, "more lives than the budget pays for"
+        assert len(self.starts) <= self.group.max_restarts + 1 + self.free_restarts, (
+            "more lives than the budget pays for"
+        )
         self.life += 1
         self.signalled_at = None
+        self.blamed.clear()
         self.at(self.now, WorkersStarted(self.now))  # the driver says so before it can see an exit
         for rank in range(self.group.size):
             seconds, kind, stubborn = self.behave(order.round, rank, self.rng)
             self.alive[rank] = stubborn
             self.exit_at(self.now + seconds, rank, kind=kind)
+
+    def change_members(self):
+        if self.group.phase != "running":
+            return None
+        self.free_restarts += 1
+        return MembersChanged(self.now)
 
     def exit_at(self, when: float, rank: int, *, kind: str | None = None, status: int | None = None) -> None:
         life = self.life
@@ -186,6 +206,8 @@ class GroupSim:
             if sim.life != life or rank not in sim.alive:
                 return None
             del sim.alive[rank]
+            if rank in sim.blamed:
+                return WorkerExited(rank, sim.now, replace(sim.blamed[rank], status=status or 0))
             if status is not None:
                 return WorkerExited(rank, sim.now, failure(rank, status, sim.now, "signal", ()))
             if kind is None:
@@ -194,6 +216,28 @@ class GroupSim:
             return WorkerExited(rank, sim.now, failure(rank, code, sim.now, what, bases))
 
         self.at(when, exited)
+
+
+def hang(rank: int, signal: int = SIGTERM):
+    """A worker, if it lives, stays in a scope for too long."""
+
+    def expired(sim: GroupSim):
+        if rank not in sim.alive:
+            return None
+        late = failure(rank, -signal, sim.now, "watchdog", (), message="watchdog: scope 'step' ran 61 s, limit 60 s")
+        return ScopeExpired(late, 100 + rank, signal)
+
+    return expired
+
+
+def random_hangs(sim: GroupSim, seed: int) -> None:
+    """Let scopes expire, one or several in the same moment, in some of the runs."""
+    rng = random.Random(f"hangs of {seed}")
+    if rng.random() < 0.3:
+        when = rng.choice([1.0, 10.0, 60.0]) * rng.random()
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            sim.at(when, hang(rng.randrange(sim.group.size), rng.choice([SIGTERM, SIGKILL, SIGINT])))
+            when += rng.choice([0.0, 0.1, 1.0])
 
 
 def random_run(seed: int) -> GroupSim:
@@ -230,6 +274,12 @@ def random_run(seed: int) -> GroupSim:
         phase = rng.choice(["running", "settling", "stopping", "restarting", "draining", "finishing"])
         signal = rng.choice([SIGTERM, SIGINT])
         sim.ambush = (phase, rng.choice([lambda s: StopRequested(signal, s.now), lambda s: LauncherDied(s.now)]))
+    if rng.random() < 0.3:
+        grace_s, listens = rng.choice([0.0, 2.0]), rng.random() < 0.5
+        sim.at(rng.random() * 40, lambda s: EndRequested("enough", grace_s, s.now, listens))
+    if rng.random() < 0.2:
+        sim.at(rng.random() * 5, GroupSim.change_members)
+    random_hangs(sim, seed)
     return sim
 
 
@@ -317,6 +367,7 @@ class MemberSim(GroupSim):
     def start_place(self, taken: Place) -> None:
         self.life += 1
         self.signalled_at = None
+        self.blamed.clear()
         heapq.heappush(self.heap, (self.now, -1, WorkersStarted(self.now, taken.master_port)))  # whatever else waits
         for rank in range(self.group.size):
             seconds, kind, stubborn = self.behave(taken.round, rank, self.rng)
@@ -370,7 +421,7 @@ ORDERS = {
     "end": lambda sim, rng: (
         None
         if sim.run_ended or rng.random() < 0.9
-        else sim.order_end(rng.choice(["done", "failed", "timeout", "lost"]))
+        else sim.order_end(rng.choice(["done", "failed", "timeout", "lost", "stopped"]))
     ),
 }
 AMBUSHES = (
@@ -414,4 +465,7 @@ def random_member(seed: int) -> MemberSim:
         sim.at(rng.random() * 5, ProgressReported(0, 1))
     if rng.random() < 0.5:
         sim.ambush = (rng.choice(MEMBER_PHASES), rng.choice(AMBUSHES))
+    if rng.random() < 0.3:
+        sim.at(rng.random() * 40, lambda s: EndRequested("enough", 0.0, s.now))
+    random_hangs(sim, seed)
     return sim

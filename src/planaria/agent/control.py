@@ -1,4 +1,4 @@
-"""The agent's end of the control socket: hear progress from workers, tell them of a drain or a resize.
+"""The agent's end of the control socket: hear progress and scopes from workers, tell them of a drain or a resize.
 
 Whoever connects must be our own user and a descendant of one of our workers; a broken or hostile peer loses its connection
 and nothing else.
@@ -20,18 +20,35 @@ if TYPE_CHECKING:
 _PEER_CREDENTIALS = 17  # SO_PEERCRED on Linux: pid, uid, gid as three native ints
 _BACKLOG = 1024
 _CHUNK_BYTES = 1 << 16
+_CHUNKS = 8  # more than the kernel keeps for one connection
+
+
+class Peer:
+    """A process that is connected: a worker, or a descendant of one."""
+
+    __slots__ = ("descriptor", "local_rank", "partial", "pid")
+
+    def __init__(self, descriptor: int, pid: int, local_rank: int) -> None:
+        self.descriptor = descriptor
+        self.pid = pid
+        self.local_rank = local_rank
+        self.partial = b""
 
 
 class ControlServer:
-    """Listens in the run's private folder. `on_message(local_rank, line)` raises ValueError to have a peer dropped."""
+    """Listens in the run's private folder. `on_message(peer, line)` raises ValueError to have a peer dropped.
 
-    def __init__(self, loop: Loop, path: str, on_message: Callable[[int, bytes], None], line_limit: int) -> None:
+    `on_left(peer)`, once it is set, is called for every peer that goes, whatever the reason.
+    """
+
+    def __init__(self, loop: Loop, path: str, on_message: Callable[[Peer, bytes], None], line_limit: int) -> None:
         self._loop = loop
         self.path = path
         self._on_message = on_message
         self._line_limit = line_limit
         self._workers: Mapping[int, int] = {}
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[int, Peer] = {}
+        self.on_left: Callable[[Peer], None] | None = None
         self._latest = b""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         self._socket.bind(path)
@@ -44,6 +61,12 @@ class ControlServer:
         self._latest = b""
         for peer in list(self._peers.values()):
             self._drop(peer)
+
+    def close(self) -> None:
+        """Stop listening and drop every peer."""
+        self.serve({})
+        self._loop.forget(self._socket.fileno())
+        self._socket.close()
 
     @property
     def has_listeners(self) -> bool:
@@ -59,7 +82,14 @@ class ControlServer:
         for peer in list(self._peers.values()):
             self._send(peer, line)
 
-    def _send(self, peer: _Peer, line: bytes) -> None:
+    def catch_up(self) -> None:
+        """Hear everything that was sent before now."""
+        for peer in list(self._peers.values()):
+            for _ in range(_CHUNKS):
+                if peer.descriptor not in self._peers or not self._read(peer):
+                    break
+
+    def _send(self, peer: Peer, line: bytes) -> None:
         try:
             sent = os.write(peer.descriptor, line)
         except OSError:
@@ -80,57 +110,57 @@ class ControlServer:
             self._loop.call_later(1.0, self._listen)
             return
         peer = socket.socket(fileno=descriptor)
-        local_rank = self._rank_of(peer)
+        pid, local_rank = self._who_is(peer)
         os.set_blocking(descriptor, False)
         os.set_inheritable(descriptor, False)
         peer.detach()
         if local_rank is None:
             os.close(descriptor)
             return
-        self._peers[descriptor] = _Peer(descriptor, local_rank)
+        self._peers[descriptor] = Peer(descriptor, pid, local_rank)
         self._loop.on_readable(descriptor, lambda: self._read(self._peers[descriptor]))
         if self._latest:
             self._send(self._peers[descriptor], self._latest)
 
-    def _rank_of(self, peer: socket.socket) -> int | None:
-        """Return the local rank of the worker that this peer is or descends from."""
+    def _who_is(self, peer: socket.socket) -> tuple[int, int | None]:
+        """Return the peer's pid and the local rank of the worker that it is or descends from."""
         credentials = memoryview(peer.getsockopt(socket.SOL_SOCKET, _PEER_CREDENTIALS, 12)).cast("i")
         pid, uid = credentials[0], credentials[1]
-        if uid != os.getuid():
-            return None
-        above: int | None = pid
-        while above is not None and above > 1:
-            if above in self._workers:
-                return self._workers[above]
-            above = linux.parent_of(above)
-        return None
+        return pid, None if uid != os.getuid() else rank_of(pid, self._workers)
 
-    def _read(self, peer: _Peer) -> None:
+    def _read(self, peer: Peer) -> bool:
+        """Hear one chunk; False when there was nothing to hear or the peer is gone."""
         try:
             chunk = os.read(peer.descriptor, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
         except OSError:
             chunk = b""
         *lines, rest = (peer.partial + chunk).split(b"\n")
         try:
             for line in lines:
-                self._on_message(peer.local_rank, line)
+                self._on_message(peer, line)
         except ValueError:
             chunk = b""
         if not chunk or max(map(len, (*lines, rest))) > self._line_limit:
             self._drop(peer)
-        else:
-            peer.partial = rest
+            return False
+        peer.partial = rest
+        return True
 
-    def _drop(self, peer: _Peer) -> None:
+    def _drop(self, peer: Peer) -> None:
         self._loop.forget(peer.descriptor)
         os.close(peer.descriptor)
         del self._peers[peer.descriptor]
+        if self.on_left is not None:
+            self.on_left(peer)
 
 
-class _Peer:
-    __slots__ = ("descriptor", "local_rank", "partial")
-
-    def __init__(self, descriptor: int, local_rank: int) -> None:
-        self.descriptor = descriptor
-        self.local_rank = local_rank
-        self.partial = b""
+def rank_of(pid: int, workers: Mapping[int, int]) -> int | None:
+    """Return the local rank of the worker that a process is or descends from; `workers` is pid -> local rank."""
+    above: int | None = pid
+    while above is not None and above > 1:
+        if above in workers:
+            return workers[above]
+        above = linux.parent_of(above)
+    return None

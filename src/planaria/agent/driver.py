@@ -8,6 +8,7 @@ from planaria.agent.machine import step
 from planaria.agent.model import (
     DONE,
     Begun,
+    BlameWorker,
     DeadlinePassed,
     DumpStacks,
     EndTree,
@@ -16,6 +17,7 @@ from planaria.agent.model import (
     LauncherDied,
     LeaseMoved,
     ProgressReported,
+    ScopeExpired,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
@@ -37,9 +39,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planaria.agent.control import ControlServer
+    from planaria.agent.control import ControlServer, Peer
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Effect, Event, Group, Job, Outcome
+    from planaria.agent.observer import Observer
+    from planaria.agent.scopes import Scope
+    from planaria.agent.watchdog import Watchdog
     from planaria.base.loop import Loop, Timer
     from planaria.contract.env import Round
     from planaria.process.workers import Workers
@@ -68,6 +73,10 @@ class Driver:
         self.workers: Workers
         self.control: ControlServer
         self.seat: Seat  # of a group that is not alone
+        self.life: Round | None = None
+        self.progress: dict[int, tuple[int, float]] = {}  # by local rank: the step, and when it was reported
+        self._watchdog: Watchdog | None = None
+        self.observer: Observer | None = None
 
     def run(self) -> Outcome:
         """Drive the group from its first start to its last process."""
@@ -99,19 +108,22 @@ class Driver:
             raise
         if not isinstance(event, _FREQUENT):
             self.story = [*self.story[1 - STORY_LENGTH :], (event, effects)]
+        ordered_at = self._loop.now()
         for effect in effects:
             self._perform(effect)
+        if self.observer is not None:
+            self.observer.saw(event, effects, self.group, ordered_at)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
             case StartWorkers():
                 self._start(effect)
-            case SignalWorkers(number):
-                self.workers.signal(number)
+            case SignalWorkers(number, only):
+                self.workers.signal(number, only)
             case KillWorkers():
                 self.workers.signal(signals.SIGKILL)
-            case DumpStacks():
-                self.workers.dump_stacks()
+            case DumpStacks() | BlameWorker():
+                self._examine(effect)
             case TellDrain(number, grace_s):
                 self._tell_drain(number, grace_s)
             case SetDeadline(after_s):
@@ -129,6 +141,12 @@ class Driver:
             case _:
                 self.seat.perform(effect)
 
+    def _examine(self, order: DumpStacks | BlameWorker) -> None:
+        if isinstance(order, BlameWorker):
+            self.workers.blame(order.failure, order.pid)
+        else:
+            self.workers.dump_stacks()
+
     def _start(self, order: StartWorkers) -> None:
         if self._port is not None:
             self._port.release()
@@ -137,8 +155,11 @@ class Driver:
 
     def begin(self, life: Round) -> None:
         """Start the workers of a round. That they run is the next thing the machine hears, whatever else is waiting."""
+        self.life, self.progress = life, {}
         self.workers.begin(life, self._children.add)
         self.control.serve(self.workers.by_pid)
+        if self._watchdog is not None:
+            self._watchdog.serve(self.workers.by_pid)
         self._queue.insert(0, WorkersStarted(self._loop.now(), life.master_port))
 
     def _tell_drain(self, number: int, grace_s: float) -> None:
@@ -170,6 +191,8 @@ class Driver:
             self._tree_deadline.cancel()
             self._tree_deadline = None
         self.workers.end()
+        if self._watchdog is not None:
+            self._watchdog.forget()
         self.post(TreeEnded(self._loop.now(), clean))
 
     def _on_exit(self, pid: int, status: int) -> None:
@@ -177,17 +200,36 @@ class Driver:
         if found is not None:
             self.post(WorkerExited(found.local_rank, self._loop.now(), found.failure))
 
-    def on_progress(self, local_rank: int, line: bytes) -> None:
+    def on_message(self, peer: Peer, line: bytes) -> None:
         """Take a line from the control socket.
 
         Raises:
             ValueError: It is not a message of ours.
         """
-        from planaria.contract.control import Progress, decode
+        from planaria.contract.control import Acquire, Progress, Release, decode
 
         message = decode(line)
         if isinstance(message, Progress):
-            self.post(ProgressReported(local_rank, message.step))
+            self.progress[peer.local_rank] = message.step, self._loop.now()
+            self.post(ProgressReported(peer.local_rank, message.step))
+        elif isinstance(message, (Acquire, Release)):
+            self.watchdog.hear(peer, message)
+
+    @property
+    def watchdog(self) -> Watchdog:
+        """Return the one that watches over scopes; a run without any never imports it."""
+        if self._watchdog is None:
+            from planaria.agent.watchdog import Watchdog
+
+            self._watchdog = Watchdog(self._loop, self.control, self._on_expired)
+            self._watchdog.serve(self.workers.by_pid)
+        return self._watchdog
+
+    def _on_expired(self, local_rank: int, scope: Scope, now: float) -> None:
+        from planaria.agent.scopes import sentence
+
+        failure = self.workers.suspect(local_rank, sentence(scope, now), now, scope.signal)
+        self.post(ScopeExpired(failure, scope.pid, scope.signal))
 
     def on_owner(self, hear: int) -> None:
         """Read the guardian's pipe: signal numbers while it lives, end of file when it is gone."""

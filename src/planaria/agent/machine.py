@@ -2,7 +2,9 @@
 
     STARTING -> RUNNING -> FINISHING -> DONE              all workers exit 0
     RUNNING -> STOPPING -> RESTARTING -> STARTING         a worker fails and the budget allows another life
+    RUNNING -> STOPPING                                   a scope ran for too long: stacks first, then signals
     RUNNING -> SETTLING                                   the first life failed like a mistake: do all ranks agree?
+    RUNNING -> STOPPING -> RESTARTING -> STARTING         the members of a foreign rendezvous changed: free of charge
     any -> DRAINING -> FINISHING                          the owner sent a signal
     any -> FINISHING                                      the launcher is gone: everything is killed at once
 
@@ -23,16 +25,20 @@ from planaria.agent.model import (
     STARTING,
     STOPPING,
     Begun,
+    BlameWorker,
     DeadlinePassed,
     DumpStacks,
+    EndRequested,
     EndTree,
     Finish,
     Group,
     KillWorkers,
     LauncherDied,
     Life,
+    MembersChanged,
     Outcome,
     ProgressReported,
+    ScopeExpired,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
@@ -65,11 +71,14 @@ if TYPE_CHECKING:
     Step = tuple[Group, tuple[Effect, ...]]
 
 STACK_DUMP_S = 0.25  # what a worker gets to write its stacks before it is killed
+LOOK_S = 1.0  # the same after a scope expired: all cores may be busy, and stacks are all that explains this failure
+LOOKING = -1  # the rung below the first: nobody was asked to stop yet
 KILL_S = 10.0  # a worker that SIGKILL has not ended by then is in the kernel's hands (state D); the job does not wait
 TREE_S = 5.0  # the same for descendants of workers
 LATE_S = (
     0.3  # how much later than the first failure a crash of the same moment may be reported, with a GPU to tear down
 )
+MEMBERS_CHANGED = "the members of the run changed"
 PORT_TRIES = 3  # how often a master port taken by somebody else is replaced free of charge
 
 
@@ -84,25 +93,44 @@ def step(group: Group, event: Event) -> Step:
 
 def _step(group: Group, event: Event) -> Step:
     match event:
-        case LauncherDied():
-            return _abandon(group)
-        case StopRequested():
-            return drain(group, event)
+        case LauncherDied() | StopRequested() | EndRequested():
+            return _owner_wants_the_end(group, event)
         case WorkerExited():
             return _worker_exited(group, event)
         case ProgressReported():
             return _progressed(group)
+        case ScopeExpired():
+            return _scope_expired(group, event)
         case DeadlinePassed():
             return _deadline_passed(group, event)
         case TreeEnded():
             return _tree_ended(group, event)
+        case _:
+            return _begin(group, event)
+
+
+def _begin(group: Group, event: Event) -> Step:
+    """Start the workers of a life, or end it for another one that is agreed on elsewhere."""
+    match event:
         case Begun() if group.phase == STARTING and group.alone:
             return group, (StartWorkers(group.round, group.restarts, group.reason),)
         case WorkersStarted(at, master_port) if group.phase == STARTING:
             everyone = frozenset(range(group.size))
             return replace(group, phase=RUNNING, started_at=at, running=everyone, master_port=master_port), ()
+        case MembersChanged(at) if group.phase == RUNNING and group.alone:
+            return stop(replace(group, round_over=True, stop_signal=signals.SIGTERM), at)
         case _:
             raise InvalidTransition(group.phase, event)
+
+
+def _owner_wants_the_end(group: Group, event: LauncherDied | StopRequested | EndRequested) -> Step:
+    match event:
+        case LauncherDied():
+            return _abandon(group)
+        case StopRequested():
+            return drain(group, event)
+        case EndRequested():
+            return _end_by_owner(group, event)
 
 
 def _worker_exited(group: Group, event: WorkerExited) -> Step:
@@ -149,7 +177,40 @@ def _may_be_a_mistake(group: Group, at: float) -> bool:
 
 
 def _with_failure(group: Group, failure: Failure) -> Group:
-    return replace(group, failures=(*group.failures, failure))
+    """Add a failure; of one rank, what is known later is all that is known."""
+    others = tuple(one for one in group.failures if one.rank != failure.rank)
+    return replace(group, failures=(*others, failure))
+
+
+def _scope_expired(group: Group, event: ScopeExpired) -> Step:
+    """Condemn a worker that hangs. First all show where they are; a group that stops already has the end it wanted."""
+    failure = event.failure
+    is_looking = group.phase == STOPPING and group.ladder == LOOKING
+    if failure.local_rank not in group.running or not (group.phase in (RUNNING, SETTLING) or is_looking):
+        return group, ()
+    if failure.local_rank in dict(group.expired):
+        return group, ()
+    group = _with_failure(group, failure)
+    expired = (*group.expired, (failure.local_rank, event.signal))
+    blame = BlameWorker(failure, event.pid)
+    if is_looking:
+        return replace(group, expired=expired), (blame,)
+    group = replace(group, phase=STOPPING, stop_at=failure.at + LOOK_S, ladder=LOOKING, expired=expired)
+    return group, (blame, DumpStacks(), SetDeadline(LOOK_S))
+
+
+def _signal_expired(group: Group, at: float) -> Step:
+    """Begin the stop ladder, with the signals that scopes asked for where they did."""
+    group, effects = stop(group, at)
+    special = {rank: number for rank, number in group.expired if number != signals.SIGTERM}
+    if not special:
+        return group, effects
+    asked = [
+        (number, frozenset(rank for rank in special if special[rank] == number))
+        for number in sorted(set(special.values()))
+    ]
+    orders = [(signals.SIGTERM, group.running - frozenset(special)), *asked]
+    return group, (*(SignalWorkers(number, ranks) for number, ranks in orders if ranks), *effects[1:])
 
 
 def _was_asked_for(group: Group, failure: Failure) -> bool:
@@ -193,12 +254,16 @@ def conclude(group: Group, at: float) -> Step:
     causes = first_cause_first(group.failures)
     life = Life(group.round, group.restarts, group.reason, at - group.started_at, causes)
     group = replace(group, lives=(*group.lives, life))
+    if group.phase == DRAINING and group.outcome is not None and group.outcome.kind == "stopped":
+        return finish(group, group.outcome)
     if group.phase == DRAINING:
         return finish(group, Outcome("signal", exit_status.by_signal(group.stop_signal), group.stop_signal))
     if not group.alone:
         from planaria.agent.member import conclude_among_others
 
         return conclude_among_others(group, causes)
+    if group.round_over:
+        return _restart(replace(group, round_over=False), MEMBERS_CHANGED)
     if not causes:
         return finish(group, Outcome("done", exit_status.DONE))
     if master_port_was_taken(group, causes[0]):
@@ -212,8 +277,9 @@ def conclude(group: Group, at: float) -> Step:
 
 
 def failed_status(group: Group, cause: Failure) -> int:
-    """Return the exit status of a job that failed for this cause."""
-    return exit_status.of_worker(cause.status) if group.worker_exit_code else exit_status.WORKER_FAILED
+    """Return the exit status of a job that failed for this cause, which is never 0."""
+    status = exit_status.of_worker(cause.status) if group.worker_exit_code else exit_status.WORKER_FAILED
+    return status or exit_status.WORKER_FAILED
 
 
 def _is_a_mistake(group: Group, at: float) -> bool:
@@ -242,7 +308,7 @@ def finish(group: Group, outcome: Outcome) -> Step:
 
 def _tree_ended(group: Group, event: TreeEnded) -> Step:
     if group.phase == RESTARTING:
-        fresh = replace(group, phase=STARTING, failures=(), ladder=0)
+        fresh = replace(group, phase=STARTING, failures=(), ladder=0, expired=())
         return fresh, (TellRestart(event.clean), StartWorkers(group.round, group.restarts, group.reason))
     if group.phase == FINISHING and group.outcome is not None:
         return replace(group, phase=DONE), (Finish(group.outcome),)
@@ -257,6 +323,8 @@ def drain(group: Group, event: StopRequested) -> Step:
             draining = replace(draining, interrupted=event.signal == signals.SIGINT)
             effects = (TellDrain(event.signal, group.grace_s), SignalWorkers(event.signal), SetDeadline(group.grace_s))
             return draining, effects
+        case "draining" if group.ladder < 0:  # whoever sends a signal does not wait for workers that were only told
+            return _begin_ladder(group, event.signal)
         case "draining":  # a second Ctrl-C means now; a repeated SIGTERM is only a manager that is thorough
             if event.signal != signals.SIGINT or not event.by_owner:
                 return group, ()
@@ -271,10 +339,35 @@ def drain(group: Group, event: StopRequested) -> Step:
             return group, ()
 
 
+def _end_by_owner(group: Group, event: EndRequested) -> Step:
+    """End the job as SIGTERM would, but let workers that listen end by themselves first, if there is time for that."""
+    outcome = Outcome("stopped", exit_status.by_signal(signals.SIGTERM), explanation=event.reason)
+    match group.phase:
+        case "running" | "settling" if event.grace_s > 0 and event.has_listeners:
+            told = replace(group, phase=DRAINING, stop_signal=signals.SIGTERM, stop_at=event.at, ladder=-1)
+            effects = (TellDrain(signals.SIGTERM, event.grace_s), SetDeadline(event.grace_s))
+            return replace(told, outcome=outcome, interrupted=False), effects
+        case "draining" | "finishing" | "leaving" | "done":
+            return group, ()
+        case _:
+            ending, effects_of_drain = drain(group, StopRequested(signals.SIGTERM, event.at))
+            return replace(ending, outcome=outcome), effects_of_drain
+
+
+def _begin_ladder(group: Group, number: int) -> Step:
+    """Send the first signal to workers that were told of the end before."""
+    asked = replace(group, ladder=0, stop_signal=number, interrupted=number == signals.SIGINT)
+    return asked, (SignalWorkers(number), SetDeadline(group.grace_s))
+
+
 def _deadline_passed(group: Group, event: DeadlinePassed) -> Step:
     match group.phase, group.ladder:
         case "settling", _:
             return stop(group, event.at)
+        case "draining", -1:
+            return _begin_ladder(group, signals.SIGTERM)
+        case "stopping", -1:
+            return _signal_expired(group, event.at)
         case (("stopping" | "draining"), 0):
             return replace(group, ladder=1), (DumpStacks(), SetDeadline(STACK_DUMP_S))
         case (("stopping" | "draining"), 1):

@@ -6,6 +6,7 @@ import os
 import time
 
 from planaria.agent.control import ControlServer
+from planaria.agent.door import SOCKET_NAME, Door
 from planaria.agent.driver import Driver
 from planaria.agent.model import STARTING, WAITING, Group
 from planaria.base import linux, signals
@@ -13,16 +14,20 @@ from planaria.base.files import remove_tree
 from planaria.base.loop import Loop
 from planaria.contract import exit_status
 from planaria.contract.control import LINE_LIMIT_BYTES
-from planaria.contract.env import ERROR_FILE
+from planaria.contract.env import ENABLE_FILE_TIMER, ERROR_FILE, TIMER_FILE
 from planaria.errors import InternalError, PlanariaError, UsageError
-from planaria.process.logs import RunLogs
+from planaria.process.logs import open_logs
 from planaria.process.sink import ConsoleSink
 from planaria.process.workers import Console, Workers, WorkerSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planaria.agent.health import Health
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Job, Outcome
+    from planaria.agent.observer import Observer
     from planaria.contract.failure import Failure
     from planaria.process.guardian import Line
 
@@ -102,15 +107,16 @@ def run_agent(job: Job, line: Line, mask: set[int], scratch_dir: str) -> int:
 
 
 def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scratch_dir: str) -> int:
-    driver = Driver(job, _group(job), loop, lambda now, clean: _say_restart(now, clean, screen))
+    driver = Driver(job, group_of(job), loop, lambda now, clean: _say_restart(now, clean, screen))
     temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
-    logs = RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
+    logs = open_logs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
     if logs.announce:
         screen.say(f"the workers' logs are in {logs.announce}")
-    driver.control = ControlServer(loop, os.path.join(scratch_dir, "control"), driver.on_progress, LINE_LIMIT_BYTES)
+    driver.control = ControlServer(loop, os.path.join(scratch_dir, "control"), driver.on_message, LINE_LIMIT_BYTES)
+    timer_file = timer_path(job, scratch_dir)
     settings = WorkerSettings(
         command=job.command,
-        environment=job.environment,
+        environment={**job.environment, TIMER_FILE: timer_file} if timer_file else job.environment,
         control=driver.control.path,
         host=os.uname().nodename,
         cpu_sets=job.cpu_sets,
@@ -122,20 +128,34 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         prefix_template=job.logs.prefix_template,
     )
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
+    if timer_file:
+        driver.watchdog.open_pipe(timer_file, TIMER_FILE, screen.say)
+    driver.observer = observe(job, loop, driver.workers, screen.say)
     _listen(driver, loop, line.hear, job.signals)
     signals.restore_mask(mask)
     linux.raise_priority(AGENT_NICE)
     if job.meeting is not None:
         linux.set_file_limit(AGENT_FILES)
     seat = None if job.meeting is None else _take_seat(job, loop, driver, line, screen)
+    _open_doors(job, loop, driver, screen, scratch_dir)
     outcome = driver.run()
+    if timer_file:
+        driver.watchdog.close()
     if seat is not None:
         seat.close()
-    _conclude(job, driver.group, outcome, screen)
+    _conclude(job, driver, outcome, screen)
     return outcome.status
 
 
-def _group(job: Job) -> Group:
+def timer_path(job: Job, scratch_dir: str) -> str:
+    """Return where the pipe of torch's expiration timers is to be, empty when nobody asked for one."""
+    if job.environment.get(ENABLE_FILE_TIMER) != "1":
+        return ""
+    return os.path.abspath(job.environment.get(TIMER_FILE) or os.path.join(scratch_dir, "watchdog_timer"))
+
+
+def group_of(job: Job) -> Group:
+    """Return the state a job's worker group begins in."""
     return Group(
         size=job.local_world_size,
         max_restarts=job.max_restarts,
@@ -155,6 +175,23 @@ def _take_seat(job: Job, loop: Loop, driver: Driver, line: Line, screen: _Screen
     driver.seat = Seat(job, loop, driver, line, screen)
     driver.seat.open(open_rendezvous)
     return driver.seat
+
+
+def _open_doors(job: Job, loop: Loop, driver: Driver, screen: _Screen, scratch_dir: str) -> None:
+    """Let others ask how this agent is, and its owner what to do. What serves HTTP is imported when the first one comes."""
+    made: list[Health] = []
+
+    def health() -> Health:
+        if not made:
+            from planaria.agent.health import Health
+
+            observer = driver.observer
+            made.append(Health(job, loop, driver, None if observer is None else observer.registry.expose))
+        return made[0]
+
+    Door(loop, os.path.join(scratch_dir, SOCKET_NAME), lambda visitor: health().welcome(visitor))
+    if job.health is not None:
+        health().open(job.health, screen.say)
 
 
 def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> None:
@@ -177,8 +214,38 @@ def _say_restart(group: Group, clean: bool, screen: _Screen) -> None:
         screen.say("some processes of the last life could not be ended; the new one starts beside them")
 
 
-def _conclude(job: Job, group: Group, outcome: Outcome, screen: _Screen) -> None:
+def observe(job: Job, loop: Loop, workers: Workers, say: Callable[[str], object]) -> Observer | None:
+    """Watch the group for those who asked to be told. A job that nobody watches imports nothing of this.
+
+    Raises:
+        UsageError: An event handler cannot be had.
+    """
+    if job.report_file is None and not job.event_handlers and job.health is None:
+        return None
+    observer = new_observer(job, loop, workers)
+    if job.event_handlers:
+        from planaria.observe.handlers import Surroundings, open_handlers, read_specs
+
+        level = job.environment.get("LOGLEVEL") or "INFO"
+        around = Surroundings(say, say, observer.registry, loop.call_soon, level)
+        observer.handlers = open_handlers(read_specs(job.event_handlers), around)
+    return observer
+
+
+def new_observer(job: Job, loop: Loop, workers: Workers) -> Observer:
+    """Return one that tells nobody yet."""
+    from planaria.agent.observer import Observer
+
+    observer = Observer(job, loop, time.time, os.uname().nodename)
+    observer.workers = workers
+    return observer
+
+
+def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: _Screen) -> None:
     """Tell people and programs how it ended."""
+    group, observer = driver.group, driver.observer
+    if observer is not None:
+        observer.close()
     if outcome.kind == "done" and job.report_file is None:
         return
     from planaria.agent import report
@@ -189,7 +256,8 @@ def _conclude(job: Job, group: Group, outcome: Outcome, screen: _Screen) -> None
     if text:
         screen.say(text)
     if job.report_file is not None:
-        _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id)), screen)
+        restarts = observer.restarts if observer is not None else []
+        _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id, restarts)), screen)
     own_error_file = job.environment.get(ERROR_FILE)
     causes = report.causes(group)
     if outcome.kind == "failed" and own_error_file and causes:

@@ -17,6 +17,7 @@ from planaria.agent.model import (
     ReportDone,
     ReportFailed,
     ReportStopped,
+    RequestEnd,
     RoundStarted,
     RoundStopped,
     RunEnded,
@@ -36,6 +37,7 @@ from planaria.errors import InternalError
 from planaria.process.guardian import Fence
 from planaria.process.ports import Reservation
 from planaria.rendezvous.model import (
+    EndRequested,
     LeaveAnnounced,
     LeaveRequested,
     Settings,
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from planaria.agent.model import EndKind, Job, Meeting, SeatEffect
     from planaria.base.loop import Loop
     from planaria.process.guardian import Line
+    from planaria.rendezvous.driver import Driver as MeetingDriver
+    from planaria.rendezvous.driver import Hands, Snapshot
     from planaria.rendezvous.messages import Ended, Place
     from planaria.rendezvous.model import Event
     from planaria.store.api import Store
@@ -68,6 +72,9 @@ if TYPE_CHECKING:
 
         def close(self) -> object:
             """Let go of everything."""
+
+        def snapshot(self) -> Snapshot:
+            """Return what can be seen from outside."""
 
         @property
         def is_gone(self) -> bool:
@@ -109,6 +116,10 @@ class Seat:
         while not self._rendezvous.is_gone and (left_s := deadline - self._loop.now()) > 0:
             self._loop.run_once(left_s)
 
+    def snapshot(self) -> Snapshot:
+        """Return what can be seen of the rendezvous."""
+        return self._rendezvous.snapshot()
+
     # The hands of the rendezvous.
 
     def start(self, place: Place) -> None:
@@ -131,7 +142,7 @@ class Seat:
 
     def end(self, ended: Ended) -> None:
         """Finish: the run is over."""
-        kind: EndKind = ended.kind if ended.kind in ("done", "timeout", "lost", "refused") else "failed"  # type: ignore[assignment]
+        kind: EndKind = ended.kind if ended.kind in ("done", "timeout", "lost", "refused", "stopped") else "failed"  # type: ignore[assignment]
         failures = tuple(found for found in map(from_json, ended.failures) if found is not None)
         is_usage = ended.kind == "refused" or ended.status == exit_status.USAGE
         status = exit_status.USAGE if is_usage else exit_status.WORKER_FAILED
@@ -163,7 +174,7 @@ class Seat:
             case _:
                 self._rendezvous.post(self._as_report(effect))
 
-    def _as_report(self, effect: ReportStopped | ReportDone | ReportFailed | AnnounceLeave) -> Event:
+    def _as_report(self, effect: ReportStopped | ReportDone | ReportFailed | AnnounceLeave | RequestEnd) -> Event:
         match effect:
             case ReportStopped():
                 return WorkersStopped(self._fresh_port())
@@ -174,6 +185,8 @@ class Seat:
                 return WorkersFailed(failures_as_json(failures), times, tuple(map(names_a_lost_peer, failures)), free)
             case AnnounceLeave(reason):
                 return LeaveAnnounced(reason)
+            case RequestEnd(reason, grace_s):
+                return EndRequested(reason, grace_s)
 
     def _take(self, place: Place) -> None:
         self._screen.say(round_line(self._group.group, place))
@@ -210,19 +223,27 @@ def open_rendezvous(loop: Loop, job: Job, hands: Seat) -> Rendezvous:
     Raises:
         UsageError: The meeting cannot be held as the command line says.
     """
-    from planaria.rendezvous.opening import EMBEDDED, STATIC, open_driver
-
     if job.meeting is None:
         raise InternalError("a node alone has nobody to meet")
-    meeting = job.meeting
+    return open_meeting(loop, job.meeting, draft_settings(job, job.meeting), hands)
+
+
+def open_meeting(loop: Loop, meeting: Meeting, draft: Settings, hands: Hands) -> MeetingDriver:
+    """Make the driver of a meeting, for whoever has hands.
+
+    Raises:
+        UsageError: The meeting cannot be held as it is described.
+    """
+    from planaria.rendezvous.opening import EMBEDDED, STATIC, open_driver
+
     return open_driver(
         loop,
         meeting,
         hands,
-        draft_settings(job, meeting),
+        draft,
         hostname=os.uname().nodename,
         random=os.urandom(4),
-        store=None if meeting.backend in (EMBEDDED, STATIC) else lambda: _open_store(loop, meeting),
+        store=None if meeting.backend in (EMBEDDED, STATIC) else lambda: open_store_of(loop, meeting),
     )
 
 
@@ -247,7 +268,12 @@ def draft_settings(job: Job, meeting: Meeting) -> Settings:
     )
 
 
-def _open_store(loop: Loop, meeting: Meeting) -> Store:
+def open_store_of(loop: Loop, meeting: Meeting) -> Store:
+    """Make a client of the store that a meeting is held through.
+
+    Raises:
+        UsageError: It lacks its library, or cannot use what the meeting says.
+    """
     from planaria.store.api import Where
     from planaria.store.backends import open_store
 

@@ -26,6 +26,7 @@ from planaria.agent.model import (
     AnnounceLeave,
     Begun,
     DeadlinePassed,
+    EndRequested,
     EndTree,
     Fenced,
     Finish,
@@ -38,6 +39,7 @@ from planaria.agent.model import (
     ReportDone,
     ReportFailed,
     ReportStopped,
+    RequestEnd,
     RoundStarted,
     RoundStopped,
     RunEnded,
@@ -71,6 +73,7 @@ _STATUSES = {
     "timeout": exit_status.NO_ROUND,
     "lost": exit_status.DRAINED,
     "refused": exit_status.USAGE,
+    "stopped": exit_status.by_signal(signals.SIGTERM),
 }
 _LIVELY = (RUNNING, SETTLING, RESIZING, STOPPING)
 
@@ -88,6 +91,9 @@ def step_among_others(group: Group, event: Event) -> Step | None:
             return _fence(group, event)
         case RunEnded():
             return _run_ended(group, event)
+        case EndRequested(reason, grace_s):  # the end comes from those who decide for all, unless we are ending already
+            is_ending = group.phase in ("draining", "finishing", "leaving", "done")
+            return group, () if is_ending else (RequestEnd(reason, grace_s),)
         case _:
             return _own_event(group, event)
 
@@ -130,7 +136,8 @@ def _round_started(group: Group, event: RoundStarted) -> Step:
         case "waiting":
             place = event.place
             fresh = replace(group, phase=STARTING, round=place.round, restarts=place.restart_count, reason=place.reason)
-            fresh = replace(fresh, failures=(), ladder=0, round_over=False, verdict="stopped", interrupted=False)
+            fresh = replace(fresh, failures=(), ladder=0, expired=(), round_over=False, verdict="stopped")
+            fresh = replace(fresh, interrupted=False)
             return fresh, (TakePlace(place),)
         case "draining" | "finishing" | "leaving" | "done":  # the goodbye is on its way
             return group, ()

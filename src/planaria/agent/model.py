@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from planaria.base.value import Value
 from planaria.contract.failure import Failure
-from planaria.process.model import Command, LogSettings
+from planaria.process.model import Call, Command, LogSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         "leaving",
         "done",
     ]
-    OutcomeKind = Literal["done", "failed", "signal", "abandoned", "timeout", "lost", "refused"]
-    EndKind = Literal["done", "failed", "timeout", "lost", "refused"]
+    OutcomeKind = Literal["done", "failed", "signal", "abandoned", "timeout", "lost", "refused", "stopped"]
+    EndKind = Literal["done", "failed", "timeout", "lost", "refused", "stopped"]
     Verdict = Literal["stopped", "failed", "done"]
     LostMajority = Literal["wait", "exit", "continue"]
 
@@ -74,10 +74,21 @@ class Meeting(Value):
     options: Mapping[str, str] = {}
 
 
+class HealthCheck(Value):
+    """Where probes are answered, and how long the loop may be stuck before they are told so."""
+
+    port: int
+    """0 for a free one."""
+    host: str = "127.0.0.1"
+    timeout_s: float = 60.0
+    token: Secret | None = None
+    """What changes the job over TCP has to bring it; without one nothing does."""
+
+
 class Job(Value):
     """Everything the agent needs to know to run one node's workers. Built and checked by the launcher."""
 
-    command: Command
+    command: Command | Call
     local_world_size: int
     run_id: str
     role: str
@@ -93,8 +104,11 @@ class Job(Value):
     always_restart: bool = False
     worker_exit_code: bool = False
     report_file: str | None = None
+    event_handlers: str = ""
+    """As `observe.handlers` reads them; empty: nobody is told."""
     meeting: Meeting | None = None
     """None for a node alone."""
+    health: HealthCheck | None = None
 
 
 class Life(Value):
@@ -118,6 +132,8 @@ class Outcome(Value):
 
 class Group(Value):
     """The state of a worker group. `ladder` counts the rungs of the stop ladder already taken in this life.
+
+    `expired` has the local rank of each worker that a scope of its own condemned, and the signal it is to be sent.
 
     Not `alone`: other nodes have groups too, and rounds are decided elsewhere. Then `lease_until` is the moment from which no
     worker may live, `round_over` says that this life was ended from outside, `verdict` how it ended, `run_over` that the
@@ -143,6 +159,7 @@ class Group(Value):
     stop_signal: int = 0
     interrupted: bool = False
     ladder: int = 0
+    expired: tuple[tuple[int, int], ...] = ()
     port_tries: int = 0
     lives: tuple[Life, ...] = ()
     outcome: Outcome | None = None
@@ -190,10 +207,36 @@ class StopRequested(Value):
     by_owner: bool = True
 
 
+class MembersChanged(Value):
+    """Somebody else's rendezvous has nodes waiting, or has lost some: this round is over. Only for a group without a seat."""
+
+    at: float
+
+
+class EndRequested(Value):
+    """The owner wants the job to end, on every node. Workers that listen have `grace_s` before the first signal."""
+
+    reason: str
+    grace_s: float
+    at: float
+    has_listeners: bool = False
+
+
 class LauncherDied(Value):
     """The guardian, whose pid the owner knows as the launcher, is gone."""
 
     at: float
+
+
+class ScopeExpired(Value):
+    """A worker, or a process below it (`pid`), stays in a scope for longer than it said it would.
+
+    `failure` is that of the worker as far as it is known now; `signal` is what the scope wants it to be ended with.
+    """
+
+    failure: Failure
+    pid: int
+    signal: int
 
 
 class DeadlinePassed(Value):
@@ -263,9 +306,10 @@ class StartWorkers(Value):
 
 
 class SignalWorkers(Value):
-    """Send a signal to the process group of every running worker."""
+    """Send a signal to the process group of every running worker, or of those with the local ranks in `only`."""
 
     signal: int
+    only: frozenset[int] | None = None
 
 
 class TellDrain(Value):
@@ -277,6 +321,13 @@ class TellDrain(Value):
 
 class DumpStacks(Value):
     """Ask workers that do not stop for their stacks."""
+
+
+class BlameWorker(Value):
+    """Whatever its end will look like, take a worker's failure for its own; have the stacks of `pid`, too."""
+
+    failure: Failure
+    pid: int
 
 
 class KillWorkers(Value):
@@ -351,6 +402,13 @@ class AnnounceLeave(Value):
     reason: str
 
 
+class RequestEnd(Value):
+    """Ask the others for the end of the run; it comes as `RunEnded`, on this node as on all."""
+
+    reason: str
+    grace_s: float
+
+
 class LeaveRun(Value):
     """Say goodbye to the others, who go on; report `GoodbyeSaid`."""
 
@@ -370,7 +428,10 @@ if TYPE_CHECKING:
         | WorkerExited
         | ProgressReported
         | StopRequested
+        | MembersChanged
+        | EndRequested
         | LauncherDied
+        | ScopeExpired
         | DeadlinePassed
         | TreeEnded
         | RoundStarted
@@ -390,6 +451,7 @@ if TYPE_CHECKING:
         | ReportDone
         | ReportFailed
         | AnnounceLeave
+        | RequestEnd
         | LeaveRun
     )
     Effect = (
@@ -398,6 +460,7 @@ if TYPE_CHECKING:
         | TellDrain
         | TellRestart
         | DumpStacks
+        | BlameWorker
         | KillWorkers
         | SetDeadline
         | EndTree

@@ -12,6 +12,8 @@ from planaria.contract.failure import ROUND_OVER, first_cause_first
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from planaria.agent.model import Group, Outcome
     from planaria.contract.failure import Failure
     from planaria.rendezvous.messages import Place
@@ -40,6 +42,8 @@ def name_of(failure: Failure) -> str:
 
 def restart_line(group: Group) -> str:
     """Say why all workers are started again and what it costs."""
+    if not group.lives[-1].failures:
+        return f"{group.reason}; starting all workers again (no restart)"
     cause = group.lives[-1].failures[0]
     told = f"{name_of(cause)} failed after {cause.age_s:.1f} s: {safe_line(cause.message)}"
     charged = f"restart {group.restarts} of {group.max_restarts}"
@@ -79,8 +83,8 @@ def causes(group: Group) -> tuple[Failure, ...]:
 def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
     """Return what is printed at the end; empty when all went well."""
     failures = group.lives[-1].failures if group.lives else ()
-    if outcome.kind == "signal":
-        told = [f"stopped by {signals.name_of(outcome.signal)}"]
+    if outcome.kind in ("signal", "stopped"):
+        told = [_stopped_line(outcome)]
         told += [f"  {_badly_stopped(one)}" for one in failures[:OTHERS_SHOWN]]
         told += [f"  and {len(failures) - OTHERS_SHOWN} more workers"] * (len(failures) > OTHERS_SHOWN)
         return "\n".join(told) + "\n"
@@ -95,6 +99,12 @@ def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
     lines += _evidence_lines(cause, style)
     lines += _other_lines((*failures[1:], *_stuck_here(group)), style)
     return "\n".join(lines) + "\n"
+
+
+def _stopped_line(outcome: Outcome) -> str:
+    if outcome.kind == "signal":
+        return f"stopped by {signals.name_of(outcome.signal)}"
+    return f"stopped by its owner: {safe_line(outcome.explanation)}"
 
 
 _HEADINGS = {"failed": "job failed", "timeout": "no round", "lost": "majority lost", "refused": "refused"}
@@ -119,7 +129,9 @@ def _budget_lines(group: Group, outcome: Outcome, cause: Failure) -> list[str]:
 def _evidence_lines(cause: Failure, style: Style) -> list[str]:
     lines: list[str] = []
     if cause.traceback:
-        lines += _quoted("its stack" if cause.kind == "signal" else "its traceback", cause.traceback, style)
+        lines += _quoted(
+            "its stack" if cause.kind in ("signal", "watchdog") else "its traceback", cause.traceback, style
+        )
     elif cause.stderr_tail:
         lines += _quoted("its last lines on stderr", cause.stderr_tail, style)
     lines += [f"  {what}: {safe_line(path)}" for what, path in (("error file", cause.error_file),) if path]
@@ -163,8 +175,10 @@ def _where_it_hung(other: Failure) -> str:
     return f"; it was at {safe_line(frames[0])}" if other.killer == "us" and frames else ""
 
 
-def as_json(group: Group, outcome: Outcome, run_id: str) -> dict[str, object]:
-    """Return the content of `--report-file`: every life with its failures, first cause first."""
+def as_json(
+    group: Group, outcome: Outcome, run_id: str, restarts: Sequence[Mapping[str, object]] = ()
+) -> dict[str, object]:
+    """Return the content of `--report-file`: every life with its failures, first cause first, and what was between them."""
     last = first_cause_first(causes(group)) if group.alone else causes(group)
     told: dict[str, object] = {
         "schema": SCHEMA,
@@ -177,6 +191,7 @@ def as_json(group: Group, outcome: Outcome, run_id: str) -> dict[str, object]:
         "max_restarts": group.max_restarts,
         "first_cause": as_dict(last[0]) if last and outcome.kind == "failed" else None,
         "lives": [as_dict(life) for life in group.lives],
+        "restart_records": list(restarts),
     }
     if not group.alone:
         told["failures"] = [as_dict(failure) for failure in group.causes]

@@ -81,7 +81,7 @@ class Listener:
         self._sweep: Timer | None = None
         self._pause: Timer | None = None
         self._path = address if isinstance(address, str) else ""
-        self._socket = _unix_socket(address) if isinstance(address, str) else _tcp_socket(*address)
+        self._socket = _unix_socket(address) if isinstance(address, str) else tcp_socket(*address)
         self.port: int = 0 if self._path else self._socket.getsockname()[1]
         self._listen()
 
@@ -283,7 +283,8 @@ def _unix_socket(path: str) -> socket.socket:
     return stream
 
 
-def _tcp_socket(host: str, port: int) -> socket.socket:
+def tcp_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens and does not block; for `host` see `Listener`. Raises OSError."""
     if host:
         family, address = look_up_now(host, port)[0]
         return _listening(family, address)

@@ -1,6 +1,8 @@
 """Messages on the agent's control socket: one JSON object a line, at most `LINE_LIMIT_BYTES` long, both ways.
 
 From a worker:  {"type": "progress", "step": 12, ...numbers}
+                {"type": "acquire", "id": 7, "scope": "step", "after_s": 60.0, "at": 1234.5}
+                {"type": "release", "id": 7}
 To a worker:    {"type": "drain", "reason": "SIGTERM", "grace_s": 30.0}
                 {"type": "resize", "reason": "node b joined", "grace_s": 10.0}
 Unknown types are ignored, so that old workers and new agents get along.
@@ -8,7 +10,7 @@ Unknown types are ignored, so that old workers and new agents get along.
 
 from __future__ import annotations
 
-from planaria.base.value import Value
+from planaria.base.value import Value, as_dict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,8 +41,26 @@ class Resize(Value):
     grace_s: float
 
 
+class Acquire(Value):
+    """A scope begins that must end within `after_s` of `at`, on the node's monotonic clock.
+
+    `id` is new for each scope of a connection, so that scopes of one name nest. They end with the connection at the latest.
+    """
+
+    id: int
+    scope: str
+    after_s: float
+    at: float
+
+
+class Release(Value):
+    """The scope with this `id` ended in time."""
+
+    id: int
+
+
 if TYPE_CHECKING:
-    Message = Progress | Drain | Resize
+    Message = Progress | Drain | Resize | Acquire | Release
 
 
 def encode(message: Message) -> bytes:
@@ -50,6 +70,8 @@ def encode(message: Message) -> bytes:
     fields: Mapping[str, object]
     if isinstance(message, Progress):
         fields = {**dict(message.values), "type": "progress", "step": message.step}
+    elif isinstance(message, (Acquire, Release)):
+        fields = {"type": "acquire" if isinstance(message, Acquire) else "release", **as_dict(message)}
     else:
         kind = "drain" if isinstance(message, Drain) else "resize"
         fields = {"type": kind, "reason": message.reason, "grace_s": message.grace_s}
@@ -76,6 +98,8 @@ def decode(line: bytes) -> Message | None:
         if type(step) is not int or not all(type(value) in (int, float) for value in found.values()):
             raise ValueError("a progress message takes an integer step and numbers")
         return Progress(step, tuple(found.items()))
+    if kind in ("acquire", "release"):
+        return _scope(kind, found)
     if kind in ("drain", "resize"):
         return _notice(Drain if kind == "drain" else Resize, found)
     return None
@@ -86,3 +110,17 @@ def _notice(kind: type[Drain | Resize], found: Mapping[str, Any]) -> Drain | Res
         return kind(str(found.get("reason", "")), float(found.get("grace_s", 0.0)))
     except (TypeError, OverflowError) as exc:
         raise ValueError(f"a {kind.__name__.lower()} message takes a number of seconds") from exc
+
+
+def _scope(kind: str, found: Mapping[str, Any]) -> Acquire | Release:
+    number, name = found.get("id"), found.get("scope")
+    if type(number) is not int:
+        raise ValueError("a scope takes an integer id")
+    if kind == "release":
+        return Release(number)
+    after_s, at = found.get("after_s"), found.get("at")
+    if type(name) is not str or type(after_s) is not float or type(at) is not float:
+        raise ValueError("a scope takes a name, a number of seconds and a moment")
+    if not after_s > 0 or not at < float("inf"):  # neither is true of what is not a number
+        raise ValueError("a scope takes seconds above 0 and a moment that is over")
+    return Acquire(number, name, after_s, at)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Literal
 
-    FailureKind = Literal["exception", "exit", "signal", "spawn"]
+    FailureKind = Literal["exception", "exit", "signal", "spawn", "watchdog"]
     Killer = Literal["", "us", "oom", "other"]
 
 

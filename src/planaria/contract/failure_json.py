@@ -21,7 +21,7 @@ LIMIT_CHARACTERS = 1 << 18  # of a text that arrives; ours have at most a third 
 _EVIDENCE_CHARACTERS = 6_000
 _LINE_CHARACTERS = 300
 _LONGEST_NUMBER = 1 << 63
-_KINDS = ("exception", "exit", "signal", "spawn")
+_KINDS = ("exception", "exit", "signal", "spawn", "watchdog")
 _KILLERS = ("", "us", "oom", "other")
 
 

@@ -107,8 +107,23 @@ TORCHRUN: tuple[Flag, ...] = (
     _flag("--local-ranks-filter", "text", "", OUTPUT, "show only these local ranks on the console", "RANK,..."),
     _flag("--duplicate-stdout-filters", "list", (), OUTPUT, "copy stdout lines with one of these words", "WORD,..."),
     _flag("--duplicate-stderr-filters", "list", (), OUTPUT, "copy stderr lines with one of these words", "WORD,..."),
-    _flag("--logs-specs", "text", None, OUTPUT, "not supported by this version", "NAME", variable=False),
-    _flag("--event-log-handler", "text", "null", OUTPUT, "accepted: null, console, dynamic_rendezvous", "NAME"),
+    _flag(
+        "--logs-specs",
+        "text",
+        None,
+        OUTPUT,
+        "where output goes: another package's (torchrun.logs_specs)",
+        "NAME",
+        variable=False,
+    ),
+    _flag(
+        "--event-log-handler",
+        "text",
+        "null",
+        OUTPUT,
+        "events: console, logging, jsonl:PATH, prometheus[:PATH]",
+        "NAME,...",
+    ),
     _flag(
         "--signals-to-handle",
         "text",
@@ -144,6 +159,11 @@ OURS: tuple[Flag, ...] = (
         choices=("wait", "exit", "continue"),
     ),
     _flag("--require-token", "flag", False, LAUNCHER, "do not meet other nodes without a token or TLS"),
+    _flag("--health-check-port", "integer", None, LAUNCHER, "answer probes here over HTTP; 0: a free port", "PORT"),
+    _flag(
+        "--health-check-host", "text", "127.0.0.1", LAUNCHER, "where to answer them; 0.0.0.0 or ::, everywhere", "HOST"
+    ),
+    _flag("--health-check-timeout", "number", 60.0, LAUNCHER, "an agent stuck for so long is not alive", "SECONDS"),
 )
 
 TORCHRUN_BY_NAME: dict[str, Flag] = {name: flag for flag in TORCHRUN for name in flag.names}

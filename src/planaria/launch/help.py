@@ -42,6 +42,7 @@ _VARIABLES = (
     ("OMP_NUM_THREADS", "set to 1 for the workers when there are several and you did not set it"),
     ("CUDA_VISIBLE_DEVICES", "counted by auto and gpu, dealt out by --virtual-local-rank"),
     ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "seconds, when --shutdown-timeout is not given"),
+    ("TORCHELASTIC_HEALTH_CHECK_PORT", "port, when --health-check-port is not given"),
     ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "prefix of console lines: ${role_name}, ${rank}, ${local_rank}"),
 )
 

@@ -26,6 +26,8 @@ class Evidence(Value):
     started_at: float
     at: float
     killed_by_us: bool = False
+    blame: Failure | None = None
+    """What the agent ended it for, if that was its own fault."""
     oom_kills: int = 0
     black_box: bytes = b""
     error_file: bytes | None = None
@@ -35,7 +37,10 @@ class Evidence(Value):
 
 
 def diagnose(seen: Evidence) -> Failure:
-    """Weigh the evidence. The worker's own record beats torch's error file, which beats what the status alone says."""
+    """Weigh the evidence. The worker's own record beats torch's error file, which beats what the status alone says.
+
+    A worker that we had to end for its own fault failed for that, and when we saw it: its stacks say where it was.
+    """
     box = blackbox.read(seen.black_box)
     told = error_file.read(seen.error_file) if seen.error_file is not None else error_file.ErrorFile()
     ending = box.ending
@@ -48,13 +53,17 @@ def diagnose(seen: Evidence) -> Failure:
         message, trace = told.message, told.traceback or trace
     elif told.problem:
         message = f"{message}; its error file {told.problem}"
+    at = ending.at if ending is not None else seen.at
+    if seen.blame is not None:
+        kind, message, at = "watchdog", seen.blame.message, seen.blame.at
+        trace = box.text or trace
     return Failure(
         rank=seen.rank,
         local_rank=seen.local_rank,
         host=seen.host,
         pid=seen.pid,
         status=seen.status,
-        at=ending.at if ending is not None else seen.at,
+        at=at,
         age_s=seen.at - seen.started_at,
         kind=kind,
         type=ending.type if ending is not None and kind == "exception" else "",

@@ -24,6 +24,7 @@ from planaria.rendezvous.messages import (
     Join,
     Leave,
     Placed,
+    Quit,
     Renew,
     Start,
     Stop,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from planaria.rendezvous.model import Answered, Effect, Held, Settings
 
 FOUND_S = 0.2  # how long an older world has to object to a first round; its leader asks here every MEET_S
+STOPPED_STATUS = 143  # as after SIGTERM, which is how one node is stopped
 TELL_S, TELL_MANY_S = 0.5, 5.0  # between two lines about what we wait for; thousands of readers cost something
 
 
@@ -54,6 +56,7 @@ class Leader(Ending):
         self._failed: list[tuple[Failed, Join, float]] = []
         self._for_failure = False
         self._lost_one = False
+        self._quit: tuple[Quit, str] | None = None  # and on which host it was said
         self._base: frozenset[str] = frozenset()
         self._placed_at = now
         self._began_at = now
@@ -94,6 +97,8 @@ class Leader(Ending):
                 seat.departing = True
             case Leave():
                 self._leave(seat)
+            case Quit():
+                self._quit = self._quit or (message, seat.join.host)
             case Heard():
                 self.heard_end(seat)
 
@@ -222,6 +227,8 @@ class Leader(Ending):
 
     def _reason_to_change(self, now: float) -> tuple[str, float]:
         roll = self.roll
+        if self._quit is not None:
+            return words.stopped(*self._quit), self._quit[0].grace_s
         if self._failed:
             return verdict.reason(self._failed), 0.0
         for node in roll.members:
@@ -272,6 +279,8 @@ class Leader(Ending):
         if not self.is_valid(now) and self.settings.on_lost_majority != "continue":
             self._wait_for_majority()
             return False
+        if self._quit is not None:
+            return self._end_by_owner(self._quit, now)
         self._lost_one = self._lost_one or any(self._is_going(node) for node in self.roll.members)
         if self._for_failure and not self._lost_one and self._may_turn_out_lost(now):
             return False
@@ -289,6 +298,18 @@ class Leader(Ending):
         self._failed = []
         self.phase = "gathering"
         return True
+
+    def _end_by_owner(self, said: tuple[Quit, str], now: float) -> bool:
+        """End the run for its owner, now that no worker of it lives."""
+        self._end(Ended("stopped", STOPPED_STATUS, words.stopped(*said), (), self.restart_count), now)
+        return True
+
+    def _quit_before_a_round(self, said: tuple[Quit, str], now: float) -> bool:
+        """End the run while nothing runs. One who has just founded it waits for an older world to object."""
+        founded = not self.roll.has_round and not self.settings.external
+        when = self._began_at + (self.settings.boot_quiet_s if founded else 0.0)
+        self._wake(when)
+        return now >= when and self._may_open(now) and self._end_by_owner(said, now)
 
     def _check_majority(self, now: float) -> bool:
         """Hold, or end, if those who are silent are too many to go on without them."""
@@ -365,6 +386,8 @@ class Leader(Ending):
 
     def _gather(self, now: float) -> bool:
         """Open the next round if there are enough nodes."""
+        if self._quit is not None:
+            return self._quit_before_a_round(self._quit, now)
         opens_at = self._opens_at(sum(seat.can_run for seat in self.seats.values()), now)
         if now < opens_at or not self._may_open(now):
             self._wake(opens_at)
@@ -482,7 +505,7 @@ class Leader(Ending):
             self.roll.note_heard(seat.join.node, self._placed_at)
 
     def _check_placed(self, now: float) -> bool:
-        if any(one.node not in self.seats for one in self._chosen):
+        if self._quit is not None or any(one.node not in self.seats for one in self._chosen):
             self._place_again()
             return True
         number = self.next_round

@@ -16,6 +16,7 @@ from planaria.rendezvous.model import (
     Answered,
     AskAround,
     Close,
+    EndRequested,
     Held,
     KeyRead,
     KeyWritten,
@@ -110,12 +111,12 @@ class Rendezvous:
                 self._answered(event, now)
             case Ticked():
                 pass
-            case WorkersStopped() | WorkersFailed() | WorkersDone() | LeaveAnnounced() | LeaveRequested():
-                self._heard_from_agent(event, now)
             case KeyRead() | KeyWritten() | StoreAnswered() | StoreLeaseLost():
                 self._store_said(event, now)
             case StoreTrouble():
                 self._hear_trouble(event, now)
+            case _:
+                self._heard_from_agent(event, now)
         return self._finish(now, looks=isinstance(event, Ticked))
 
     def _heard_from_agent(self, event: LocalEvent, now: float) -> None:
@@ -130,6 +131,8 @@ class Rendezvous:
                 self.member.announce_leave(reason)
             case LeaveRequested(reason):
                 self._leave(reason)
+            case EndRequested(reason, grace_s):
+                self.member.ask_end(reason, grace_s)
 
     # After every event: what is due, what follows, when to look again.
 

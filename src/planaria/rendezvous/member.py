@@ -15,6 +15,7 @@ from planaria.rendezvous.messages import (
     Leave,
     Place,
     Placed,
+    Quit,
     Redirect,
     Refused,
     Renew,
@@ -84,6 +85,7 @@ class Member:
         self._failures: WorkersFailed | None = None
         self._is_done = False
         self._departing = ""
+        self._quit: Quit | None = None
         self._fence: float | None = None
         self.out: list[Effect] = []
 
@@ -228,6 +230,8 @@ class Member:
         self._send_report(now)
         if self._departing:
             self._send(Departing(self._departing))
+        if self._quit is not None:
+            self._send(self._quit)
         if self._stop_for >= 0 and self.workers == "idle":
             self._send(Stopped(self._stop_for, self.port, self.fenced))
 
@@ -360,6 +364,11 @@ class Member:
         """Say that a goodbye is coming."""
         self._departing = reason
         self._send(Departing(reason))
+
+    def ask_end(self, reason: str, grace_s: float) -> None:
+        """Ask for the end of the run: this leader, and any other we hold to before it has come."""
+        self._quit = Quit(reason, grace_s)
+        self._send(self._quit)
 
     def leave(self, reason: str) -> None:
         """Say goodbye."""

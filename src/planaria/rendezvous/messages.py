@@ -92,6 +92,13 @@ class Leave(Value):
     reason: str
 
 
+class Quit(Value):
+    """My owner wants the run to end, everywhere. Workers that listen get `grace_s` to end by themselves."""
+
+    reason: str
+    grace_s: float
+
+
 class Heard(Value):
     """I know how the run ended."""
 
@@ -216,6 +223,6 @@ class Leads(Value):
 
 
 if TYPE_CHECKING:
-    ToLeader = Join | Renew | Stopped | Placed | Failed | Done | Departing | Leave | Heard
+    ToLeader = Join | Renew | Stopped | Placed | Failed | Done | Departing | Leave | Quit | Heard
     ToMember = Welcome | Ack | Stop | Place | Start | Waiting | Ended | Farewell | Redirect | Refused
     Message = ToLeader | ToMember | Ask | Leads

@@ -188,6 +188,13 @@ class LeaveRequested(Value):
     reason: str
 
 
+class EndRequested(Value):
+    """The owner wants the run to end, on every node. Workers that listen get `grace_s` to end by themselves."""
+
+    reason: str
+    grace_s: float
+
+
 class KeyRead(Value):
     """The store answered: the value of one of the run's keys, or None; `revision` 0 when it is absent."""
 
@@ -318,7 +325,7 @@ class WriteKey(Value):
 
 
 if TYPE_CHECKING:
-    LocalEvent = WorkersStopped | WorkersFailed | WorkersDone | LeaveAnnounced | LeaveRequested
+    LocalEvent = WorkersStopped | WorkersFailed | WorkersDone | LeaveAnnounced | LeaveRequested | EndRequested
     Event = (
         Opened
         | Lost
@@ -330,6 +337,7 @@ if TYPE_CHECKING:
         | WorkersDone
         | LeaveAnnounced
         | LeaveRequested
+        | EndRequested
         | KeyRead
         | KeyWritten
         | StoreAnswered

@@ -188,6 +188,7 @@ _SCHEMA: dict[str, tuple[type, tuple[Check, ...]]] = {
     "Done": (messages.Done, (_count,)),
     "Departing": (messages.Departing, (_line,)),
     "Leave": (messages.Leave, (_line,)),
+    "Quit": (messages.Quit, (_line, _seconds)),
     "Heard": (messages.Heard, ()),
     "Welcome": (messages.Welcome, (_count, as_name)),
     "Ack": (messages.Ack, (_count, _seconds)),

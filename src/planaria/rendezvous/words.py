@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from planaria.rendezvous.messages import Quit
     from planaria.rendezvous.model import Rules, Settings
 
 MOST_NAMES = 5
@@ -79,6 +80,11 @@ def _nodes(rules: Rules) -> str:
 def another_run(run_id: str) -> str:
     """Say why a node cannot go on with the run it was in."""
     return f"run {run_id!r} that this node was in is over, and another with the same --rdzv-id has begun"
+
+
+def stopped(said: Quit, host: str) -> str:
+    """Say who ended the run."""
+    return f"{said.reason} (on node {host})"
 
 
 def joined(hosts: Sequence[str]) -> str:

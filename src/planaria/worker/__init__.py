@@ -2,7 +2,8 @@
 
     from planaria import worker
     for step, batch in enumerate(batches):
-        train(batch)
+        with worker.expires(after=60, scope="step"):
+            train(batch)
         worker.report_progress(step, loss=loss)
         if worker.drain_notice() or worker.resize_notice():
             save_and_leave()
@@ -17,8 +18,9 @@ import os
 from planaria.contract.control import Drain, Resize
 from planaria.contract.env import CONTROL
 from planaria.worker.link import Link
+from planaria.worker.scope import Scope, caller
 
-__all__ = ["Drain", "Resize", "drain_notice", "report_progress", "resize_notice"]
+__all__ = ["Drain", "Resize", "Scope", "drain_notice", "expires", "report_progress", "resize_notice"]
 
 _LINK = Link(os.environ.get(CONTROL))  # noqa: TID251  the one place where the worker reads what its agent told it
 
@@ -42,3 +44,20 @@ def resize_notice() -> Resize | None:
     A worker that ends by itself within the grace, after its next commit, loses nothing: it is started again in the new world.
     """
     return _LINK.resize()
+
+
+def expires(after: float, scope: str | None = None) -> Scope:
+    """Have the agent end this worker, and restart the group, when a block or function takes longer than `after` seconds.
+
+        with worker.expires(after=60, scope="step"): ...
+
+        @worker.expires(after=600)
+        def evaluate(): ...
+
+    Scopes nest and repeat; without a name a scope has that of its place, `file#line`. The failure then shows where every
+    thread was, also when the interpreter itself is stuck. A scope costs some 10 us and never raises.
+
+    Raises:
+        ValueError: `after` is not above 0.
+    """
+    return Scope(_LINK, after, scope if scope is not None else caller(2))

@@ -1,18 +1,25 @@
-"""The worker's end of the control socket: report progress, hear that a stop or another world is coming.
+"""The worker's end of the control socket: report progress and scopes, hear that a stop or another world is coming.
 
 Outside of `planaria run` there is no agent to talk to, and everything here does nothing.
 """
 
 from __future__ import annotations
 
+import _thread  # a lock does not need the `threading` module
+import itertools
 import os
 import socket
+import time
 
-from planaria.contract.control import LINE_LIMIT_BYTES, Drain, Progress, Resize, decode, encode
+from planaria.contract.control import LINE_LIMIT_BYTES, Acquire, Drain, Progress, Release, Resize, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from planaria.contract.control import Message
+
+_LONGEST_NAME = 1000  # of a scope; a line has a limit
 
 
 class Link:
@@ -25,18 +32,49 @@ class Link:
         self._heard = b""
         self._drain: Drain | None = None
         self._resize: Resize | None = None
+        self._scopes = itertools.count(1)
+        self._renew_lock()
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        """Make a lock that nobody holds: in a forked child, the thread that held it may not exist."""
+        self._lock = _thread.RLock()  # a signal handler may report while its thread does
 
     def report(self, step: int, values: Mapping[str, float]) -> None:
         """Send progress; never blocks for long and never raises: training goes on without an agent that listens."""
-        peer = self._peer()
-        if peer is None:
+        if not self._path:
             return
         try:
-            peer.sendall(encode(_plain(step, values)))
-        except OSError:
-            self._give_up()
+            message = _plain(step, values)
         except (TypeError, ValueError, OverflowError):  # not a number: the report is lost, the training is not
             return
+        self._send(message)
+
+    def acquire(self, scope: str, after_s: float) -> int:
+        """Tell the agent that a scope begins, and return its number; as cheap and harmless as a report."""
+        number = next(self._scopes)
+        if self._path:
+            self._send(Acquire(number, scope[:_LONGEST_NAME], after_s, time.monotonic()))
+        return number
+
+    def release(self, number: int) -> None:
+        """Tell the agent that a scope has ended. One that it does not know of, as a forked child's parent's, is nothing."""
+        if self._path:
+            self._send(Release(number))
+
+    def _send(self, message: Message) -> None:
+        """Send a line whole, whichever threads send at the same time.
+
+        When that is not possible the connection goes, and with it every scope: nobody is ended for a release that was lost.
+        """
+        with self._lock:
+            peer = self._peer()
+            if peer is None:
+                return
+            try:
+                peer.sendall(encode(message))
+            except OSError:
+                self._give_up()
 
     def drain(self) -> Drain | None:
         """Return the agent's notice of a stop, if it has sent one; does not wait."""

@@ -7,7 +7,7 @@ from clustersim.talking import Talking
 from clustersim.working import GUARDIAN_S, Working
 from planaria.rendezvous import model
 from planaria.rendezvous.machine import Rendezvous
-from planaria.rendezvous.model import LeaveAnnounced, LeaveRequested, Ticked
+from planaria.rendezvous.model import EndRequested, LeaveAnnounced, LeaveRequested, Ticked
 
 RESTLESS = 3  # ticks one after the other that leave something undone
 
@@ -31,6 +31,7 @@ class Agent(Talking, Working):
         self.is_paused = False
         self.is_leaving = False
         self.is_polite = False
+        self.has_quit = False
         self.ended = None
         self.inbox = deque()
         self.is_busy = False
@@ -194,6 +195,14 @@ class Agent(Talking, Working):
             self._depart(self.cluster.now + 3.0)
         else:
             self._go()
+
+    def quit(self, grace_s):
+        """Let the owner end the whole run, from this node."""
+        if self.is_leaving or not self.is_alive or self.ended:
+            return
+        self.has_quit = True
+        self.cluster.checks.owner_quit()
+        self.post(EndRequested("its owner said so", grace_s))
 
     def _depart(self, limit):
         if self.cluster.now > limit or self.life is None or not self.life.is_alive:

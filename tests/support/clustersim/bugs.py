@@ -135,6 +135,25 @@ def the_leader_goes_without_telling_the_end(patch):
     patch.setattr(Leader, "is_over", lambda self, _now: self.ended is not None)
 
 
+def what_the_owner_wants_is_forgotten(patch):
+    honest = Member.ask_end
+
+    def ask_end(self, reason, grace_s):
+        honest(self, reason, grace_s)
+        self._quit = None
+
+    patch.setattr(Member, "ask_end", ask_end)
+
+
+def the_owners_end_does_not_wait_for_the_workers(patch):
+    honest = Leader._watch_over
+
+    def watch_over(self, now):
+        return self._end_by_owner(self._quit, now) if self._quit is not None else honest(self, now)
+
+    patch.setattr(Leader, "_watch_over", watch_over)
+
+
 def arrivals_forget_what_runs(patch):
     honest = Seat.__init__
 
@@ -170,5 +189,7 @@ BUGS = {
         the_leader_goes_without_telling_the_end,
         an_alarm_is_left_standing,
         arrivals_forget_what_runs,
+        what_the_owner_wants_is_forgotten,
+        the_owners_end_does_not_wait_for_the_workers,
     )
 }

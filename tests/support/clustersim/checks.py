@@ -41,6 +41,8 @@ class Checks:
         self.outcomes = {}
         """Epoch: how that run ended, and when."""
         self.last_round = {}
+        self.is_quit = False
+        """Whether an owner has asked for the end of the run."""
 
     # What agents report.
 
@@ -196,6 +198,10 @@ class Checks:
         """Take note that a node left politely."""
         self.gone.add(agent.name)
 
+    def owner_quit(self):
+        """Take note that an owner wants the run to end."""
+        self.is_quit = True
+
     def ended(self, agent, ended):
         """Check how the run ended for one agent."""
         if agent.name in self.gone or ended.kind in ("lost", "timeout", "refused"):
@@ -207,6 +213,8 @@ class Checks:
         found = (ended.kind, ended.status, ended.failures, ended.restart_count)
         epoch = agent.machine.standing.epoch
         if not epoch:  # it never was in, but was there when the run ended
+            if ended.kind == "stopped" and self.is_quit:
+                return  # its owner, of a run that had not begun; another may have ended before
             if self.outcomes and found not in [known for known, _ in self.outcomes.values()]:
                 raise Violation("outcome", f"{agent.name} was told {found}, and no run ended so")
             return
@@ -216,6 +224,12 @@ class Checks:
         self._earned(ended, epoch)
 
     def _earned(self, ended, epoch):
+        if ended.kind == "stopped":
+            if not self.is_quit:
+                raise Violation("outcome", "stopped, and no owner said so")
+            if left := [owner.name for life, owner in self.alive.items() if life.world[0] == epoch and owner.is_alive]:
+                raise Violation("after the end", f"stopped while workers live on {left}")
+            return
         last = next((world for world in reversed(self.order) if world.key[0] == epoch), None)
         if last is None:
             raise Violation("outcome", f"{ended.kind} without a round")
@@ -237,6 +251,8 @@ class Checks:
             return ""
         if left := [one.name for one in agents if one.machine.standing.epoch in self.outcomes]:
             return f"the run ended, and {left} do not know"
+        if asked := [one.name for one in agents if one.has_quit]:
+            return f"the owner of {asked} wants the run to end, and it does not"
         worlds = {one.life.world for one in agents if _takes_part(one)}
         if len(worlds) != 1:
             return f"{len(worlds)} worlds for {[one.name for one in agents]}"

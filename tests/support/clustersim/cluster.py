@@ -192,6 +192,9 @@ class Cluster:
     def _leave(self, agent, _fault):
         agent.leave()
 
+    def _quit(self, agent, fault):
+        agent.quit(fault.more)
+
     def _snap(self, agent, fault):
         ends = list(agent.ends.values())
         if ends:

@@ -21,6 +21,8 @@ AMBUSHES = (
     "WriteKey",
 )
 """What somebody is struck right after; see `cluster.Ambush`."""
+OWNED = 9
+"""The last digit of the seeds whose clusters have an owner who ends the run."""
 OPEN_ATTACKS = ("kill", "kill", "snap", "leave")
 SILENT_ATTACKS = (*OPEN_ATTACKS, "isolate", "isolate", "vanish")
 
@@ -92,6 +94,7 @@ def draw(seed):
     least = rng.randint(1, nodes)
     most = max(least, nodes + rng.choice((-1, 0, 0, 0, 1, 2)))
     faults = _exile(rng, specs) if style == "exile" and nodes > 1 else _faults(rng, specs, style, external=external)
+    faults += _owner(seed, specs, style)
     faults = _allowed(faults, specs, endpoints, external=external)
     return Plan(
         seed=seed,
@@ -182,6 +185,23 @@ def _faults(rng, specs, style, *, external):
             moment += rng.choice((0.001, 0.02, 0.3, 1.0, 5.0)) * rng.random()
         kind, _, whom = rng.choice(kinds).partition(" ")
         found += _fault(rng, specs, kind, whom, round(moment, 3), style)
+    return found
+
+
+def _owner(seed, specs, style):
+    """Let an owner end the run of every tenth cluster, sometimes by a node that is struck right after.
+
+    Drawn by itself: the other clusters, and so the seeds that found a race, are what they were.
+    """
+    if seed % 10 != OWNED:
+        return []
+    rng = random.Random(f"owner {seed}")
+    at = round(rng.uniform(0.1, 16.0), 3)
+    found = [Fault(at, "quit", rng.choice(("leader", rng.choice(specs).name)), 0.0, rng.choice((0.0, 0.0, 3.0)))]
+    if rng.random() < 0.5:
+        attacks = OPEN_ATTACKS if style in ("mild", "quiet") else SILENT_ATTACKS
+        what = rng.choice(("Quit", "Quit", "Stop", "Ended", "WriteKey", "Heard"))
+        found.append(Fault(max(at - 0.001, 0.0), "ambush", "", 0.0, (what, rng.choice((1, 1, 2)), rng.choice(attacks))))
     return found
 
 

@@ -4,7 +4,7 @@ import groupsim
 import pytest
 from groupsim import failure, random_run
 
-from planaria.agent.machine import EARLY_LIFE_S, KILL_S, PORT_TRIES, TREE_S, settle_s, step
+from planaria.agent.machine import EARLY_LIFE_S, KILL_S, LOOK_S, PORT_TRIES, TREE_S, settle_s, step
 from planaria.agent.model import (
     DONE,
     DRAINING,
@@ -12,13 +12,17 @@ from planaria.agent.model import (
     STARTING,
     STOPPING,
     Begun,
+    BlameWorker,
     DeadlinePassed,
     DumpStacks,
+    EndRequested,
     EndTree,
     Group,
     KillWorkers,
     LauncherDied,
+    MembersChanged,
     ProgressReported,
+    ScopeExpired,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
@@ -74,6 +78,25 @@ def test_the_budget_is_spent_before_the_job_fails():
         group, _ = step(group, WorkersStarted(100.0))
     group, (finish,) = feed(group, WorkerExited(0, 199.0, failure(0, at=199.0)), TreeEnded(199.0))
     assert (finish.outcome.status, group.restarts, len(group.lives)) == (1, 2, 3)
+
+
+def test_members_that_change_stop_the_workers_in_order_and_start_them_again_free_of_charge():
+    group, effects = step(running(max_restarts=0), MembersChanged(50.0))
+    assert effects == (SignalWorkers(15), SetDeadline(30.0))
+    group, _ = step(group, WorkerExited(0, 50.1, failure(0, -15, 50.1, "signal", ())))
+    group, effects = step(group, WorkerExited(1, 50.2))
+    assert effects == (EndTree(TREE_S),)
+    group, effects = step(group, TreeEnded(50.3))
+    assert effects == (TellRestart(clean=True), StartWorkers(1, 0, "the members of the run changed"))
+    group, effects = feed(group, WorkersStarted(51.0), WorkerExited(0, 60.0), WorkerExited(1, 61.0), TreeEnded(61.0))
+    assert effects[0].outcome.kind == "done"
+
+
+@pytest.mark.parametrize("event", [StopRequested(15, 1.0), WorkerExited(0, 1.0, failure(0, at=1.0))])
+def test_members_are_nobodys_business_while_a_group_does_not_run(event):
+    group, _ = step(running(always_restart=True), event)
+    with pytest.raises(InvalidTransition):
+        step(group, MembersChanged(2.0))
 
 
 def test_exit_code_worker_passes_the_first_failed_workers_status_on():
@@ -334,13 +357,106 @@ def test_a_port_of_the_users_own_that_is_taken_is_the_users_failure():
     assert finish.outcome.kind == "failed"
 
 
+def late(rank, at, signal=15):
+    said = "watchdog: scope 'step' ran 61 s, limit 60 s"
+    return ScopeExpired(failure(rank, -signal, at, "watchdog", (), message=said), 100 + rank, signal)
+
+
+def test_a_scope_that_expires_has_all_show_their_stacks_before_anybody_is_asked_to_stop():
+    expired = late(1, 61.0)
+    group, effects = step(running(), expired)
+    assert group.phase == STOPPING
+    assert effects == (BlameWorker(expired.failure, 101), DumpStacks(), SetDeadline(LOOK_S))
+    group, effects = step(group, DeadlinePassed(61.5))
+    assert effects == (SignalWorkers(15), SetDeadline(30.0))
+    group, effects = step(group, DeadlinePassed(91.5))
+    assert effects[0] == DumpStacks()
+    _, effects = step(group, DeadlinePassed(91.8))
+    assert effects == (KillWorkers(), SetDeadline(KILL_S))
+
+
+def test_the_worker_that_hung_is_the_first_cause_whoever_ends_first():
+    group, _ = feed(running(), late(1, 61.0), DeadlinePassed(61.5))
+    group, _ = step(group, WorkerExited(0, 61.6, failure(0, -15, 61.6, "signal", ())))
+    stacks = replace(late(1, 61.0).failure, traceback="its stacks")
+    group, effects = feed(group, WorkerExited(1, 61.7, stacks), TreeEnded(61.7))
+    assert effects == (TellRestart(clean=True), StartWorkers(1, 1, "rank 1 failed"))
+    assert [(one.rank, one.stopped_for, one.traceback) for one in group.lives[0].failures] == [
+        (1, None, "its stacks"),
+        (0, 1, ""),
+    ]
+
+
+def test_a_signal_that_a_scope_asks_for_is_sent_to_its_worker_alone():
+    group, _ = feed(running(size=4), late(1, 61.0, 9), late(2, 61.1, 2), late(3, 61.2))
+    _, effects = step(group, DeadlinePassed(61.5))
+    assert effects == (
+        SignalWorkers(15, frozenset({0, 3})),
+        SignalWorkers(2, frozenset({2})),
+        SignalWorkers(9, frozenset({1})),
+        SetDeadline(30.0),
+    )
+
+
+def test_workers_that_hang_in_the_same_moment_all_failed_by_themselves_and_cost_one_restart():
+    group, _ = step(running(), late(1, 61.0, 9))
+    group, effects = step(group, late(0, 61.2, 9))
+    assert effects == (BlameWorker(late(0, 61.2, 9).failure, 100),)
+    assert step(group, late(0, 61.3, 9)) == (group, ())
+    group, effects = step(group, DeadlinePassed(61.5))
+    assert effects == (SignalWorkers(9, frozenset({0, 1})), SetDeadline(30.0))
+    group, _ = feed(group, *(WorkerExited(rank, 61.6, late(rank, 61.0 + (1 - rank) / 5, 9).failure) for rank in (0, 1)))
+    group, _ = step(group, TreeEnded(61.7))
+    assert (group.restarts, [one.rank for one in group.lives[0].failures], group.expired) == (1, [1, 0], ())
+
+
+def test_a_worker_that_hangs_in_the_kernel_is_still_the_reason_of_the_restart():
+    group, _ = feed(running(size=1), late(0, 61.0), DeadlinePassed(61.5), DeadlinePassed(91.5), DeadlinePassed(91.8))
+    group, _ = feed(group, DeadlinePassed(101.8), TreeEnded(106.8, clean=False))
+    assert (group.phase, group.restarts, group.lives[0].failures[0].kind) == (STARTING, 1, "watchdog")
+
+
+def test_a_worker_that_ends_well_after_its_scope_expired_has_failed_all_the_same():
+    group, _ = feed(running(size=1, max_restarts=0, worker_exit_code=True), late(0, 61.0), DeadlinePassed(61.5))
+    group, _ = step(group, WorkerExited(0, 61.6, replace(late(0, 61.0).failure, status=0)))
+    _, (finish,) = step(group, TreeEnded(61.7))
+    assert (finish.outcome.kind, finish.outcome.status) == ("failed", 1)
+
+
+def test_a_scope_that_expires_while_the_group_stops_anyway_changes_nothing():
+    stopping, _ = step(running(), WorkerExited(1, 60.0, failure(1, at=60.0)))
+    draining, _ = step(running(), StopRequested(15, 60.0))
+    for group in (stopping, draining):
+        assert step(group, late(0, 61.0)) == (group, ())
+    gone, _ = step(running(), WorkerExited(0, 60.0))
+    assert step(gone, late(0, 61.0)) == (gone, ())
+
+
+def test_a_scope_that_expires_while_others_settle_ends_the_wait():
+    group, _ = feed(running(), WorkerExited(1, 0.5, mistake(1, 0.5)), late(0, 0.6), DeadlinePassed(1.1))
+    assert group.phase == STOPPING
+    group, _ = feed(group, WorkerExited(0, 1.2, late(0, 0.6).failure), TreeEnded(1.2))
+    assert [one.rank for one in group.lives[0].failures] == [1, 0]
+
+
+def test_a_drain_that_comes_while_stacks_are_collected_goes_its_own_way():
+    group, _ = step(running(), late(1, 61.0))
+    group, effects = step(group, StopRequested(15, 61.2))
+    assert (group.phase, effects) == (DRAINING, (TellDrain(15, 30.0), SignalWorkers(15), SetDeadline(30.0)))
+    group, _ = feed(group, WorkerExited(1, 61.3, late(1, 61.0).failure), WorkerExited(0, 61.3))
+    assert [one.kind for one in group.lives[0].failures] == ["watchdog"]
+
+
 EVENTS = (
     Begun(1.0),
     WorkersStarted(1.0),
     WorkerExited(0, 1.0),
     WorkerExited(0, 1.0, failure(0, at=1.0)),
     ProgressReported(0, 1),
+    ScopeExpired(failure(0, -15, 1.0, "watchdog", ()), 100, 15),
     StopRequested(15, 1.0),
+    EndRequested("", 0.0, 1.0),
+    EndRequested("", 3.0, 1.0, has_listeners=True),
     LauncherDied(1.0),
     DeadlinePassed(1.0),
     TreeEnded(1.0),

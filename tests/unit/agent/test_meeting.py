@@ -48,7 +48,7 @@ def test_a_store_is_opened_with_what_lets_us_in(monkeypatch, protocol, endpoint)
         "x": "y",
     }
     etcd = replace(MEETING, backend="etcd", endpoints=("a:2379",), token=Secret(b"t"), options=options)
-    meeting._open_store("loop", etcd)
+    meeting.open_store_of("loop", etcd)
     ((name, loop, where),) = opened
     assert (name, loop, where.endpoints, where.token) == ("etcd", "loop", (endpoint,), b"t")
     assert (where.user, where.password, where.ca, where.cert, where.key) == ("u", "p", "ca", "c", "k")
@@ -59,7 +59,7 @@ def test_the_endpoints_of_a_plugin_are_its_own(monkeypatch):
     opened = []
     monkeypatch.setattr(backends, "open_store", lambda *given: opened.append(given))
     options = {"protocol": "https"}
-    meeting._open_store("loop", replace(MEETING, backend="theirs", endpoints=("zone=a",), options=options))
+    meeting.open_store_of("loop", replace(MEETING, backend="theirs", endpoints=("zone=a",), options=options))
     ((_, _, where),) = opened
     assert (where.endpoints, dict(where.options)) == (("zone=a",), options)
 

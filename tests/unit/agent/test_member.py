@@ -20,6 +20,8 @@ from planaria.agent.model import (
     AnnounceLeave,
     Begun,
     DeadlinePassed,
+    DumpStacks,
+    EndRequested,
     EndTree,
     Fenced,
     Finish,
@@ -37,6 +39,7 @@ from planaria.agent.model import (
     RoundStarted,
     RoundStopped,
     RunEnded,
+    ScopeExpired,
     SetDeadline,
     SignalWorkers,
     StopRequested,
@@ -350,6 +353,29 @@ def phases():
     return {group.phase: group for group in found}
 
 
+LATE = ScopeExpired(failure(0, -15, 1.0, "watchdog", ()), 100, 15)
+
+
+def test_a_worker_that_hangs_is_reported_to_the_others_as_a_failure_of_this_node():
+    group, effects = step(phases()["running"], LATE)
+    assert effects[1] == DumpStacks()
+    group, _ = feed(group, DeadlinePassed(1.5), WorkerExited(1, 1.6), WorkerExited(0, 1.6, LATE.failure))
+    _, effects = step(group, TreeEnded(1.7))
+    assert [one.kind for one in effects[-1].failures] == ["watchdog"]
+
+
+def test_a_worker_that_hung_is_a_failure_also_when_the_round_ends_before_it_does():
+    group, _ = feed(phases()["running"], LATE, stop(1.2), DeadlinePassed(1.5))
+    group, _ = feed(group, WorkerExited(1, 1.6, failure(1, -15, 1.6, "signal", ())), WorkerExited(0, 1.6, LATE.failure))
+    _, effects = step(group, TreeEnded(1.7))
+    assert [one.rank for one in effects[-1].failures] == [0]
+
+
+def test_a_worker_that_was_told_to_end_by_itself_is_left_to_its_grace():
+    resizing = phases()["resizing"]
+    assert step(resizing, LATE) == (resizing, ())
+
+
 EVERY = frozenset(phases())
 EVENTS = (
     Begun(1.0),
@@ -370,6 +396,8 @@ EVENTS = (
     ended("done"),
     ended("failed", failure(0)),
     GoodbyeSaid(),
+    EndRequested("", 3.0, 1.0),
+    LATE,
 )
 POSSIBLE = {
     "Begun": {WAITING},
@@ -399,7 +427,7 @@ def test_every_phase_is_covered():
     assert len(EVERY) == 11
 
 
-@pytest.mark.parametrize("event", EVENTS[10:], ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("event", EVENTS[10:-2], ids=lambda event: type(event).__name__)
 def test_a_node_alone_knows_nothing_of_rounds_that_others_decide(event):
     lone, _ = step(Group(size=2, max_restarts=3, grace_s=30.0), Begun(0.0))
     lone, _ = step(lone, WorkersStarted(0.0))

@@ -6,7 +6,7 @@ from pathlib import Path
 import groupsim
 import pytest
 
-from planaria.agent.model import Group, LauncherDied, StopRequested, WorkerExited
+from planaria.agent.model import BlameWorker, Group, LauncherDied, ScopeExpired, StopRequested, WorkerExited
 from planaria.base.value import Value
 
 FOLDER = Path(__file__).resolve().parents[2] / "transcripts" / "agent"
@@ -19,8 +19,11 @@ def told(item: object) -> str:
         return f"rank {item.local_rank} exits " + (
             "well" if bad is None else f"with {bad.status} ({bad.kind} {bad.type})"
         )
+    if isinstance(item, ScopeExpired | BlameWorker):
+        return f"{type(item).__name__}(rank {item.failure.rank}, pid {item.pid})"
     if isinstance(item, Value):
-        fields = [repr(getattr(item, name)) for name in type(item)._fields if name not in ("at", "clean", "by_owner")]
+        hidden = ("at", "clean", "by_owner", *(("only",) if getattr(item, "only", ()) is None else ()))
+        fields = [repr(getattr(item, name)) for name in type(item)._fields if name not in hidden]
         return f"{type(item).__name__}({', '.join(fields)})"
     return repr(item)
 
@@ -63,6 +66,7 @@ STORIES = {
         lives([FOREVER, (10_000_000.0, None, True)]),
         ((9.0, StopRequested(2, 9.0)), (9.5, StopRequested(2, 9.5))),
     ),
+    "a scope that expires": ({}, lives([FOREVER, FOREVER], [WELL, WELL]), ((9.0, groupsim.hang(1, 9)),)),
     "a launcher that is killed": ({}, lives([FOREVER, FOREVER]), ((9.0, LauncherDied(9.0)),)),
 }
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planaria.contract.control import Drain, Progress, Resize, decode, encode
+from planaria.contract.control import Acquire, Drain, Progress, Release, Resize, decode, encode
 
 NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name not in ("type", "step"))
 NUMBERS = st.floats(allow_nan=False) | st.integers()
@@ -18,8 +18,16 @@ NUMBERS = st.floats(allow_nan=False) | st.integers()
     st.builds(Progress, st.integers(), st.dictionaries(NAMES, NUMBERS, max_size=5).map(lambda it: tuple(it.items())))
     | st.builds(Drain, st.text(), st.floats(allow_nan=False))
     | st.builds(Resize, st.text(), st.floats(allow_nan=False))
+    | st.builds(
+        Acquire,
+        st.integers(),
+        st.text(),
+        st.floats(min_value=0, exclude_min=True, allow_nan=False),
+        st.floats(allow_nan=False, allow_infinity=False),
+    )
+    | st.builds(Release, st.integers())
 )
-def test_a_message_survives_the_wire(message: Progress | Drain | Resize) -> None:
+def test_a_message_survives_the_wire(message: Progress | Drain | Resize | Acquire | Release) -> None:
     line = encode(message)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -44,15 +52,37 @@ def test_messages_of_other_versions_are_passed_over(line: bytes) -> None:
 @settings(derandomize=True)
 @given(
     st.binary()
-    | st.sampled_from(["progress", "drain", "resize", "x"]).flatmap(
+    | st.sampled_from(["progress", "drain", "resize", "acquire", "release", "x"]).flatmap(
         lambda kind: st.sampled_from(["[]", "null", "true", "9" * 400, "9" * 5000, '"x"', "1e999", "{}", "-1"]).map(
-            lambda value: f'{{"type": "{kind}", "step": {value}, "grace_s": {value}, "reason": {value}}}'.encode()
+            lambda value: (
+                f'{{"type": "{kind}", "step": {value}, "grace_s": {value}, "reason": {value}, '
+                f'"id": {value}, "scope": {value}, "after_s": {value}, "at": {value}}}'
+            ).encode()
         )
     )
 )
 def test_nonsense_is_a_value_error_or_nothing(line: bytes) -> None:
     with suppress(ValueError):
-        assert isinstance(decode(line), Progress | Drain | Resize | None)
+        assert isinstance(decode(line), Progress | Drain | Resize | Acquire | Release | None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"id": 1.5, "scope": "x", "after_s": 1.0, "at": 1.0',
+        '"id": 1, "scope": 7, "after_s": 1.0, "at": 1.0',
+        '"id": 1, "scope": "x", "after_s": 0.0, "at": 1.0',
+        '"id": 1, "scope": "x", "after_s": -1.0, "at": 1.0',
+        '"id": 1, "scope": "x", "after_s": NaN, "at": 1.0',
+        '"id": 1, "scope": "x", "after_s": 1.0, "at": Infinity',
+        '"id": 1, "scope": "x", "after_s": 1.0, "at": NaN',
+        '"id": 1, "scope": "x", "after_s": 1.0',
+        '"scope": "x", "after_s": 1.0, "at": 1.0',
+    ],
+)
+def test_a_scope_without_a_proper_time_is_refused(fields: str) -> None:
+    with pytest.raises(ValueError, match="a scope takes"):
+        decode(f'{{"type": "acquire", {fields}}}'.encode())
 
 
 def test_nesting_without_end_is_a_value_error() -> None:

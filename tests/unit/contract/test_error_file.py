@@ -50,3 +50,34 @@ def test_a_broken_file_is_named_as_such(data: bytes, problem: str) -> None:
 @given(st.binary() | VALUES.map(lambda value: json.dumps(value).encode()))
 def test_no_content_is_an_error(data: bytes) -> None:
     assert isinstance(error_file.read(data), ErrorFile)
+
+
+@pytest.mark.parametrize(
+    ("found", "seconds"),
+    [
+        ({"message": {"message": "E", "extraInfo": {"timestamp": "17"}}}, 17),
+        ({"message": "E", "timestamp": 17}, 17),
+        ({"message": "E", "timestamp": "17"}, 17),
+        ({"message": "E"}, 0),
+        ({"message": {"extraInfo": 7}}, 0),
+        ({"message": {"extraInfo": {"timestamp": "soon"}}}, 0),
+        ({"message": "E", "timestamp": float("nan")}, 0),
+        ({"message": "E", "timestamp": float("inf")}, 0),
+        ({"message": "E", "timestamp": [1]}, 0),
+    ],
+)
+def test_the_time_is_found_in_both_shapes_or_is_zero(found: dict[str, object], seconds: int) -> None:
+    assert error_file.seconds(found) == seconds
+
+
+def test_a_worker_s_own_file_has_no_exit_code() -> None:
+    told = json.loads(error_file.write("E: x", "stack", wall_time_s=17))
+    assert told == {"message": {"message": "E: x", "extraInfo": {"py_callstack": "stack", "timestamp": "17"}}}
+
+
+@settings(derandomize=True)
+@given(st.binary() | VALUES.map(lambda value: json.dumps(value).encode()))
+def test_what_can_be_parsed_has_a_time_and_what_cannot_has_a_problem(data: bytes) -> None:
+    found, problem = error_file.parse(data)
+    assert bool(found) != bool(problem)
+    assert not found or isinstance(error_file.seconds(found), int)

@@ -10,9 +10,12 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from planaria.agent import credentials
 from planaria.errors import UsageError
-from planaria.launch import credentials, numa
+from planaria.launch import numa
 from planaria.launch.devices import Counts
+from planaria.launch.logs_specs import with_specs
+from planaria.launch.owner_flags import read_flags
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, needs, plan
 from planaria.launch.script import check
@@ -30,6 +33,7 @@ class Row(NamedTuple):
     argv: list[str]
     environ: dict[str, str]
     sentence: str
+    command: str = "run"
 
 
 TABLE: tuple[Row | str, ...] = (
@@ -411,12 +415,52 @@ TABLE: tuple[Row | str, ...] = (
     Row(
         ["--logs-specs=mine", "ok.py"],
         {},
-        "--logs-specs 'mine': out-of-tree log specs are not supported by this version",
+        "--logs-specs expects the name of an entry point in the group torchrun.logs_specs, got 'mine'",
     ),
     Row(
         ["--event-log-handler=mine", "ok.py"],
         {},
-        "--event-log-handler expects one of null, console, dynamic_rendezvous, got 'mine': out-of-tree handlers are not supported by this version",
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'mine'",
+    ),
+    Row(
+        ["--event-log-handler=", "ok.py"],
+        {},
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got ''",
+    ),
+    Row(
+        ["--event-log-handler=jsonl", "ok.py"],
+        {},
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'jsonl'",
+    ),
+    Row(
+        ["--event-log-handler=jsonl:", "ok.py"],
+        {},
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'jsonl:'",
+    ),
+    Row(
+        ["--event-log-handler=console:x", "ok.py"],
+        {},
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'console:x'",
+    ),
+    Row(
+        ["--event-log-handler=console,mine:x", "ok.py"],
+        {},
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'mine:x'",
+    ),
+    Row(
+        ["--event-log-handler=jsonl:nowhere/e.jsonl", "ok.py"],
+        {},
+        "--event-log-handler expects a path in an existing directory, got 'nowhere/e.jsonl'",
+    ),
+    Row(
+        ["--event-log-handler=console,prometheus:empty_dir", "ok.py"],
+        {},
+        "--event-log-handler expects the path of a file, got 'empty_dir'",
+    ),
+    Row(
+        ["ok.py"],
+        {"PET_EVENT_LOG_HANDLER": "mine"},
+        "PET_EVENT_LOG_HANDLER expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'mine'",
     ),
     Row(
         ["--report-file=nowhere/report.json", "ok.py"],
@@ -481,6 +525,64 @@ TABLE: tuple[Row | str, ...] = (
     Row(["--exit-code=launcher", "ok.py"], {}, "--exit-code expects one of agent, worker, got 'launcher'"),
     Row(["ok.py"], {"PET_EXIT_CODE": "both"}, "PET_EXIT_CODE expects one of agent, worker, got 'both'"),
     Row(["ok.py"], {"PET_NO_BOOTSTRAP": "off"}, "PET_NO_BOOTSTRAP expects 0 or 1, got 'off'"),
+    "The health check",
+    Row(["--health-check-port=http", "ok.py"], {}, "--health-check-port expects a whole number, got 'http'"),
+    Row(
+        ["--health-check-port=65536", "ok.py"],
+        {},
+        "--health-check-port expects a port from 0 to 65535, where 0 is a free one, got '65536'",
+    ),
+    Row(
+        ["--health-check-port=-1", "ok.py"],
+        {},
+        "--health-check-port expects a port from 0 to 65535, where 0 is a free one, got '-1'",
+    ),
+    Row(
+        ["ok.py"],
+        {"TORCHELASTIC_HEALTH_CHECK_PORT": "eighty"},
+        "TORCHELASTIC_HEALTH_CHECK_PORT expects a port from 0 to 65535, where 0 is a free one, got 'eighty'",
+    ),
+    Row(
+        ["ok.py"],
+        {"PET_HEALTH_CHECK_PORT": "99999"},
+        "PET_HEALTH_CHECK_PORT expects a port from 0 to 65535, where 0 is a free one, got '99999'",
+    ),
+    Row(
+        ["--health-check-port=80", "--health-check-host=my host", "ok.py"],
+        {},
+        "--health-check-host expects a host name or an IP address, got 'my host'",
+    ),
+    Row(
+        ["--health-check-port=80", "--health-check-timeout=0", "ok.py"],
+        {},
+        "--health-check-timeout expects seconds from 0.1 to 1000000000, got '0'",
+    ),
+    Row(
+        ["--health-check-port=80", "ok.py"],
+        {"PLANARIA_TOKEN": ""},
+        "PLANARIA_TOKEN expects a secret, got an empty one",
+    ),
+    "planaria drain and planaria stop",
+    Row(["--force"], {}, "planaria drain has no flag '--force' (--help lists them all)", "drain"),
+    Row(["--drain"], {}, "planaria drain has no flag '--drain' (--help lists them all)", "drain"),
+    Row(["job7"], {}, "planaria stop has no flag 'job7' (--help lists them all)", "stop"),
+    Row(["--json=1"], {}, "--json takes no value, got '1'", "drain"),
+    Row(["--run-id"], {}, "--run-id expects a value, got nothing", "drain"),
+    Row(["--port=0"], {}, "--port expects a port from 1 to 65535, got '0'", "drain"),
+    Row(["--port=http"], {}, "--port expects a port from 1 to 65535, got 'http'", "stop"),
+    Row(["--pid=me"], {}, "--pid expects the pid of a launcher, got 'me'", "drain"),
+    Row(["--host=node-a"], {}, "--host expects a --port beside it, got none", "drain"),
+    Row(["--port=80", "--host=my host"], {}, "--host expects a host name or an IP address, got 'my host'", "drain"),
+    Row(["--timeout=soon"], {}, "--timeout expects a number of seconds, got 'soon'", "drain"),
+    Row(["--timeout=-1"], {}, "--timeout expects seconds from 0 to 1000000000, got '-1'", "stop"),
+    Row(["--grace=5"], {}, "--grace has a meaning with --drain only", "stop"),
+    Row(["--drain", "--grace=nan"], {}, "--grace expects seconds from 0 to 1000000000, got 'nan'", "stop"),
+    Row(
+        [],
+        {"TORCHELASTIC_HEALTH_CHECK_PORT": "eighty"},
+        "TORCHELASTIC_HEALTH_CHECK_PORT expects a port from 0 to 65535, got 'eighty'",
+        "drain",
+    ),
 )
 
 ROWS = tuple(row for row in TABLE if isinstance(row, Row))
@@ -500,15 +602,22 @@ def prepare(folder: Path) -> None:
     (folder / "pkg" / "__main__.py").write_text("")
 
 
-def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> str | None:
+def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path, command: str = "run") -> str | None:
     """Return what a machine with four CPUs and no GPU says about a command line, or None when it would run."""
     try:
+        if command != "run":
+            read_flags(command, argv, environ)
+            return None
         options = parse(argv, environ)
         facts = check(options, True, {"PATH": "/usr/bin:/bin", **environ})
-        topology = numa.Topology((), {0: frozenset(range(4))}) if "topology" in needs(options) else None
-        found = credentials.read(environ) if "credentials" in needs(options) else None
+        wanted = needs(options, environ)
+        topology = numa.Topology((), {0: frozenset(range(4))}) if "topology" in wanted else None
+        found = credentials.read(environ) if "credentials" in wanted else None
         machine = Machine(sys.executable, 4, "fresh-id", facts, Counts(0, 0, 0), topology, found, frozenset())
-        meeting = plan(options, environ, machine).job.meeting
+        planned = plan(options, environ, machine)
+        if options.logs_specs is not None:
+            planned = with_specs(planned, options.logs_specs)
+        meeting = planned.job.meeting
         if meeting is not None:
             credentials.check_files(meeting)
     except UsageError as error:
@@ -531,7 +640,7 @@ def render() -> str:
             lines += ["", f"## {row}", "", "| command line | message |", "|---|---|"]
         else:
             variables = [f"{name}={shlex.quote(value)}" for name, value in row.environ.items()]
-            command = " ".join([*variables, "planaria run", *(shlex.quote(word) for word in row.argv)])
+            command = " ".join([*variables, f"planaria {row.command}", *(shlex.quote(word) for word in row.argv)])
             lines.append(f"| {_code(command)} | {_escaped(row.sentence)} |")
     return "\n".join(lines) + "\n"
 

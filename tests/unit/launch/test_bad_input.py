@@ -14,8 +14,8 @@ def test_a_wrong_command_line_is_answered_with_its_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     BAD_INPUT["prepare"](tmp_path)
-    argv, environ, sentence = row  # type: ignore[misc]
-    assert BAD_INPUT["told"](argv, environ, tmp_path) == sentence
+    argv, environ, sentence, command = row  # type: ignore[misc]
+    assert BAD_INPUT["told"](argv, environ, tmp_path, command) == sentence
 
 
 def test_every_sentence_is_one_harmless_line_that_fits_a_terminal() -> None:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from planaria.agent.conf import Credentials
 from planaria.agent.model import Meeting
 from planaria.contract.secret import Secret, SecretText
 from planaria.errors import InternalError, UsageError
-from planaria.launch.meeting import Credentials
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, Plan, is_alone, needs, plan
 
@@ -47,7 +47,7 @@ def met(*argv: str, **how: object) -> Meeting:
 def test_a_node_alone_meets_nobody_and_looks_for_no_token(argv: list[str]) -> None:
     options = parse([*argv, "a.py"], {})
     assert is_alone(options)
-    assert needs(options) == frozenset()
+    assert needs(options, {}) == frozenset()
     assert planned(*argv, credentials=None).job.meeting is None
 
 
@@ -65,7 +65,7 @@ def test_a_node_alone_meets_nobody_and_looks_for_no_token(argv: list[str]) -> No
 def test_only_a_meeting_looks_for_a_token_and_only_a_foreign_name_for_plugins(
     argv: list[str], wanted: list[str]
 ) -> None:
-    assert sorted(needs(parse([*argv, "a.py"], {}))) == wanted
+    assert sorted(needs(parse([*argv, "a.py"], {}), {})) == wanted
 
 
 def test_forgetting_to_look_for_the_token_is_a_bug_and_not_an_open_door() -> None:

@@ -77,7 +77,7 @@ def test_a_prefix_of_several_flags_is_refused_with_the_candidates() -> None:
 @pytest.mark.parametrize("flag", OURS, ids=lambda flag: flag.name)
 def test_our_own_flags_are_accepted_in_full_only(flag: object) -> None:
     for name in flag.names:  # type: ignore[attr-defined]
-        value = {"text": ["x"], "choice": list(flag.choices[-1:]), "number": ["1"]}.get(flag.kind, [])  # type: ignore[attr-defined]
+        value = {"text": ["x"], "choice": list(flag.choices[-1:]), "number": ["1"], "integer": ["1"]}.get(flag.kind, [])  # type: ignore[attr-defined]
         assert parse([name, *value, "a.py"], {}).given == {flag.dest}  # type: ignore[attr-defined]
         assert "there is no flag" in refused([name[:-1], *value, "a.py"])
 

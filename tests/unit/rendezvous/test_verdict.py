@@ -94,6 +94,7 @@ def test_failures_are_told_in_the_leaders_time() -> None:
         ([report(failure(0), ages_s=(0.1,)), report(failure(5, "host-b"))], "rank 5 failed on host-b"),
         ([report(failures=("nonsense",), ages_s=(1.0,))], "a worker on host-a failed"),
         ([report(failure(1)), report(failure(0), free=True)], "the master port was taken by another program"),
+        ([report(failure(1)), report(free=True)], "host-a asked for a new round"),
     ],
 )
 def test_a_reason_is_a_few_words(reports: verdict.Reports, text: str) -> None:

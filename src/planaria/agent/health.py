@@ -1,0 +1,217 @@
+"""Answer those who ask how the agent is, and do what its owner asks: `/livez`, `/readyz`, `/metrics`, `/v1/*`.
+
+Over TCP a `Responder` answers in a thread of its own: whether the loop still turns is its to say, everything else is asked on
+the loop, where all state lives. Through the owner's door the loop answers itself. Who may ask what is decided in `gate.py`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from planaria.agent import gate, status
+from planaria.agent.model import DONE, DRAINING, FINISHING, LEAVING, EndRequested, StopRequested
+from planaria.base import signals
+from planaria.base.mailbox import Mailbox
+from planaria.observe.http import OWNER, HttpServer
+from planaria.observe.request import Reply, refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket as socket
+    from collections.abc import Callable
+
+    from planaria.agent.driver import Driver
+    from planaria.agent.model import HealthCheck, Job
+    from planaria.base.loop import Loop, Timer
+    from planaria.observe.http import Peer, Respond
+    from planaria.observe.request import Request
+    from planaria.observe.responder import Responder
+
+BEAT_S = 0.25  # how long a probe waits for the loop before it is judged by its age: probes give up after a second
+ANSWER_S = 2.0  # how long other questions wait for it
+MOST_QUESTIONS = 256  # that wait for a loop that is stuck; more are refused at once
+LONGEST_DRAIN_S = 10**9
+_ENDING = (DRAINING, FINISHING, LEAVING, DONE)
+
+
+class Health:
+    """The agent's answers. `metrics` returns Prometheus' text, on the loop."""
+
+    def __init__(self, job: Job, loop: Loop, driver: Driver, metrics: Callable[[], str] | None = None) -> None:
+        self._job = job
+        self._loop = loop
+        self._driver = driver
+        self._metrics = metrics
+        self._launcher = os.getppid()
+        self._door: HttpServer | None = None
+        self._far: _Far | None = None
+
+    def welcome(self, visitor: socket.socket) -> None:
+        """Serve one who came through the owner's door."""
+        if self._door is None:
+            self._door = HttpServer(self._loop, self._answer_here)
+        self._door.take(visitor, OWNER)
+
+    def open(self, check: HealthCheck, say: Callable[[str], object]) -> None:
+        """Answer over TCP, for as long as the agent lives. Where that cannot be, the job goes on without it."""
+        from planaria.base.addresses import join_address
+        from planaria.observe.responder import Responder
+
+        far = _Far(check, Mailbox(self._loop), self.reply_to)
+        try:
+            responder = Responder(check.host, check.port, far.answer)
+            far.responder = responder
+            responder.start()
+        except (OSError, RuntimeError) as problem:
+            why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+            say(f"no health check at {join_address(check.host, check.port)}: {why}; the job goes on without it")
+            return
+        self._far = far
+        if check.port == 0:
+            say(f"health check at http://{responder.address}/")
+
+    def _answer_here(self, request: Request, peer: Peer, respond: Respond) -> None:
+        respond(gate.refusal(request, peer, None) or self.reply_to(request))
+
+    def reply_to(self, request: Request) -> Reply:
+        """Answer a request that may be made, on the loop."""
+        match request.path:
+            case "/livez" | "/":
+                return Reply(200, b"the loop turns\n")
+            case "/readyz":
+                why = status.why_not_ready(self._view())
+                return refused(503, why) if why else Reply(200, b"in a completed round\n")
+            case "/metrics":
+                text = self._metrics() if self._metrics is not None else status.as_gauges(self._view())
+                return Reply(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
+            case "/v1/status":
+                return _json(200, status.as_json(self._view()))
+            case "/v1/drain":
+                return self._order(StopRequested(signals.SIGTERM, self._loop.now()), "this node drains")
+            case _:
+                return self._stop(request.body)
+
+    def _stop(self, body: bytes) -> Reply:
+        grace_s = _grace(body)
+        if grace_s is None:
+            return refused(400, 'expected an empty body or JSON such as {"grace_s": 10}, with seconds from 0')
+        reason = "its owner asked for the end of the run"
+        listening = self._driver.control.has_listeners
+        return self._order(EndRequested(reason, grace_s, self._loop.now(), listening), "the whole job is told to end")
+
+    def _order(self, event: StopRequested | EndRequested, what: str) -> Reply:
+        """Do what the owner asks once this reply is on its way; who asks again is told that it happens."""
+        phase = self._driver.group.phase
+        if phase not in _ENDING:
+            self._loop.call_soon(lambda: self._driver.post(event))
+        return _json(202, {"schema": status.SCHEMA, "accepted": what, "state": phase})
+
+    def _view(self) -> status.View:
+        driver = self._driver
+        return status.View(
+            job=self._job,
+            group=driver.group,
+            now=self._loop.now(),
+            host=os.uname().nodename,
+            agent_pid=os.getpid(),
+            launcher_pid=self._launcher,
+            life=driver.life,
+            workers=driver.workers.seen,
+            progress=driver.progress,
+            meeting=None if self._job.meeting is None else driver.seat.snapshot(),
+            address=self._far.responder.address if self._far is not None else "",
+        )
+
+
+class _Far:
+    """Runs in the responder's thread: judges the loop by how long it has not answered, and asks it everything else."""
+
+    def __init__(self, check: HealthCheck, to_agent: Mailbox, ask: Callable[[Request], Reply]) -> None:
+        self._check = check
+        self._to_agent = to_agent
+        self._ask = ask
+        self._put, self._taken = 0, 0  # how many questions were put to the loop, and came to it: a thread writes each
+        self._asked_at: float | None = None
+        self.responder: Responder
+
+    def answer(self, request: Request, peer: Peer, respond: Respond) -> None:
+        """Answer a request that came over TCP."""
+        refusal = gate.refusal(request, peer, self._check.token)
+        if refusal is not None:
+            respond(refusal)
+        elif self._put - self._taken >= MOST_QUESTIONS:
+            respond(self._stuck(request))
+        else:
+            self._ask_loop(_Question(request, respond))
+
+    def _ask_loop(self, question: _Question) -> None:
+        if self._asked_at is None:
+            self._asked_at = self.responder.loop.now()
+        patience_s = BEAT_S if question.request.path in gate.LIVENESS else ANSWER_S
+        question.timer = self.responder.loop.call_later(patience_s, lambda: self._give_up(question))
+        self._put += 1
+        self._to_agent.post(lambda: self._on_loop(question))
+
+    def _on_loop(self, question: _Question) -> None:
+        """Run on the agent's loop: it turns. What was given up is not done any more."""
+        self._taken += 1
+        self._asked_at = None
+        if question.take():
+            reply = self._ask(question.request)
+            self.responder.post(lambda: self._answered(question, reply))
+
+    def _answered(self, question: _Question, reply: Reply) -> None:
+        if question.timer is not None:
+            question.timer.cancel()
+        question.respond(reply)
+
+    def _give_up(self, question: _Question) -> None:
+        if question.take():
+            question.respond(self._stuck(question.request))
+
+    def _stuck(self, request: Request) -> Reply:
+        since = self._asked_at
+        age_s = 0.0 if since is None else self.responder.loop.now() - since
+        alive = request.path in gate.LIVENESS and age_s < self._check.timeout_s
+        return refused(200 if alive else 503, f"the agent's loop has not answered for {age_s:.1f} s")
+
+
+class _Question:
+    """A request that waits for the loop. Loop and thread both want to answer it; whoever takes it first does."""
+
+    __slots__ = ("_right", "request", "respond", "timer")
+
+    def __init__(self, request: Request, respond: Respond) -> None:
+        self.request = request
+        self.respond = respond
+        self.timer: Timer | None = None
+        self._right = [True]
+
+    def take(self) -> bool:
+        """Tell whether the answer is the caller's to give. Popping from a list is one step for all threads."""
+        try:
+            return self._right.pop()
+        except IndexError:
+            return False
+
+
+def _json(code: int, content: dict[str, object]) -> Reply:
+    import json
+
+    return Reply(code, json.dumps(content, indent=2).encode() + b"\n", "application/json")
+
+
+def _grace(body: bytes) -> float | None:
+    """Return for how long workers that listen may go on; None for what is no such order."""
+    if not body.strip():
+        return 0.0
+    import json
+
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or not set(found) <= {"grace_s"}:
+        return None
+    grace_s = found.get("grace_s", 0)
+    return float(grace_s) if type(grace_s) in (int, float) and 0 <= grace_s <= LONGEST_DRAIN_S else None

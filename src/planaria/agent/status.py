@@ -1,0 +1,147 @@
+"""What an agent tells of itself: a sentence for `/readyz`, values for `/v1/status`, lines for `/metrics`. Pure."""
+
+from __future__ import annotations
+
+from planaria.agent.model import RUNNING
+from planaria.base.text import safe_line
+from planaria.base.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from planaria.agent.model import Group, Job
+    from planaria.contract.env import Round
+    from planaria.process.workers import WorkerSeen
+    from planaria.rendezvous.driver import Snapshot
+
+SCHEMA = 1
+TIERS = ("memory", "buddy", "disk")
+_NOT_READY = {
+    "waiting": "waiting for the other nodes",
+    "starting": "the workers are being started",
+    "settling": "a worker failed; the others may fail alike",
+    "resizing": "the world is about to change",
+    "stopping": "the workers are being stopped",
+    "restarting": "the workers of the last round have ended; the next round has not begun",
+    "draining": "this node is draining",
+    "finishing": "the job is ending",
+    "leaving": "this node is saying goodbye",
+    "done": "the job has ended",
+}
+
+
+class View(Value):
+    """What can be seen of an agent at one moment. `progress` is the step of each local rank, and when it was reported."""
+
+    job: Job
+    group: Group
+    now: float
+    host: str
+    agent_pid: int
+    launcher_pid: int
+    life: Round | None = None
+    workers: tuple[WorkerSeen, ...] = ()
+    progress: Mapping[int, tuple[int, float]] = {}
+    meeting: Snapshot | None = None
+    address: str = ""
+    """Where it answers over TCP."""
+
+
+def why_not_ready(view: View) -> str:
+    """Say why this node does not work in a completed round; empty when it does."""
+    if view.group.phase == RUNNING:
+        return ""
+    waiting_for = view.meeting.waiting_for if view.meeting is not None and view.group.phase == "waiting" else ""
+    return safe_line(waiting_for) or _NOT_READY[view.group.phase]
+
+
+def as_json(view: View) -> dict[str, object]:
+    """Return the content of `/v1/status`; docs/health.md describes it."""
+    job, group = view.job, view.group
+    return {
+        "schema": SCHEMA,
+        "job": {
+            "run_id": job.run_id,
+            "role": job.role,
+            "host": view.host,
+            "launcher_pid": view.launcher_pid,
+            "agent_pid": view.agent_pid,
+            "address": view.address or None,
+            "local_world_size": job.local_world_size,
+            "min_nodes": job.meeting.min_nodes if job.meeting else 1,
+            "max_nodes": job.meeting.max_nodes if job.meeting else 1,
+        },
+        "state": group.phase,
+        "ready": not why_not_ready(view),
+        "why_not_ready": why_not_ready(view) or None,
+        "round": _round(view),
+        "members": _members(view),
+        "workers": [_worker(view, worker) for worker in view.workers],
+        "restarts": {"used": group.restarts, "allowed": group.max_restarts},
+        "last_reason": group.reason or None,
+        "progress": {str(one.rank): _step(view, one) for one in view.workers},
+        "newest_commit": dict.fromkeys(TIERS),
+    }
+
+
+def _round(view: View) -> dict[str, object] | None:
+    life = view.life
+    if life is None or not view.workers:
+        return None
+    return {
+        "number": life.number,
+        "restart_count": life.restart_count,
+        "reason": life.restart_reason or None,
+        "world_size": life.world_size,
+        "first_rank": life.first_rank,
+        "master_addr": life.master_addr,
+        "master_port": life.master_port,
+    }
+
+
+def _members(view: View) -> dict[str, object]:
+    """Tell who is in the newest round, as far as this node was told: all of a small one, the deputies of a large one."""
+    seen = view.meeting
+    if seen is None:
+        return {"count": 1, "node_rank": 0, "known": [view.host], "is_leader": True, "waiting_for": None}
+    standing = seen.standing
+    return {
+        "count": standing.size,
+        "node_rank": standing.slot,
+        "known": [one.node for one in standing.deputies[: standing.size]],
+        "is_leader": seen.is_leading,
+        "waiting_for": seen.waiting_for or None,
+    }
+
+
+def _worker(view: View, worker: WorkerSeen) -> dict[str, object]:
+    return {
+        "rank": worker.rank,
+        "local_rank": worker.local_rank,
+        "pid": worker.pid,
+        "state": "running" if worker.is_alive else "ended",
+        "age_s": round(view.now - worker.started_at, 3),
+    }
+
+
+def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
+    if worker.local_rank not in view.progress:
+        return None
+    step, at = view.progress[worker.local_rank]
+    return {"step": step, "age_s": round(view.now - at, 3)}
+
+
+def as_gauges(view: View) -> str:
+    """Return a handful of numbers in Prometheus' text format."""
+    group, life = view.group, view.life
+    gauges = (
+        ("planaria_agent_ready", "Whether this node works in a completed round.", int(not why_not_ready(view))),
+        ("planaria_agent_round", "The number of the newest round of this node.", group.round),
+        ("planaria_agent_restarts", "Restarts used so far.", group.restarts),
+        ("planaria_agent_max_restarts", "Restarts allowed.", group.max_restarts),
+        ("planaria_agent_workers_running", "Workers of this node that run.", sum(one.is_alive for one in view.workers)),
+        ("planaria_agent_world_size", "Workers of the whole round.", life.world_size if life and view.workers else 0),
+    )
+    lines = [f"# HELP {name} {help_}\n# TYPE {name} gauge\n{name} {value}\n" for name, help_, value in gauges]
+    return "".join(lines)

@@ -1,0 +1,37 @@
+"""From any thread to a loop: calls that are posted are made on the loop, in order."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planaria.base.loop import Loop
+
+
+class Mailbox:
+    """A list of calls and a bell that wakes the loop. `close` it on the loop, once nobody posts any more."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._calls: list[Callable[[], object]] = []
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        loop.on_readable(self._bell, self._make_calls)
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have a call made on the loop. Never blocks; the loop may take its time."""
+        self._calls.append(call)
+        os.eventfd_write(self._bell, 1)
+
+    def close(self) -> None:
+        """Make no more calls."""
+        self._loop.forget(self._bell)
+        os.close(self._bell)
+        self._calls.clear()
+
+    def _make_calls(self) -> None:
+        os.eventfd_read(self._bell)
+        for _ in range(len(self._calls)):  # one that is posted meanwhile rings again
+            self._calls.pop(0)()

@@ -1,0 +1,425 @@
+"""Real workers that hang in a scope, under a real agent: it lives, shows where they hung, and starts them again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from harness import wait_until
+
+if TYPE_CHECKING:
+    from harness import Room
+
+PIPE = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
+OURS = "from planaria import worker\nexpires = worker.expires\n"
+FILE = (
+    "from planaria.elastic import timer\nfrom planaria.elastic.timer import expires\n"
+    "timer.configure(timer.FileTimerClient(os.environ['TORCHELASTIC_TIMER_FILE']))\n"
+)
+BOTH = pytest.mark.parametrize("kind", [OURS, FILE], ids=["socket", "pipe"])
+AGENT = "tell(f'agent {os.getppid()}')\n"
+
+
+@BOTH
+def test_a_worker_that_hangs_is_ended_and_all_are_started_again_by_the_same_agent(room: Room, kind: str) -> None:
+    script = f"""{AGENT}
+if LIFE == 0 and RANK == 1:
+{_indented(kind)}
+    def where_it_hangs():
+        wait_forever()
+    with expires(after=0.4, scope="step"):
+        where_it_hangs()
+if LIFE == 0:
+    wait_forever()
+"""
+    end = room.run(("--nproc-per-node=2", "--max-restarts=1"), script, env=PIPE)
+    assert end.status == 0, end.err
+    agents = [room.hear_value("agent") for _ in range(4)]
+    assert len(set(agents)) == 1
+    (first, other) = end.report["lives"][0]["failures"]
+    assert (first["rank"], first["kind"]) == (1, "watchdog")
+    assert re.fullmatch(r"watchdog: scope 'step' ran [\d.]+ s, limit [\d.]+ s", first["message"])
+    assert kind != OURS or first["message"].endswith("limit 0.4 s")  # the pipe takes some of it on a busy machine
+    assert first["status"] == (-signal.SIGTERM if kind == OURS else -signal.SIGKILL)
+    assert "where_it_hangs" in first["traceback"]
+    assert (other["rank"], other["stopped_for"]) == (0, 1)
+    assert "wait_forever" in other["traceback"], "where the others were when one hung"
+    assert "watchdog: scope 'step' ran" in end.err
+    assert "(restart 1 of 1)" in end.err
+
+
+def _indented(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+HOLD_THE_GIL = {
+    "a C call": "import ctypes\ndef stuck():\n    ctypes.PyDLL(None).sleep(3600)\n",
+    "a regular expression": "import re\ndef stuck():\n    re.match(r'(a|a|a|b?)*$', 'a' * 60 + 'c')\n",
+}
+
+
+@BOTH
+@pytest.mark.parametrize("how", HOLD_THE_GIL)
+def test_the_stacks_are_in_the_report_also_when_the_gil_is_held(room: Room, kind: str, how: str) -> None:
+    script = f"""{kind}{HOLD_THE_GIL[how]}
+import threading
+def in_another_thread():
+    threading.Event().wait()
+threading.Thread(target=in_another_thread, daemon=True).start()
+with expires(after=0.3, scope="holds the GIL"):
+    stuck()
+"""
+    end = room.run(("--max-restarts=0", "--shutdown-timeout=1"), script, env=PIPE)
+    assert end.status == 1
+    cause = end.assert_cause(0, "watchdog: scope 'holds the GIL' ran")
+    assert " in stuck" in cause["traceback"]
+    assert " in in_another_thread" in cause["traceback"]
+    assert "its stack:" in end.err
+    assert " in stuck" in end.err
+
+
+def test_a_worker_that_is_deaf_to_sigterm_is_killed_after_the_grace(room: Room) -> None:
+    script = f"""{OURS}
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with expires(after=0.2, scope="step"):
+    wait_forever()
+"""
+    end = room.run(("--max-restarts=0", "--shutdown-timeout=1"), script)
+    cause = end.assert_cause(0, "watchdog: scope 'step' ran")
+    assert (cause["status"], cause["killer"]) == (-signal.SIGKILL, "us")
+
+
+def test_a_worker_that_exits_well_when_it_is_told_has_hung_all_the_same(room: Room) -> None:
+    script = f"""{OURS}
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+with expires(after=0.2, scope="step"):
+    wait_forever()
+"""
+    end = room.run(("--max-restarts=0", "--exit-code=worker"), script)
+    assert end.status == 1
+    assert "wait_forever" in end.assert_cause(0, "watchdog: scope 'step' ran")["traceback"]
+
+
+@BOTH
+def test_scopes_that_end_in_time_end_nobody(room: Room, kind: str) -> None:
+    """Nested, repeated, of one name, left by an exception; each would expire long before the worker ends."""
+    script = f"""{kind}
+import time
+limit_s, until = 3.0, time.monotonic() + 4.5
+with expires(after=60, scope="all"):
+    while time.monotonic() < until:
+        with expires(after=limit_s, scope="outer"):
+            with expires(after=limit_s, scope="inner"):
+                pass
+            try:
+                with expires(after=limit_s, scope="raises"):
+                    raise KeyError
+            except KeyError:
+                pass
+        @expires(after=limit_s, scope="decorated")
+        def work():
+            pass
+        work()
+"""
+    end = room.run(("--nproc-per-node=2", "--max-restarts=0"), script, env=PIPE)
+    assert end.status == 0, end.err
+    assert "watchdog" not in end.err
+
+
+@BOTH
+def test_a_process_that_dies_inside_of_a_scope_leaves_nothing_behind(room: Room, kind: str) -> None:
+    script = f"""{kind}
+import time
+pid = os.fork()
+if pid == 0:
+    with expires(after=0.3, scope="child"):
+        os._exit(0)
+os.waitpid(pid, 0)
+time.sleep(0.8)
+if LIFE == 0:
+    with expires(after=0.3, scope="dies"):
+        os._exit(3)
+time.sleep(0.8)
+"""
+    end = room.run(("--max-restarts=1",), script, env=PIPE)
+    assert end.status == 0, end.err
+    assert [one["message"] for one in end.report["lives"][0]["failures"]] == ["exit status 3"]
+    assert "watchdog: scope" not in end.err
+
+
+@BOTH
+def test_a_forked_child_that_hangs_counts_as_its_worker_and_shows_its_own_stack(room: Room, kind: str) -> None:
+    script = f"""{kind}
+def in_the_child():
+    wait_forever()
+def in_the_parent(pid):
+    os.waitpid(pid, 0)
+pid = os.fork()
+if pid == 0:
+    with expires(after=0.3, scope="child"):
+        in_the_child()
+in_the_parent(pid)
+"""
+    end = room.run(("--max-restarts=0",), script, env=PIPE)
+    cause = end.assert_cause(0, "watchdog: scope 'child' ran")
+    assert "in_the_child" in cause["traceback"]
+    assert "in_the_parent" in cause["traceback"]
+
+
+@BOTH
+def test_64_workers_that_hang_at_once_are_one_restart(room: Room, kind: str) -> None:
+    script = f"""
+if LIFE == 0:
+{_indented(kind)}
+    tell("ready")
+    wait_at("all")
+    with expires(after=3, scope="step"):
+        wait_forever()
+"""
+    room.make_gate("all")
+    job = room.start(("--nproc-per-node=64", "--max-restarts=1"), script, env=PIPE)
+    room.hear("ready", 64, timeout_s=100)
+    room.open_gate("all", 64)
+    end = job.wait(100)
+    assert (end.status, end.report["restarts"]) == (0, 1), end.err
+    failures = end.report["lives"][0]["failures"]
+    assert len(failures) == 64
+    assert failures[0]["kind"] == "watchdog"
+    assert "wait_forever" in failures[0]["traceback"]
+
+
+def test_the_pipe_is_private_made_in_the_run_s_folder_and_named_to_the_workers(room: Room) -> None:
+    room.make_gate("go")
+    script = "tell(os.environ['TORCHELASTIC_TIMER_FILE'])\nwait_at('go')\n"
+    job = room.start((), script, env=PIPE)
+    path = wait_until(room.heard, "a path")[0]
+    found = os.stat(path)
+    assert (stat.S_ISFIFO(found.st_mode), stat.S_IMODE(found.st_mode)) == (True, 0o600)
+    assert os.path.dirname(os.path.dirname(path)) == room.tmp
+    room.open_gate("go")
+    assert job.wait().status == 0
+
+
+def test_a_name_of_ones_own_is_used_through_restarts_and_removed_at_the_end(room: Room) -> None:
+    path = room.path("my-pipe")
+    script = f"""{FILE}
+assert os.environ["TORCHELASTIC_TIMER_FILE"] == {path!r}
+with expires(after=60, scope="fine"):
+    pass
+with expires(after=0.3, scope="step"):
+    if LIFE < 2:
+        wait_forever()
+"""
+    end = room.run(("--max-restarts=2",), script, env={**PIPE, "TORCHELASTIC_TIMER_FILE": path})
+    assert (end.status, end.report["restarts"]) == (0, 2), end.err
+    assert not os.path.exists(path)
+
+
+def test_without_the_variable_there_is_no_pipe(room: Room) -> None:
+    for env in ({}, {"TORCHELASTIC_ENABLE_FILE_TIMER": "0"}):
+        end = room.run((), "assert 'TORCHELASTIC_TIMER_FILE' not in os.environ\n", env=env)
+        assert end.status == 0, end.err
+
+
+def test_a_file_of_that_name_is_one_sentence_and_status_2(room: Room) -> None:
+    path = room.write("taken", "precious")
+    end = room.run((), "tell('started')\n", env={**PIPE, "TORCHELASTIC_TIMER_FILE": path})
+    assert end.status == 2
+    assert end.err == (
+        f"planaria: TORCHELASTIC_TIMER_FILE expects the path of a pipe to be made, got '{path}', "
+        "where there is a file already (remove it, or choose another name)\n"
+    )
+    assert (room.heard(), room.read("taken")) == ([], b"precious")
+
+
+def test_a_pipe_that_another_process_reads_is_one_sentence_and_status_2(room: Room) -> None:
+    path = room.path("foreign")
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        end = room.run((), "tell('started')\n", env={**PIPE, "TORCHELASTIC_TIMER_FILE": path})
+    finally:
+        os.close(reader)
+    assert end.status == 2
+    assert "a pipe that another process reads already" in end.err
+    assert os.path.exists(path)
+
+
+def test_a_pipe_that_a_killed_run_left_is_taken_over(room: Room) -> None:
+    os.mkfifo(room.path("stale"))
+    end = room.run(
+        (), f"{FILE}\nwith expires(after=60): pass\n", env={**PIPE, "TORCHELASTIC_TIMER_FILE": room.path("stale")}
+    )
+    assert (end.status, "watchdog" in end.err) == (0, False), end.err
+
+
+TROUBLE = """
+path = os.environ["TORCHELASTIC_TIMER_FILE"]
+def write(data):
+    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    os.write(fd, data)
+    os.close(fd)
+def line(pid, after=60.0, sig=9):
+    import json, time
+    fields = {"version": 1, "pid": pid, "scope_id": "x", "expiration_time": time.time() + after, "signal": sig}
+    return json.dumps(fields).encode() + b"\\n"
+"""
+TROUBLES = {
+    "malformed lines": (
+        "for _ in range(100):\n    write(b'garbage\\n')\n",
+        "ignored a line that is no timer (not JSON): garbage",
+    ),
+    "wrong pids": (
+        "for _ in range(100):\n    write(line(1, 0.1))\n",
+        "ignored a line of process 1, which is gone or not below any worker",
+    ),
+    "a deleted pipe": (
+        "os.unlink(path)\nwhile not os.path.exists(path):\n    pass\n",
+        "was deleted; it was made again",
+    ),
+    "no signal": ("write(line(os.getpid(), 0.01, 0))\n", "asked for no signal, so nothing is done"),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_trouble_is_one_clear_line_and_nothing_dies_of_it(room: Room, trouble: str) -> None:
+    code, said = TROUBLES[trouble]
+    room.make_gate("said")
+    script = f"""{TROUBLE}{code}
+tell("done")
+wait_at("said")
+{FILE}
+with expires(after=60, scope="still works"):
+    pass
+with expires(after=0.2, scope="still watched"):
+    if LIFE == 0:
+        wait_forever()
+"""
+    job = room.start(("--max-restarts=1",), script, env=PIPE)
+    for _ in range(2):
+        room.hear("done")
+        wait_until(lambda: said.encode() in room.read("err"), said)
+        room.open_gate("said")
+    end = job.wait()
+    assert (end.status, end.report["restarts"]) == (0, 1), end.err
+    lines = [one for one in end.err.splitlines() if said in one]
+    assert all(one.startswith("planaria: watchdog: ") for one in lines)
+    assert len(lines) <= 10, end.err
+
+
+def test_a_full_pipe_is_one_clear_line_and_what_was_in_it_counts(room: Room) -> None:
+    """The agent is stopped while a worker fills the pipe, and finds everything when it goes on."""
+    script = f"""{TROUBLE}
+import time
+write(line(os.getpid(), 0.2))
+try:
+    while True:
+        write(line(os.getpid(), 600.0))
+except BlockingIOError:
+    pass
+tell("full")
+wait_at("on")
+write(line(os.getpid(), -10.0**10))
+time.sleep(0.5)
+"""
+    room.make_gate("on")
+    room.make_gate("stopped")
+    job = room.start((), "tell('up')\nwait_at('stopped')\n" + script, env=PIPE)
+    room.hear("up")
+    agent = job.agent()
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        room.open_gate("stopped")
+        room.hear("full")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    wait_until(lambda: b"was full, so a worker may have failed to write to it" in room.read("err"), "a line")
+    room.open_gate("on")
+    end = job.wait()
+    assert (end.status, end.err.count("was full")) == (0, 1), end.err
+
+
+def test_an_agent_that_was_stopped_does_not_end_those_who_were_in_time(room: Room) -> None:
+    script = f"""{OURS}{FILE.replace("import expires", "import expires as theirs")}
+tell("up")
+wait_at("stopped")
+with expires(after=0.3, scope="ours"), theirs(after=0.3, scope="torch's"):
+    pass
+tell("left")
+wait_at("on")
+"""
+    room.make_gate("stopped")
+    room.make_gate("on")
+    job = room.start((), script, env=PIPE)
+    room.hear("up")
+    agent = job.agent()
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        room.open_gate("stopped")
+        room.hear("left")
+        until = time.monotonic() + 0.6
+        wait_until(lambda: time.monotonic() > until, "the limits to be over")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    room.open_gate("on")
+    end = job.wait()
+    assert (end.status, end.err.count("watchdog")) == (0, 0), end.err
+
+
+def test_a_scope_that_expires_while_the_job_drains_does_not_change_how_it_ends(room: Room) -> None:
+    script = f"""{OURS}
+import time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+with expires(after=3, scope="save"):
+    tell("inside")
+    signal.sigwait([signal.SIGTERM])
+    time.sleep(3.5)
+"""
+    job = room.start((), script)
+    room.hear("inside")
+    job.signal(signal.SIGTERM)
+    end = job.wait()
+    assert (end.status, "watchdog" in end.err) == (143, False), end.err
+
+
+def test_the_report_is_the_same_in_the_launcher_s_own_error_file(room: Room) -> None:
+    script = f"{OURS}\nwith expires(after=0.2, scope='step'):\n    wait_forever()\n"
+    end = room.run(("--max-restarts=0",), script, env={"TORCHELASTIC_ERROR_FILE": room.path("error.json")})
+    assert end.status == 1
+    told = json.loads(room.read("error.json"))["message"]
+    assert told["message"].startswith("watchdog: scope 'step' ran")
+    assert "wait_forever" in told["extraInfo"]["py_callstack"]
+
+
+def test_a_worker_of_one_node_that_hangs_restarts_the_workers_of_all(room: Room) -> None:
+    room.write(
+        "worker.py",
+        f"""from told import *
+{OURS}
+if LIFE == 0:
+    with expires(after=0.4 if RANK == 1 else 600, scope="step"):
+        wait_forever()
+""",
+    )
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{chosen.getsockname()[1]}"
+    flags = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=hang", "--max-restarts=1")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    reports = [room.path(f"{name}.json") for name in "ab"]
+    jobs = [room.start_command([*flags, f"--report-file={path}", "worker.py"], **pipes) for path in reports]
+    ends = [job.wait() for job in jobs]
+    assert [end.status for end in ends] == [0, 0], ends[0].err + ends[1].err
+    told = [json.loads(room.read(f"{name}.json")) for name in "ab"]
+    assert [one["restarts"] for one in told] == [1, 1]
+    own = [bad for one in told for bad in one["lives"][0]["failures"] if bad["stopped_for"] is None]
+    assert [(bad["rank"], bad["kind"]) for bad in own] == [(1, "watchdog")]
+    assert any("watchdog: scope 'step' ran" in end.err and "telling the other nodes" in end.err for end in ends)

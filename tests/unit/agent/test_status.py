@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planaria.agent import status
+from planaria.agent.model import Group, Job
+from planaria.agent.status import View, as_gauges, as_json, why_not_ready
+from planaria.base.value import replace
+from planaria.contract.env import Round
+from planaria.process.model import Command
+from planaria.process.workers import WorkerSeen
+from planaria.rendezvous.driver import Snapshot
+from planaria.rendezvous.model import Deputy, Standing
+
+JOB = Job(Command("script", "a.py", ()), 2, "job7", "default", 3, 30.0, (15,), {"SECRET": "hidden"})
+LIFE = Round(4, "job7", "default", 1, 2, 2, 4, 2, 4, 2, "10.0.0.1", 4711, 1, 3, "rank 0 failed")
+RUNNING = Group(size=2, max_restarts=3, grace_s=30.0, phase="running", round=4, restarts=1, reason="rank 0 failed")
+PHASES = (
+    "waiting",
+    "starting",
+    "settling",
+    "resizing",
+    "stopping",
+    "restarting",
+    "draining",
+    "finishing",
+    "leaving",
+    "done",
+)
+
+
+def view(**changes: object) -> View:
+    workers = (WorkerSeen(0, 2, 100, True, 90.0), WorkerSeen(1, 3, 101, False, 90.5))
+    found = View(JOB, RUNNING, 100.0, "n1", 50, 49, LIFE, workers, {0: (12, 99.0)})
+    return replace(found, **changes)
+
+
+def test_a_group_that_runs_is_ready_and_no_other_is() -> None:
+    assert why_not_ready(view()) == ""
+    for phase in PHASES:
+        why = why_not_ready(view(group=replace(RUNNING, phase=phase)))
+        assert why
+        assert "\n" not in why
+
+
+def test_one_who_waits_says_what_for() -> None:
+    seen = Snapshot(waiting_for="1 of 2 nodes are here\x1b[31m; waiting for 1 more")
+    why = why_not_ready(view(group=replace(RUNNING, phase="waiting"), meeting=seen))
+    assert why.startswith("1 of 2 nodes are here")
+    assert why.isprintable()
+    assert why_not_ready(view(group=replace(RUNNING, phase="draining"), meeting=seen)) == "this node is draining"
+
+
+def test_the_status_tells_of_job_round_members_workers_and_progress() -> None:
+    found = json.loads(json.dumps(as_json(view())))
+    assert found["schema"] == status.SCHEMA
+    assert found["job"]["run_id"] == "job7"
+    assert (found["state"], found["ready"], found["why_not_ready"]) == ("running", True, None)
+    assert found["round"] == {
+        "number": 4,
+        "restart_count": 1,
+        "reason": "rank 0 failed",
+        "world_size": 4,
+        "first_rank": 2,
+        "master_addr": "10.0.0.1",
+        "master_port": 4711,
+    }
+    assert found["members"]["count"] == 1
+    assert found["workers"] == [
+        {"rank": 2, "local_rank": 0, "pid": 100, "state": "running", "age_s": 10.0},
+        {"rank": 3, "local_rank": 1, "pid": 101, "state": "ended", "age_s": 9.5},
+    ]
+    assert found["restarts"] == {"used": 1, "allowed": 3}
+    assert found["last_reason"] == "rank 0 failed"
+    assert found["progress"] == {"2": {"step": 12, "age_s": 1.0}, "3": None}
+    assert found["newest_commit"] == {"memory": None, "buddy": None, "disk": None}
+    assert "hidden" not in json.dumps(found)
+
+
+def test_one_of_many_tells_whom_it_knows_of_its_round() -> None:
+    deputies = (Deputy("a-1", "h:1"), Deputy("b-2", "h:2"), Deputy("spare-3", "h:3"))
+    standing = Standing("e", 1, 4, 2, 1, 1, deputies)
+    found = as_json(view(meeting=Snapshot(node="b-2", standing=standing, is_leading=False, waiting_for="more")))
+    assert found["members"] == {
+        "count": 2,
+        "node_rank": 1,
+        "known": ["a-1", "b-2"],
+        "is_leader": False,
+        "waiting_for": "more",
+    }
+
+
+def test_before_the_first_round_there_is_none_to_tell_of() -> None:
+    found = as_json(view(life=None, workers=(), progress={}))
+    assert found["round"] is None
+    assert found["workers"] == []
+    assert found["progress"] == {}
+
+
+@pytest.mark.parametrize(("phase", "ready"), [("running", 1), ("draining", 0)])
+def test_the_gauges_are_lines_that_prometheus_reads(phase: str, ready: int) -> None:
+    lines = as_gauges(view(group=replace(RUNNING, phase=phase))).splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert values["planaria_agent_ready"] == str(ready)
+    assert values["planaria_agent_workers_running"] == "1"
+    assert values["planaria_agent_world_size"] == "4"
+    assert sum(line.startswith("# TYPE ") for line in lines) == len(values)
