@@ -36,7 +36,6 @@ from planaria.store.server import StoreServer
 
 if TYPE_CHECKING:
     from planaria.agent.model import Meeting
-    from planaria.base.loop import Loop
     from planaria.elastic.rendezvous.api import RendezvousError
     from planaria.rendezvous.driver import Driver
     from planaria.rendezvous.messages import Ended, Place
@@ -136,6 +135,8 @@ class Attendee:
 
     def leave(self, reason: str) -> None:
         """Say goodbye and let go of everything. The others go on."""
+        if self._thread.is_inherited:
+            return
         self._thread.post(lambda: self._leave(reason))
         self._thread.wait_end(_GONE_WITHIN_S)
         self._release_port()
@@ -313,15 +314,11 @@ class Attendee:
         if self._server is None or not self._is_server_fresh:
             if self._server is not None:
                 self._server.close()
-            self._server = _serve(self._thread.loop, self._meeting)
+            token, tls = self._security.token, self._security.listen_tls
+            listen = (_listen_host(self._meeting), 0)
+            self._server = StoreServer(self._thread.loop, listen, token=token, tls=tls, on_refused=log.warning)
             self._is_server_fresh = True
         return self._server.port
-
-
-def _serve(loop: Loop, meeting: Meeting) -> StoreServer:
-    security = security_of(meeting.token, meeting.options)
-    listen = (_listen_host(meeting), 0)
-    return StoreServer(loop, listen, token=security.token, tls=security.listen_tls, on_refused=log.warning)
 
 
 def _listen_host(meeting: Meeting) -> str:

@@ -125,6 +125,7 @@ class Client:
             self._why_over = self._why_over or why
             boxes = tuple(self._boxes)
         self._store.close()
+        self._thread.not_at_end(self._store.close)
         for box in boxes:
             put(box, problem=Over(self._why_over))
 

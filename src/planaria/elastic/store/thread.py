@@ -40,9 +40,14 @@ class LoopThread:
         self._bridge.start_thread(self._run)
 
     @property
+    def is_inherited(self) -> bool:
+        """Tell whether this is a forked child, which has no part in its parent's threads and must touch no lock of theirs."""
+        return os.getpid() != self._pid
+
+    @property
     def has_ended(self) -> bool:
-        """Tell whether no call is made any more. A forked child has no part in its parent's threads."""
-        return self._has_ended.is_set() or os.getpid() != self._pid
+        """Tell whether no call is made any more."""
+        return self._has_ended.is_set() or self.is_inherited
 
     def post(self, call: Callable[[], object]) -> None:
         """Have a call made on the loop; from any thread. After the end it is dropped."""
@@ -52,6 +57,11 @@ class LoopThread:
     def at_end(self, close: Callable[[], object]) -> None:
         """Have something closed that lives on the loop, before the loop is; to be called on the loop."""
         self._closers.append(close)
+
+    def not_at_end(self, close: Callable[[], object]) -> None:
+        """Forget something that was closed before; to be called on the loop."""
+        if close in self._closers:
+            self._closers.remove(close)
 
     def box(self) -> Future[T]:
         """Return a box for an answer from the loop. It is never left without one: the end of the loop is an answer, too."""

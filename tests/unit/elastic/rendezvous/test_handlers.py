@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -158,6 +161,25 @@ def test_closing_wakes_a_thread_that_waits_for_others() -> None:
     assert [str(one) for one in raised] == ["the rendezvous 'job' is closed"]
     assert handler.is_closed()
     assert handler.shutdown()
+
+
+def test_two_handlers_of_one_process_meet_and_leave_no_thread_and_no_descriptor_behind() -> None:
+    def open_ones() -> tuple[int, int]:
+        gc.collect()
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    def meet() -> None:
+        endpoint = f"127.0.0.1:{get_free_port()}"
+        pair = [made("c10d", endpoint, "2:2"), made("c10d", endpoint, "2:2")]
+        with ThreadPoolExecutor(2) as pool:
+            for _ in range(3):
+                found = list(pool.map(lambda handler: handler.next_rendezvous(), pair))
+                assert sorted((one.rank, one.world_size) for one in found) == [(0, 2), (1, 2)]
+            assert list(pool.map(lambda handler: handler.shutdown(), pair)) == [True, True]
+
+    before = open_ones()
+    meet()
+    assert open_ones() == before
 
 
 def test_who_waits_in_vain_is_told_for_what_and_may_wait_again() -> None:
