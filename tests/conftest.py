@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,3 +37,13 @@ def _signals_as_in_a_terminal() -> None:
     ):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, usual)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _helpers_of_multiprocessing() -> Iterator[None]:
+    """End the helper processes that function workers make `multiprocessing` start: they are children that nobody asked for."""
+    yield
+    for module, helper in (("forkserver", "_forkserver"), ("resource_tracker", "_resource_tracker")):
+        loaded = sys.modules.get(f"multiprocessing.{module}")
+        if loaded is not None:
+            getattr(loaded, helper)._stop()

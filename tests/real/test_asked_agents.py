@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from etcd_server import free_ports
+from ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

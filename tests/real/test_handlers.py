@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import etcd_server
 import pytest
-from etcd_server import Etcd, free_ports
+from etcd_server import Etcd
 from handler_node import Node
+from ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

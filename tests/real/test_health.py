@@ -14,8 +14,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from crew import Crew, free_port
+from crew import Crew
 from harness import PATIENCE_S, wait_until
+from ports import free_port
 
 if TYPE_CHECKING:
     from harness import Launcher, Room

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from court import OWN, Court, failure_of, only, to_whom
-from rendezvous_rig import Rig, free_port, meeting_at
+from ports import free_port
+from rendezvous_rig import Rig, meeting_at
 
 from planaria.rendezvous.member import Member
 from planaria.rendezvous.messages import Done, Ended, Heard, Placed, Quit, Start, Stop, Stopped, Welcome
