@@ -33,6 +33,7 @@ RACES = {
     31948: "proofs of death of a node that had missed a round were counted",
     52150: "the dead predecessor at a node's own address was waited for",
     52471: "who knew of the newest round and who was first in line waited for each other",
+    53089: "who knew the end, and whose leader left while it told it, went on",
     84977: "a node of a run that had ended, and that another had followed, began it again",
 }
 """Seeds that found a race, and what it was."""
