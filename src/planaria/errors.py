@@ -32,6 +32,10 @@ class SpawnFailed(ProcessError):
     """A worker could not be started. Exit status 1."""
 
 
+class ResultNotPicklable(ProcessError):
+    """A function returned what cannot be sent to the process that asked for it; its worker counts as failed."""
+
+
 class InternalError(PlanariaError):
     """A bug of ours; reported whole, never handled. Exit status 70."""
 

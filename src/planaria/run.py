@@ -192,7 +192,7 @@ def _get_logs_specs_class(logs_specs_name: str | None) -> type[LogsSpecs]:
 def _numa_options(args: Namespace) -> object:
     if args.numa_binding is None:
         return None
-    from planaria.elastic.numa import AffinityMode, NumaOptions
+    from planaria.launch.numa_binding import AffinityMode, NumaOptions
 
     return NumaOptions(affinity_mode=AffinityMode(args.numa_binding))
 

@@ -59,6 +59,14 @@ def test_the_compatibility_page_has_no_flag_that_does_not_exist() -> None:
     assert {name for row in rows for name in re.findall(r"`([^`]*)`", row)} <= known
 
 
+def test_every_event_and_metric_of_the_agent_has_its_row_in_the_events_page() -> None:
+    observer, meters = page("src/planaria/agent/observer.py"), page("src/planaria/agent/meters.py")
+    events = set(re.findall(r'"(planaria\.[a-z.]+)"', observer))
+    metrics = set(re.findall(r'"(planaria_[a-z_]+)"', meters + page("src/planaria/observe/handlers.py")))
+    rows = re.findall(r"^\| `(planaria[._][a-z._]+)", page("docs/events.md"), re.MULTILINE)
+    assert sorted(rows) == sorted(events | metrics)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(path: Path) -> None:
     text = path.read_text()

@@ -136,6 +136,16 @@ def test_a_failure_may_cost_json_and_no_more(tmp_path: Path, by_itself: set[str]
     assert {name for name in found if name.partition(".")[0] in dear} == set()
 
 
+def test_a_run_that_nobody_watches_imports_nothing_for_those_who_would(tmp_path: Path, by_itself: set[str]) -> None:
+    """Not even after a restart; and what is looked for here is there when somebody does watch."""
+    of_watchers = {"planaria.observe", "planaria.agent.observer", "planaria.agent.meters", "planaria.agent.phases"}
+    words = (PLANARIA, "run", "--max-restarts=1", "--no-python", "false")
+    assert imports(tmp_path, *words, status=1) & of_watchers == set()
+    watched = imports(tmp_path, *words[:2], "--report-file=r.json", *words[2:], status=1) - by_itself
+    assert of_watchers <= watched
+    assert "logging" not in watched
+
+
 def test_the_list_of_heavy_modules_is_seen_when_they_are_imported(tmp_path: Path, by_itself: set[str]) -> None:
     """The tests above can fail: the same look at a program that does import such modules finds them."""
     found = imports(tmp_path, "-c", "import asyncio, json, logging.config") - by_itself

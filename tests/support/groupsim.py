@@ -24,6 +24,7 @@ from planaria.agent.model import (
     LeaseMoved,
     LeaveRun,
     MeetOthers,
+    MembersChanged,
     ProgressReported,
     ReportDone,
     ReportFailed,
@@ -80,6 +81,7 @@ class GroupSim:
         self.tree_ending = False
         self.finished = None
         self.starts: list[StartWorkers] = []
+        self.free_restarts = 0
         self.story: list[str] = []
         self.ambush: tuple[str, object] | None = None
         """A phase, and what happens the moment it is first entered."""
@@ -171,7 +173,9 @@ class GroupSim:
 
     def start(self, order: StartWorkers) -> None:
         self.starts.append(order)
-        assert len(self.starts) <= self.group.max_restarts + 1, "more lives than the budget pays for"
+        assert len(self.starts) <= self.group.max_restarts + 1 + self.free_restarts, (
+            "more lives than the budget pays for"
+        )
         self.life += 1
         self.signalled_at = None
         self.at(self.now, WorkersStarted(self.now))  # the driver says so before it can see an exit
@@ -179,6 +183,12 @@ class GroupSim:
             seconds, kind, stubborn = self.behave(order.round, rank, self.rng)
             self.alive[rank] = stubborn
             self.exit_at(self.now + seconds, rank, kind=kind)
+
+    def change_members(self):
+        if self.group.phase != "running":
+            return None
+        self.free_restarts += 1
+        return MembersChanged(self.now)
 
     def exit_at(self, when: float, rank: int, *, kind: str | None = None, status: int | None = None) -> None:
         life = self.life
@@ -234,6 +244,8 @@ def random_run(seed: int) -> GroupSim:
     if rng.random() < 0.3:
         grace_s, listens = rng.choice([0.0, 2.0]), rng.random() < 0.5
         sim.at(rng.random() * 40, lambda s: EndRequested("enough", grace_s, s.now, listens))
+    if rng.random() < 0.2:
+        sim.at(rng.random() * 5, GroupSim.change_members)
     return sim
 
 

@@ -19,6 +19,7 @@ import logging
 import pkgutil
 import sys
 import typing
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -57,7 +58,8 @@ def public_names(module: ModuleType, root: str) -> list[str]:
 
 def _defined(module: ModuleType, root: str) -> set[str]:
     names: set[str] = set()
-    for node in ast.parse(inspect.getsource(module)).body:
+    assert module.__file__ is not None
+    for node in ast.parse(Path(module.__file__).read_text()).body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names.add(node.name)
@@ -97,11 +99,12 @@ def _describe_class(item: type) -> dict[str, Any]:
 
 
 def _is_its_own(item: type, name: str) -> bool:
-    """Tell whether an attribute comes from the API and not from Python, and is more than a slot."""
+    """Tell whether an attribute comes from the API, not from Python or from torch's C++, and is more than a slot."""
     owner = next((one for one in item.__mro__ if name in vars(one)), None)
     return (
         owner is not None
         and owner.__module__.partition(".")[0] in ("torch", "planaria")
+        and not owner.__module__.startswith("torch._C")
         and not inspect.ismemberdescriptor(vars(owner)[name])
     )
 

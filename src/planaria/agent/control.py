@@ -62,6 +62,12 @@ class ControlServer:
         for peer in list(self._peers.values()):
             self._drop(peer)
 
+    def close(self) -> None:
+        """Stop listening and drop every peer."""
+        self.serve({})
+        self._loop.forget(self._socket.fileno())
+        self._socket.close()
+
     @property
     def has_listeners(self) -> bool:
         """Tell whether any worker of this life is connected."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from planaria.agent.control import ControlServer, Peer
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Effect, Event, Group, Job, Outcome
+    from planaria.agent.observer import Observer
     from planaria.agent.scopes import Scope
     from planaria.agent.watchdog import Watchdog
     from planaria.base.loop import Loop, Timer
@@ -75,6 +76,7 @@ class Driver:
         self.life: Round | None = None
         self.progress: dict[int, tuple[int, float]] = {}  # by local rank: the step, and when it was reported
         self._watchdog: Watchdog | None = None
+        self.observer: Observer | None = None
 
     def run(self) -> Outcome:
         """Drive the group from its first start to its last process."""
@@ -106,8 +108,11 @@ class Driver:
             raise
         if not isinstance(event, _FREQUENT):
             self.story = [*self.story[1 - STORY_LENGTH :], (event, effects)]
+        ordered_at = self._loop.now()
         for effect in effects:
             self._perform(effect)
+        if self.observer is not None:
+            self.observer.saw(event, effects, self.group, ordered_at)
 
     def _perform(self, effect: Effect) -> None:
         match effect:

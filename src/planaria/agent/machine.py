@@ -4,6 +4,7 @@
     RUNNING -> STOPPING -> RESTARTING -> STARTING         a worker fails and the budget allows another life
     RUNNING -> STOPPING                                   a scope ran for too long: stacks first, then signals
     RUNNING -> SETTLING                                   the first life failed like a mistake: do all ranks agree?
+    RUNNING -> STOPPING -> RESTARTING -> STARTING         the members of a foreign rendezvous changed: free of charge
     any -> DRAINING -> FINISHING                          the owner sent a signal
     any -> FINISHING                                      the launcher is gone: everything is killed at once
 
@@ -34,6 +35,7 @@ from planaria.agent.model import (
     KillWorkers,
     LauncherDied,
     Life,
+    MembersChanged,
     Outcome,
     ProgressReported,
     ScopeExpired,
@@ -76,6 +78,7 @@ TREE_S = 5.0  # the same for descendants of workers
 LATE_S = (
     0.3  # how much later than the first failure a crash of the same moment may be reported, with a GPU to tear down
 )
+MEMBERS_CHANGED = "the members of the run changed"
 PORT_TRIES = 3  # how often a master port taken by somebody else is replaced free of charge
 
 
@@ -102,11 +105,20 @@ def _step(group: Group, event: Event) -> Step:
             return _deadline_passed(group, event)
         case TreeEnded():
             return _tree_ended(group, event)
+        case _:
+            return _begin(group, event)
+
+
+def _begin(group: Group, event: Event) -> Step:
+    """Start the workers of a life, or end it for another one that is agreed on elsewhere."""
+    match event:
         case Begun() if group.phase == STARTING and group.alone:
             return group, (StartWorkers(group.round, group.restarts, group.reason),)
         case WorkersStarted(at, master_port) if group.phase == STARTING:
             everyone = frozenset(range(group.size))
             return replace(group, phase=RUNNING, started_at=at, running=everyone, master_port=master_port), ()
+        case MembersChanged(at) if group.phase == RUNNING and group.alone:
+            return stop(replace(group, round_over=True, stop_signal=signals.SIGTERM), at)
         case _:
             raise InvalidTransition(group.phase, event)
 
@@ -250,6 +262,8 @@ def conclude(group: Group, at: float) -> Step:
         from planaria.agent.member import conclude_among_others
 
         return conclude_among_others(group, causes)
+    if group.round_over:
+        return _restart(replace(group, round_over=False), MEMBERS_CHANGED)
     if not causes:
         return finish(group, Outcome("done", exit_status.DONE))
     if master_port_was_taken(group, causes[0]):

@@ -16,15 +16,18 @@ from planaria.contract import exit_status
 from planaria.contract.control import LINE_LIMIT_BYTES
 from planaria.contract.env import ENABLE_FILE_TIMER, ERROR_FILE, TIMER_FILE
 from planaria.errors import InternalError, PlanariaError, UsageError
-from planaria.process.logs import RunLogs
+from planaria.process.logs import open_logs
 from planaria.process.sink import ConsoleSink
 from planaria.process.workers import Console, Workers, WorkerSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from planaria.agent.health import Health
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Job, Outcome
+    from planaria.agent.observer import Observer
     from planaria.contract.failure import Failure
     from planaria.process.guardian import Line
 
@@ -104,13 +107,13 @@ def run_agent(job: Job, line: Line, mask: set[int], scratch_dir: str) -> int:
 
 
 def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scratch_dir: str) -> int:
-    driver = Driver(job, _group(job), loop, lambda now, clean: _say_restart(now, clean, screen))
+    driver = Driver(job, group_of(job), loop, lambda now, clean: _say_restart(now, clean, screen))
     temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
-    logs = RunLogs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
+    logs = open_logs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
     if logs.announce:
         screen.say(f"the workers' logs are in {logs.announce}")
     driver.control = ControlServer(loop, os.path.join(scratch_dir, "control"), driver.on_message, LINE_LIMIT_BYTES)
-    timer_file = _timer_file(job, scratch_dir)
+    timer_file = timer_path(job, scratch_dir)
     settings = WorkerSettings(
         command=job.command,
         environment={**job.environment, TIMER_FILE: timer_file} if timer_file else job.environment,
@@ -127,6 +130,7 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
     if timer_file:
         driver.watchdog.open_pipe(timer_file, TIMER_FILE, screen.say)
+    driver.observer = observe(job, loop, driver.workers, screen.say)
     _listen(driver, loop, line.hear, job.signals)
     signals.restore_mask(mask)
     linux.raise_priority(AGENT_NICE)
@@ -139,18 +143,19 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         driver.watchdog.close()
     if seat is not None:
         seat.close()
-    _conclude(job, driver.group, outcome, screen)
+    _conclude(job, driver, outcome, screen)
     return outcome.status
 
 
-def _timer_file(job: Job, scratch_dir: str) -> str:
+def timer_path(job: Job, scratch_dir: str) -> str:
     """Return where the pipe of torch's expiration timers is to be, empty when nobody asked for one."""
     if job.environment.get(ENABLE_FILE_TIMER) != "1":
         return ""
     return os.path.abspath(job.environment.get(TIMER_FILE) or os.path.join(scratch_dir, "watchdog_timer"))
 
 
-def _group(job: Job) -> Group:
+def group_of(job: Job) -> Group:
+    """Return the state a job's worker group begins in."""
     return Group(
         size=job.local_world_size,
         max_restarts=job.max_restarts,
@@ -180,7 +185,8 @@ def _open_doors(job: Job, loop: Loop, driver: Driver, screen: _Screen, scratch_d
         if not made:
             from planaria.agent.health import Health
 
-            made.append(Health(job, loop, driver))
+            observer = driver.observer
+            made.append(Health(job, loop, driver, None if observer is None else observer.registry.expose))
         return made[0]
 
     Door(loop, os.path.join(scratch_dir, SOCKET_NAME), lambda visitor: health().welcome(visitor))
@@ -208,8 +214,38 @@ def _say_restart(group: Group, clean: bool, screen: _Screen) -> None:
         screen.say("some processes of the last life could not be ended; the new one starts beside them")
 
 
-def _conclude(job: Job, group: Group, outcome: Outcome, screen: _Screen) -> None:
+def observe(job: Job, loop: Loop, workers: Workers, say: Callable[[str], object]) -> Observer | None:
+    """Watch the group for those who asked to be told. A job that nobody watches imports nothing of this.
+
+    Raises:
+        UsageError: An event handler cannot be had.
+    """
+    if job.report_file is None and not job.event_handlers and job.health is None:
+        return None
+    observer = new_observer(job, loop, workers)
+    if job.event_handlers:
+        from planaria.observe.handlers import Surroundings, open_handlers, read_specs
+
+        level = job.environment.get("LOGLEVEL") or "INFO"
+        around = Surroundings(say, say, observer.registry, loop.call_soon, level)
+        observer.handlers = open_handlers(read_specs(job.event_handlers), around)
+    return observer
+
+
+def new_observer(job: Job, loop: Loop, workers: Workers) -> Observer:
+    """Return one that tells nobody yet."""
+    from planaria.agent.observer import Observer
+
+    observer = Observer(job, loop, time.time, os.uname().nodename)
+    observer.workers = workers
+    return observer
+
+
+def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: _Screen) -> None:
     """Tell people and programs how it ended."""
+    group, observer = driver.group, driver.observer
+    if observer is not None:
+        observer.close()
     if outcome.kind == "done" and job.report_file is None:
         return
     from planaria.agent import report
@@ -220,7 +256,8 @@ def _conclude(job: Job, group: Group, outcome: Outcome, screen: _Screen) -> None
     if text:
         screen.say(text)
     if job.report_file is not None:
-        _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id)), screen)
+        restarts = observer.restarts if observer is not None else []
+        _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id, restarts)), screen)
     own_error_file = job.environment.get(ERROR_FILE)
     causes = report.causes(group)
     if outcome.kind == "failed" and own_error_file and causes:

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from planaria.agent.model import EndKind, Job, Meeting, SeatEffect
     from planaria.base.loop import Loop
     from planaria.process.guardian import Line
-    from planaria.rendezvous.driver import Snapshot
+    from planaria.rendezvous.driver import Driver as MeetingDriver
+    from planaria.rendezvous.driver import Hands, Snapshot
     from planaria.rendezvous.messages import Ended, Place
     from planaria.rendezvous.model import Event
     from planaria.store.api import Store
@@ -222,19 +223,27 @@ def open_rendezvous(loop: Loop, job: Job, hands: Seat) -> Rendezvous:
     Raises:
         UsageError: The meeting cannot be held as the command line says.
     """
-    from planaria.rendezvous.opening import EMBEDDED, STATIC, open_driver
-
     if job.meeting is None:
         raise InternalError("a node alone has nobody to meet")
-    meeting = job.meeting
+    return open_meeting(loop, job.meeting, draft_settings(job, job.meeting), hands)
+
+
+def open_meeting(loop: Loop, meeting: Meeting, draft: Settings, hands: Hands) -> MeetingDriver:
+    """Make the driver of a meeting, for whoever has hands.
+
+    Raises:
+        UsageError: The meeting cannot be held as it is described.
+    """
+    from planaria.rendezvous.opening import EMBEDDED, STATIC, open_driver
+
     return open_driver(
         loop,
         meeting,
         hands,
-        draft_settings(job, meeting),
+        draft,
         hostname=os.uname().nodename,
         random=os.urandom(4),
-        store=None if meeting.backend in (EMBEDDED, STATIC) else lambda: _open_store(loop, meeting),
+        store=None if meeting.backend in (EMBEDDED, STATIC) else lambda: open_store_of(loop, meeting),
     )
 
 
@@ -260,7 +269,12 @@ def draft_settings(job: Job, meeting: Meeting) -> Settings:
     )
 
 
-def _open_store(loop: Loop, meeting: Meeting) -> Store:
+def open_store_of(loop: Loop, meeting: Meeting) -> Store:
+    """Make a client of the store that a meeting is held through.
+
+    Raises:
+        UsageError: It lacks its library, or cannot use what the meeting says.
+    """
     from planaria.store.api import Where
     from planaria.store.backends import open_store
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from planaria.base.value import Value
 from planaria.contract.failure import Failure
-from planaria.process.model import Command, LogSettings
+from planaria.process.model import Call, Command, LogSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class HealthCheck(Value):
 class Job(Value):
     """Everything the agent needs to know to run one node's workers. Built and checked by the launcher."""
 
-    command: Command
+    command: Command | Call
     local_world_size: int
     run_id: str
     role: str
@@ -104,6 +104,8 @@ class Job(Value):
     always_restart: bool = False
     worker_exit_code: bool = False
     report_file: str | None = None
+    event_handlers: str = ""
+    """As `observe.handlers` reads them; empty: nobody is told."""
     meeting: Meeting | None = None
     """None for a node alone."""
     health: HealthCheck | None = None
@@ -203,6 +205,12 @@ class StopRequested(Value):
     signal: int
     at: float
     by_owner: bool = True
+
+
+class MembersChanged(Value):
+    """Somebody else's rendezvous has nodes waiting, or has lost some: this round is over. Only for a group without a seat."""
+
+    at: float
 
 
 class EndRequested(Value):
@@ -420,6 +428,7 @@ if TYPE_CHECKING:
         | WorkerExited
         | ProgressReported
         | StopRequested
+        | MembersChanged
         | EndRequested
         | LauncherDied
         | ScopeExpired

@@ -12,6 +12,8 @@ from planaria.contract.failure import ROUND_OVER, first_cause_first
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from planaria.agent.model import Group, Outcome
     from planaria.contract.failure import Failure
     from planaria.rendezvous.messages import Place
@@ -171,8 +173,10 @@ def _where_it_hung(other: Failure) -> str:
     return f"; it was at {safe_line(frames[0])}" if other.killer == "us" and frames else ""
 
 
-def as_json(group: Group, outcome: Outcome, run_id: str) -> dict[str, object]:
-    """Return the content of `--report-file`: every life with its failures, first cause first."""
+def as_json(
+    group: Group, outcome: Outcome, run_id: str, restarts: Sequence[Mapping[str, object]] = ()
+) -> dict[str, object]:
+    """Return the content of `--report-file`: every life with its failures, first cause first, and what was between them."""
     last = first_cause_first(causes(group)) if group.alone else causes(group)
     told: dict[str, object] = {
         "schema": SCHEMA,
@@ -185,6 +189,7 @@ def as_json(group: Group, outcome: Outcome, run_id: str) -> dict[str, object]:
         "max_restarts": group.max_restarts,
         "first_cause": as_dict(last[0]) if last and outcome.kind == "failed" else None,
         "lives": [as_dict(life) for life in group.lives],
+        "restart_records": list(restarts),
     }
     if not group.alone:
         told["failures"] = [as_dict(failure) for failure in group.causes]

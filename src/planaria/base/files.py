@@ -9,9 +9,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+LONGEST_SOCKET_FOLDER = 70  # a UNIX socket's path has 107 bytes, and ours adds a folder and a name
+
+
 def random_name() -> str:
     """Return eight characters nobody else has."""
     return os.urandom(4).hex()
+
+
+def private_path(temp_dir: str | None) -> str:
+    """Name a folder for a run's private things: control socket and error files. Whoever uses it makes and removes it.
+
+    It is in `temp_dir` unless that cannot be: a UNIX socket's path is short.
+    """
+    parent = os.path.abspath(temp_dir) if temp_dir else ""
+    if not parent or len(parent.encode()) > LONGEST_SOCKET_FOLDER or not os.access(parent, os.W_OK | os.X_OK):
+        parent = "/tmp"  # noqa: S108  the folder below has a random name and belongs to us alone
+    return os.path.join(parent, f"planaria-{random_name()}{random_name()}")
 
 
 def write_atomically(path: str, content: bytes) -> None:

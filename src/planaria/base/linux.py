@@ -22,6 +22,9 @@ _SLICE_NS = 100_000  # the shortest that the kernel grants
 _SIGTIMEDWAIT = _ctypes.dlsym(_LIBC, "sigtimedwait")
 _SIGNAL_SET_BYTES = 128
 _NS = 1_000_000_000
+_F_SETSIG = 10
+_SIGKILL = 9
+_OUT_OF_THE_WAY = 900  # of programs that close or reuse low descriptors
 
 
 def _prctl(option: int, value: int) -> None:
@@ -40,6 +43,31 @@ def set_parent_death_signal(number: int) -> None:
     The parent may have died before this call: compare `os.getppid()` afterwards.
     """
     _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def end_with_writers(pipe: int) -> bool:
+    """Have the kernel kill this process when the last writer of a pipe, which writes nothing, is gone; False when it is.
+
+    Unlike the parent death signal this looks at a process, not at a thread, and works for one that is not the parent. The
+    descriptor that it takes survives an exec; a program that closes it is not killed any more.
+    """
+    import fcntl
+    import select
+
+    # The owner of a descriptor's signals belongs to its opening, which other processes share: so open it once more.
+    opened = os.open(f"/proc/self/fd/{pipe}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        own = fcntl.fcntl(opened, fcntl.F_DUPFD, _OUT_OF_THE_WAY)
+    except OSError:  # over the limit of descriptors
+        own = os.dup(opened)
+        os.set_inheritable(own, True)
+    os.close(opened)
+    fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(own, _F_SETSIG, _SIGKILL)
+    fcntl.fcntl(own, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+    gone = select.poll()
+    gone.register(own, 0)
+    return not gone.poll(0)
 
 
 def wait_for_signal(numbers: Iterable[int], timeout_s: float) -> int | None:

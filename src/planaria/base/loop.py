@@ -81,6 +81,10 @@ class Loop:
         """Return the loop's monotonic seconds."""
         return self._clock()
 
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while any watched one is ready: for who must not wait inside of `run_once`."""
+        return self._epoll.fileno()
+
     def on_readable(self, fd: int, callback: Callback) -> bool:
         """Call back whenever `fd` has something to read or is broken; replaces an earlier callback.
 

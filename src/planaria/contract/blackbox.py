@@ -1,7 +1,8 @@
 """The black box: an anonymous file of a Python worker's that its agent can read after any kind of death.
 
-`worker/crash.py` appends records (the byte 0x1e, a JSON object, a newline); Python's fault handler appends stacks as plain
-text on a fatal signal and on `DUMP_STACKS`; a start that failed leaves one line of text.
+`worker/bootstrap.py` begins it with the moment it began to run, `worker/crash.py` appends records; both are the byte 0x1e, a
+JSON object, a newline. Python's fault handler appends stacks as plain text on a fatal signal and on `DUMP_STACKS`; a start
+that failed leaves one line of text.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ LIMIT_BYTES = (
 DUMP_STACKS = 62
 """SIGRTMAX-2 asks a worker for the stacks of all its threads; it works with the GIL held."""
 _RECORD = b"\x1e"
+_SIGN = b'{"started":'
+SIGN_BYTES = 64
+"""How much of a black box's beginning holds a sign of life."""
 
 
 class Ending(Value):
@@ -42,9 +46,22 @@ def read(data: bytes) -> BlackBox:
     ending = None
     for record in records:
         line, _, rest = record.partition(b"\n")
-        ending = _ending(line) or ending
+        if not line.startswith(_SIGN):
+            ending = _ending(line) or ending
         texts.append(rest)
     return BlackBox(ending, b"".join(texts).decode("utf-8", "replace").strip("\0"))
+
+
+def started_at(data: bytes) -> float | None:
+    """Return when the start-up file began to run, in the node's monotonic seconds; None: it has not said so."""
+    line, end, _ = data.partition(b"}\n")
+    if not end or not line.startswith(_RECORD + _SIGN):
+        return None
+    try:
+        at = float(line[len(_RECORD + _SIGN) :])
+    except ValueError:
+        return None
+    return at if 0 <= at < float("inf") else None
 
 
 def _ending(line: bytes) -> Ending | None:

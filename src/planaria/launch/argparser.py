@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from argparse import REMAINDER, ArgumentParser
 
+from planaria.base.usage import quoted
 from planaria.errors import UsageError
 from planaria.launch.flags import TORCHRUN
-from planaria.launch.parse import quoted, split_list
+from planaria.launch.parse import split_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

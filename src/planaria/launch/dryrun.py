@@ -9,10 +9,11 @@ from planaria.base.text import safe_line
 from planaria.base.value import replace
 from planaria.contract import env
 from planaria.contract.secret import HIDDEN, SecretText
+from planaria.errors import InternalError
 from planaria.launch import values
 from planaria.process.command import worker_argv
 from planaria.process.logs import folder_name, stream_kind
-from planaria.process.model import DEV_NULL, STDERR, STDOUT
+from planaria.process.model import DEV_NULL, STDERR, STDOUT, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ def as_data(plan: Plan) -> dict[str, object]:
         "signals": [signals.name_of(number) for number in job.signals],
         "exit_code": "worker" if job.worker_exit_code else "agent",
         "report_file": job.report_file,
+        "event_handlers": job.event_handlers,
         "log_dir": job.logs.log_dir,
-        "bootstrap": job.command.bootstrap,
+        "bootstrap": _command(job).bootstrap,
         "meeting": None if job.meeting is None else _meeting(job.meeting),
         "health_check": None if job.health is None else _health(job.health),
         "workers": [_worker(job, local_rank) for local_rank in range(job.local_world_size)],
@@ -66,12 +68,14 @@ def as_text(plan: Plan) -> str:
     ]
     if job.meeting is not None:
         lines += _meeting_lines(job.meeting)
-    if job.command.bootstrap:
+    if _command(job).bootstrap:
         lines.append("  start-up  through planaria's start-up file, which records tracebacks")
     if job.health is not None:
         lines.append(f"  probes    at {_health_words(job.health)}")
     if job.report_file is not None:
         lines.append(f"  report    {safe_line(job.report_file)}")
+    if job.event_handlers:
+        lines.append(f"  events    to {safe_line(job.event_handlers)}")
     for local_rank in range(job.local_world_size):
         lines += _worker_lines(job, local_rank)
     return "\n".join([*lines, *(f"note: {notice}" for notice in plan.notices)]) + "\n"
@@ -179,7 +183,14 @@ def _worker_lines(job: Job, local_rank: int) -> list[str]:
 
 def _argv(job: Job, local_rank: int) -> tuple[str, ...]:
     """Return the command as the user thinks of it; the start-up file in front of it is mentioned apart."""
-    return worker_argv(replace(job.command, bootstrap=False), local_rank, 0)
+    return worker_argv(replace(_command(job), bootstrap=False), local_rank, 0)
+
+
+def _command(job: Job) -> Command:
+    """Return the command: functions come from programs that embed an agent, never from a command line."""
+    if not isinstance(job.command, Command):
+        raise InternalError("a command line names no function")
+    return job.command
 
 
 def _environment(job: Job, local_rank: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ import sys
 import time
 
 from planaria.base import signals
-from planaria.base.files import random_name, remove_tree, write_all
+from planaria.base.files import private_path, random_name, remove_tree, write_all
 from planaria.base.value import replace
 from planaria.contract import exit_status
 from planaria.errors import UsageError
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from planaria.launch.parse import Options
     from planaria.launch.plan import Plan
 
-LONGEST_SOCKET_FOLDER = 70  # a UNIX socket's path has 107 bytes, and ours adds a folder and a name
-
 
 def run(argv: Sequence[str]) -> int:
     """Run a job as the command line says; return the exit status."""
@@ -37,8 +35,12 @@ def run(argv: Sequence[str]) -> int:
 
             return _print(text())
         planned = plan(options, environ, _machine(options, environ))
+        if options.logs_specs is not None:
+            from planaria.launch.logs_specs import with_specs
+
+            planned = with_specs(planned, options.logs_specs)
         if planned.job.meeting is not None:
-            from planaria.launch.credentials import check_files
+            from planaria.agent.credentials import check_files
 
             check_files(planned.job.meeting)
         if planned.dry_run:
@@ -90,7 +92,7 @@ def _keep_from_workers(descriptor: int) -> None:
 def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
     facts = check(options, same_interpreter(environ, sys.executable), environ)
     wanted = needs(options, environ)
-    counts = topology = credentials = plugins = None
+    counts = topology = credentials = plugins = event_handlers = None
     if "accelerators" in wanted:
         from planaria.launch.devices import count
 
@@ -100,11 +102,15 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
 
         topology = read_topology(options.numa_binding or "", environ, frozenset(os.sched_getaffinity(0)))
     if "credentials" in wanted:
-        from planaria.launch.credentials import read
+        from planaria.agent.credentials import read
 
         credentials = read(environ)
     if "plugins" in wanted:
         plugins = _plugins()
+    if "event_handlers" in wanted:
+        from planaria.observe.handlers import installed_names
+
+        event_handlers = installed_names()
     return Machine(
         executable=sys.executable,
         cpu_count=len(os.sched_getaffinity(0)),
@@ -114,6 +120,7 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
         topology=topology,
         credentials=credentials,
         plugins=plugins,
+        event_handlers=event_handlers,
     )
 
 
@@ -141,7 +148,9 @@ def _supervise(job: Job, environ: Mapping[str, str]) -> int:
     from planaria.agent.main import run_agent
     from planaria.process.guardian import guard, start_agent
 
-    scratch = _scratch_path(environ)
+    scratch = private_path(
+        environ.get("TMPDIR")
+    )  # the agent makes it: there is never a folder and only one to remove it
     try:
         agent = start_agent(lambda line, mask: run_agent(job, line, mask, scratch), job.signals)
         end = guard(agent, job.signals, time.monotonic)
@@ -158,17 +167,6 @@ def _supervise(job: Job, environ: Mapping[str, str]) -> int:
         _complain(f"the agent (pid {agent.pid}) was ended by {signals.name_of(-end.status)}, and the job with it")
         return exit_status.by_signal(-end.status)
     return end.status
-
-
-def _scratch_path(environ: Mapping[str, str]) -> str:
-    """Name the run's private folder: control socket and error files, gone when the run is.
-
-    The agent makes it, so that there is never a folder and only one process to remove it.
-    """
-    parent = os.path.abspath(environ["TMPDIR"]) if environ.get("TMPDIR") else ""
-    if not parent or len(parent.encode()) > LONGEST_SOCKET_FOLDER or not os.access(parent, os.W_OK | os.X_OK):
-        parent = "/tmp"  # noqa: S108  the folder below has a random name and belongs to us alone
-    return os.path.join(parent, f"planaria-{random_name()}{random_name()}")
 
 
 def _print(text: str) -> int:

@@ -6,36 +6,27 @@ meeting, so that the same command line works everywhere.
 
 from __future__ import annotations
 
+from planaria.agent import conf
+from planaria.agent.conf import BACKENDS, PASSWORD_VARIABLE
 from planaria.agent.model import Meeting
+from planaria.base.usage import quoted
 from planaria.base.value import Value
-from planaria.contract.secret import SecretText
 from planaria.errors import UsageError
-from planaria.launch import conf, values
-from planaria.launch.parse import quoted
+from planaria.launch import values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.contract.secret import Secret
+    from planaria.agent.conf import Credentials
     from planaria.launch.parse import Options
 
-BACKENDS = {"static": "static", "c10d": "embedded", "embedded": "embedded", "etcd": "etcd", "etcd-v2": "etcd"}
 PLUGIN_GROUP = "planaria.stores"
-PASSWORD_VARIABLE = "PLANARIA_ETCD_PASSWORD"  # noqa: S105  (its name)
 URL_SCHEME = "etcd://"
-_DEFAULT_PORTS = {"embedded": 29400, "etcd": 2379}
 _HIGHEST_PORT = 65535
 _LONGEST_RUN_ID = 255  # it becomes part of keys and file names
 _OPEN_DOOR = (
     "no token and no TLS: whoever reaches the ports of these nodes can join or stop the job"
     "; set the same secret in PLANARIA_TOKEN or PLANARIA_TOKEN_FILE on every node"
 )
-
-
-class Credentials(Value):
-    """What was found in the environment and may be shown nowhere."""
-
-    token: Secret | None = None
-    etcd_password: SecretText | None = None
 
 
 class Arranged(Value):
@@ -148,7 +139,7 @@ def _endpoints(options: Options, text: str, backend: str) -> tuple[str, ...]:
     if backend == "static":
         return (_static_endpoint(options),)
     parts = [part.strip() for part in text.split(",")]
-    if backend not in _DEFAULT_PORTS:  # the plugin knows what they mean, and whether it needs any
+    if backend not in conf.DEFAULT_PORTS:  # the plugin knows what they mean, and whether it needs any
         if "@" in text:
             raise UsageError(f"{source} expects addresses without a user name or password")
         return tuple(part for part in parts if part)
@@ -159,7 +150,7 @@ def _endpoints(options: Options, text: str, backend: str) -> tuple[str, ...]:
         host, port = values.endpoint(part, source)
         if port == 0:
             raise values.wrong(source, "a port that every node knows", part)
-        found[values.address(host, _DEFAULT_PORTS[backend] if port is None else port)] = None
+        found[values.address(host, conf.DEFAULT_PORTS[backend] if port is None else port)] = None
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 
+from planaria.agent import credentials
 from planaria.agent.door import SOCKET_NAME
 from planaria.base import signals
 from planaria.base.addresses import join_address
@@ -17,7 +18,6 @@ from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.contract import exit_status
 from planaria.errors import UsageError
-from planaria.launch import credentials
 from planaria.launch.owner_flags import help_text, read_flags
 from planaria.launch.owner_http import NotAnswered, ask
 

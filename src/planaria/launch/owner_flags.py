@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from planaria.base.usage import quoted
 from planaria.base.value import Value
 from planaria.errors import UsageError
 from planaria.launch import values
-from planaria.launch.parse import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

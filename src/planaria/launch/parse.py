@@ -6,7 +6,7 @@ variable, which beats the default; of two spellings the last one wins.
 
 from __future__ import annotations
 
-from planaria.base.text import safe_line
+from planaria.base.usage import quoted
 from planaria.base.value import Value
 from planaria.errors import UsageError
 from planaria.launch.flags import BY_DEST, OURS_BY_NAME, TORCHRUN_BY_NAME
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from planaria.launch.flags import Flag
 
 _SHOWN_CANDIDATES = 6
-_SHOWN_CHARACTERS = 120  # enough of a long value to recognise it, not enough to flood a terminal
 
 
 class Options(Value):
@@ -84,11 +83,6 @@ class Options(Value):
     def is_set(self, dest: str) -> bool:
         """Say whether the user set this at all."""
         return dest in self.given or dest in self.from_variable
-
-
-def quoted(text: str) -> str:
-    """Return foreign text for a message: harmless to a terminal, in quotes, cut when long."""
-    return f"'{safe_line(text, _SHOWN_CHARACTERS)}'"
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:

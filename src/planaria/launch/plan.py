@@ -6,10 +6,10 @@ torchrun's rule is kept: without an endpoint or a port, `static` on one node mea
 from __future__ import annotations
 
 from planaria.agent.model import HealthCheck, Job
+from planaria.base.usage import quoted
 from planaria.base.value import Value
 from planaria.errors import InternalError, UsageError
 from planaria.launch import values
-from planaria.launch.parse import quoted
 from planaria.launch.script import ScriptFacts
 from planaria.process.model import Command, LogSettings
 
@@ -18,18 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
+    from planaria.agent.conf import Credentials
     from planaria.agent.model import Meeting
     from planaria.launch.devices import Counts
-    from planaria.launch.meeting import Credentials
     from planaria.launch.numa import Topology
     from planaria.launch.parse import Options
 
-    Need = Literal["accelerators", "topology", "credentials", "plugins"]
+    Need = Literal["accelerators", "topology", "credentials", "plugins", "event_handlers"]
 
 _LOOPBACK = "127.0.0.1"
 _NEVER_INHERITED = ("PLANARIA_TOKEN", "PLANARIA_TOKEN_FILE", "PLANARIA_ETCD_PASSWORD")
 _MAY_HAVE_A_PASSWORD = ("PET_RDZV_CONF", "PET_RDZV_ENDPOINT")
-_EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
 _WITHOUT_A_STORE = ("static", "c10d", "embedded")
 _WITH_OURS = ("etcd", "etcd-v2")
 
@@ -45,6 +44,7 @@ class Machine(Value):
     topology: Topology | None = None
     credentials: Credentials | None = None
     plugins: frozenset[str] | None = None
+    event_handlers: frozenset[str] | None = None
 
 
 class Plan(Value):
@@ -79,6 +79,8 @@ def needs(options: Options, environ: Mapping[str, str]) -> frozenset[Need]:
         wanted.add("credentials")
         if options.rdzv_backend not in (*_WITHOUT_A_STORE, *_WITH_OURS):
             wanted.add("plugins")
+    if values.asks_for_foreign_handlers(options.event_log_handler):
+        wanted.add("event_handlers")
     return frozenset(wanted)
 
 
@@ -118,6 +120,7 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
         always_restart=options.always_restart,
         worker_exit_code=options.exit_code == "worker",
         report_file=options.report_file,
+        event_handlers=values.event_handlers(options, machine.event_handlers or frozenset()),
         meeting=contact.meeting,
         health=_health(options, environ, machine),
     )
@@ -131,14 +134,6 @@ def _refuse_what_cannot_work(options: Options) -> None:
     if not 0 < options.monitor_interval < float("inf"):
         raise values.wrong(options.source("monitor_interval"), "seconds above 0", str(options.monitor_interval))
     values.seconds(options.resize_grace, options.source("resize_grace"))
-    if options.logs_specs is not None:
-        got = quoted(options.logs_specs)
-        raise UsageError(f"--logs-specs {got}: out-of-tree log specs are not supported by this version")
-    if options.event_log_handler not in _EVENT_HANDLERS:
-        raise UsageError(
-            f"{options.source('event_log_handler')} expects one of {', '.join(_EVENT_HANDLERS)}, "
-            f"got {quoted(options.event_log_handler)}: out-of-tree handlers are not supported by this version"
-        )
     if options.no_python and options.module and not options.run_path:
         raise UsageError(f"{options.source('no_python')} and {options.source('module')} exclude each other")
 
@@ -148,7 +143,7 @@ def _alone(options: Options, machine: Machine) -> Contact:
     if least > 1:
         raise UsageError(f"--standalone is one node by itself; {options.source('nnodes')} expects 1, got '{least}'")
     if options.rdzv_conf:
-        from planaria.launch import conf
+        from planaria.agent import conf
 
         conf.check(options.rdzv_conf, options.source("rdzv_conf"), options.rdzv_backend)
     here = values.host(options.local_addr, options.source("local_addr")) if options.local_addr else _LOOPBACK
@@ -267,14 +262,17 @@ def _without_effect(options: Options, contact: Contact, *, silent: bool) -> tupl
     """Return a line for each flag that was given and changes nothing here."""
     agreed = contact.master_port is None
     alone = contact.meeting is None
-    console = options.event_log_handler == "console"
     fresh = options.run_path and options.start_method != "spawn"
     standalone = options.standalone
     _, most = values.node_range(options.nnodes, options.source("nnodes"))
     candidates = (
         ("start_method", not options.run_path, "has no effect without --run-path"),
         ("start_method", fresh, "has no effect: every worker starts in a fresh interpreter"),
-        ("event_log_handler", console, "has no effect: this version prints no events"),
+        (
+            "event_log_handler",
+            silent and options.event_log_handler == "prometheus",
+            "has no effect without --health-check-port or prometheus:PATH",
+        ),
         (
             "node_rank",
             agreed and options.node_rank != 0,

@@ -6,9 +6,9 @@ import os
 import sys
 
 from planaria.base.text import safe_line
+from planaria.base.usage import quoted
 from planaria.base.value import Value
 from planaria.errors import UsageError
-from planaria.launch.parse import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,15 +42,14 @@ def same_interpreter(environ: Mapping[str, str], executable: str) -> bool:
 
 
 def check(options: Options, interpreter_is_ours: bool, environ: Mapping[str, str] | None = None) -> ScriptFacts:
-    """Check script, report file and log directory; return what kind of program the script is.
+    """Check script, report file, files of events and log directory; return what kind of program the script is.
 
     Without `environ` nothing that depends on `PATH` or `PYTHON_EXEC` is checked.
 
     Raises:
         UsageError: One sentence about the first thing that cannot work.
     """
-    if options.report_file is not None:
-        _check_report_file(options.source("report_file"), options.report_file)
+    _check_written_files(options)
     if options.log_dir and options.log_dir != os.devnull:
         _check_log_dir(options.source("log_dir"), options.log_dir)
     target = options.training_script
@@ -189,7 +188,18 @@ def _on_path(name: str, search_path: str) -> bool:
     return any(os.path.isfile(place) and os.access(place, os.X_OK) for place in places)
 
 
-def _check_report_file(source: str, path: str) -> None:
+def _check_written_files(options: Options) -> None:
+    if options.report_file is not None:
+        _check_written_file(options.source("report_file"), options.report_file)
+    if options.event_log_handler != "null":
+        from planaria.observe.handlers import read_specs
+
+        for spec in read_specs(options.event_log_handler):
+            if spec.path is not None:
+                _check_written_file(options.source("event_log_handler"), spec.path)
+
+
+def _check_written_file(source: str, path: str) -> None:
     folder = os.path.dirname(path) or "."
     if not path or os.path.isdir(path):
         raise UsageError(f"{source} expects the path of a file, got {quoted(path)}")

@@ -6,9 +6,9 @@ with one sentence: the name, what is expected, what was got.
 
 from __future__ import annotations
 
-from planaria.base import signals
+from planaria.base import signals, usage
+from planaria.base.usage import quoted
 from planaria.errors import UsageError
-from planaria.launch.parse import quoted
 from planaria.process.model import StreamMask
 
 TYPE_CHECKING = False
@@ -19,16 +19,14 @@ if TYPE_CHECKING:
 
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 _MOST_WORKERS = 4_194_304  # the highest pid_max of Linux
-_LONGEST_S = 10**9
 _MASTER_PORT = 29500
 _HEALTH_VARIABLE = "TORCHELASTIC_HEALTH_CHECK_PORT"
 _SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _SHUTDOWN_DEFAULT_S = 30
+_NO_HANDLERS = ("null", "dynamic_rendezvous")
 
-
-def wrong(source: str, expected: str, got: str) -> UsageError:
-    """Make the one sentence that all bad values share."""
-    return UsageError(f"{source} expects {expected}, got {quoted(got)}")
+wrong = usage.wrong
+seconds = usage.seconds
 
 
 def _integer(text: str) -> int | None:
@@ -166,11 +164,26 @@ def run_id(options: Options) -> str:
     return options.rdzv_id
 
 
-def seconds(number: float, source: str, least: float = 0) -> float:
-    """Check a time; a thousand million seconds are for ever."""
-    if not least <= number <= _LONGEST_S:
-        raise wrong(source, f"seconds from {least:g} to {_LONGEST_S}", f"{number:g}")
-    return number
+def asks_for_foreign_handlers(text: str) -> bool:
+    """Tell whether a list of event handlers has names that another package may bring."""
+    if text in _NO_HANDLERS:
+        return False
+    from planaria.observe.handlers import read_specs
+
+    return any(spec.is_foreign for spec in read_specs(text))
+
+
+def event_handlers(options: Options, plugins: frozenset[str]) -> str:
+    """Check a list of event handlers; empty: there is nobody to tell."""
+    text, source = options.event_log_handler, options.source("event_log_handler")
+    if text in _NO_HANDLERS:
+        return ""
+    from planaria.observe.handlers import EXPECTED, read_specs
+
+    for spec in read_specs(text):
+        if not spec.is_ours and not (spec.is_foreign and spec.name in plugins):
+            raise wrong(source, EXPECTED, str(spec))
+    return text
 
 
 def shutdown_timeout_s(options: Options, environ: Mapping[str, str]) -> float:
@@ -180,7 +193,7 @@ def shutdown_timeout_s(options: Options, environ: Mapping[str, str]) -> float:
         source = _SHUTDOWN_VARIABLE
         text = environ.get(_SHUTDOWN_VARIABLE, "") or str(_SHUTDOWN_DEFAULT_S)
     number = _integer(text)
-    if number is None or not 0 <= number <= _LONGEST_S:
+    if number is None or not 0 <= number <= usage.LONGEST_S:
         raise wrong(source, "whole seconds, 0 or more", text)
     return float(number)
 

@@ -3,11 +3,15 @@
 Two workers that die in the same millisecond must be told apart: the first is the cause. pidfds in epoll keep that order
 (its ready list is first come, first served), `waitpid(-1)` does not. So a worker is reaped through its pidfd, and the
 SIGCHLD sweep steps back when it meets one.
+
+In a process that has other children (an embedded agent) only those that were added are waited for, each by itself, and the
+dead stay unburied until `bury`: as long as a zombie holds its number, what is left of its process group can be found.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,41 +20,85 @@ if TYPE_CHECKING:
     from planaria.base.loop import Loop
 
 
+LOST_STATUS = 255
+"""Stands for a status that somebody else took: another part of this program reaps all children, or a fork server died."""
+_LOOK_AGAIN_S = 0.05
+_STATUS_BYTES = 8  # a fork server sends a native long long
+
+
 def decode(wait_status: int) -> int:
     """Return the exit code, or minus the number of the signal that ended the process."""
     return os.waitstatus_to_exitcode(wait_status)
 
 
 class Children:
-    """The agent's children. `on_exit(pid, status)` is called once for each one that was added."""
+    """The agent's children. `on_exit(pid, status)` is called once for each one that was added.
 
-    def __init__(self, loop: Loop, on_exit: Callable[[int, int], None], on_childless: Callable[[], None]) -> None:
+    Without `on_childless` the process has other children too, which are left alone: then nobody calls `on_sigchld`.
+    """
+
+    def __init__(
+        self, loop: Loop, on_exit: Callable[[int, int], None], on_childless: Callable[[], None] | None = None
+    ) -> None:
         self._loop = loop
         self._on_exit = on_exit
         self._on_childless = on_childless
         self._pidfds: dict[int, int | None] = {}
+        self._unburied: list[int] = []
 
-    def add(self, pid: int) -> None:
-        """Watch a child that was just started."""
+    def add(self, pid: int, status_fd: int | None = None) -> None:
+        """Watch a child that was just started, or a fork server's, which sends the status through `status_fd`: ours now."""
+        if status_fd is not None:
+            self._pidfds[pid] = status_fd
+            self._loop.on_readable(status_fd, lambda: self._hear(pid, status_fd))
+            return
+        look = self._reap if self._on_childless is not None else self._look
         try:
             pidfd = os.pidfd_open(pid)
-        except OSError:  # kernels before 5.3 and some sandboxes: SIGCHLD alone has to do
+        except OSError:  # kernels before 5.3 and some sandboxes: SIGCHLD alone has to do, or looking now and then
             self._pidfds[pid] = None
+            if self._on_childless is None:
+                self._look(pid)
             return
         self._pidfds[pid] = pidfd
-        self._loop.on_readable(pidfd, lambda: self._reap(pid))
+        self._loop.on_readable(pidfd, lambda: look(pid))
+
+    def bury(self) -> None:
+        """Reap the dead that were kept for the sake of their process groups."""
+        unburied, self._unburied = self._unburied, []
+        for pid in unburied:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:  # somebody else did it
+                continue
 
     def _reap(self, pid: int) -> None:
         found, wait_status = os.waitpid(pid, os.WNOHANG)
         if found:
-            self._report(pid, wait_status)
+            self._report(pid, decode(wait_status))
 
-    def _report(self, pid: int, wait_status: int) -> None:
+    def _look(self, pid: int) -> None:
+        try:
+            seen = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            self._report(pid, LOST_STATUS)
+            return
+        if seen is not None:
+            self._unburied.append(pid)
+            self._report(pid, seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status)
+        elif self._pidfds[pid] is None:
+            self._loop.call_later(_LOOK_AGAIN_S, lambda: self._look(pid))
+
+    def _hear(self, pid: int, status_fd: int) -> None:
+        told = os.read(status_fd, _STATUS_BYTES)
+        self._report(pid, int.from_bytes(told, sys.byteorder, signed=True) if told else LOST_STATUS)
+
+    def _report(self, pid: int, status: int) -> None:
         pidfd = self._pidfds.pop(pid)
         if pidfd is not None:
             self._loop.forget(pidfd)
             os.close(pidfd)
-        self._on_exit(pid, decode(wait_status))
+        self._on_exit(pid, status)
 
     def on_sigchld(self) -> None:
         """Reap what the loop's current batch of pidfds leaves over."""
@@ -61,7 +109,8 @@ class Children:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                self._on_childless()
+                if self._on_childless is not None:
+                    self._on_childless()
                 return
             if ended is None:
                 return
@@ -70,4 +119,4 @@ class Children:
                 return
             _, wait_status = os.waitpid(ended.si_pid, 0)
             if ended.si_pid in self._pidfds:
-                self._report(ended.si_pid, wait_status)
+                self._report(ended.si_pid, decode(wait_status))

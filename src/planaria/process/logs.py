@@ -16,10 +16,30 @@ from planaria.process.tee import PIPE_BYTES, open_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Literal
+    from collections.abc import Callable, Iterable
+    from typing import Literal, Protocol
+
+    from planaria.contract.env import Round
 
     StreamKind = Literal["inherit", "file", "pipe", "null"]
+
+    class Logs(Protocol):
+        """Where the streams of workers go: our folders (`RunLogs`), or those of somebody's own plan."""
+
+        @property
+        def announce(self) -> str | None:
+            """Return a folder that the user did not name and should be told of."""
+
+        @property
+        def is_kept(self) -> bool:
+            """Tell whether the files are still there when the run is over."""
+
+        def begin_life(self, life: Round) -> None:
+            """Get ready for the workers of a life."""
+
+        def open_streams(self, local_rank: int) -> Streams:
+            """Open what one of them writes to."""
+
 
 _PUBLIC, _PRIVATE = 0o755, 0o700
 _NAMES = {STDOUT: "stdout", STDERR: "stderr"}
@@ -27,6 +47,17 @@ _LONGEST_RUN_ID = 100  # a file name has 255 bytes, and ours adds a random part
 _ALL_PIPES_BYTES = (
     16 << 20
 )  # a quarter of what one user may have (pipe-user-pages-soft), whose other pipes shrink after
+
+
+def open_logs(settings: LogSettings, run_id: str, scratch_dir: str, *, temp_dir: str, local_world_size: int) -> Logs:
+    """Open the logs of a run: our own folders, unless the user has a plan of another package's.
+
+    Raises:
+        UsageError: A folder cannot be made.
+    """
+    if settings.plan is not None:
+        return settings.plan(settings)
+    return RunLogs(settings, run_id, scratch_dir, temp_dir=temp_dir, local_world_size=local_world_size)
 
 
 class Stream(Value):
@@ -100,15 +131,10 @@ class RunLogs:
         """Tell whether the files are still there when the run is over, so that naming them helps."""
         return self.directory is not None and self.directory != self._scratch_dir
 
-    def begin_life(self, attempt: int) -> None:
-        """Give the workers started from now on a folder of their own, also when `attempt` had one already."""
+    def begin_life(self, life: Round) -> None:
+        """Give the workers started from now on a folder of their own, also when this attempt had one already."""
         if self.directory is not None:
-            first = path = os.path.join(self.directory, f"attempt_{attempt}")
-            count = 1
-            while not self._make(path):
-                count += 1
-                path = f"{first}.{count}"
-            self._life = path
+            self._life = make_attempt_folder(self.directory, life.restart_count, self._mode)
 
     def open_streams(self, local_rank: int) -> Streams:
         """Open what one worker of the life that was begun last writes to. Once a life and worker.
@@ -117,53 +143,93 @@ class RunLogs:
             ProcessError: A file or folder could not be made; nothing is left open.
         """
         folder = self._worker_folder(local_rank)
-        opened: list[int] = []
-        try:
-            stdout = self._open_stream(STDOUT, local_rank, folder, opened)
-            stderr = self._open_stream(STDERR, local_rank, folder, opened)
-        except OSError as exc:
-            _close(opened)
-            raise _refused(f"cannot open the logs of local rank {local_rank}", exc) from exc
-        return Streams(stdout, stderr, os.path.join(folder, "error.json") if folder else "")
+        error_file = os.path.join(folder, "error.json") if folder else ""
+        return open_both(
+            lambda which, opened: self._open_stream(which, local_rank, folder, opened), local_rank, error_file
+        )
 
     def _worker_folder(self, local_rank: int) -> str:
         if self.directory is None:
             return ""
         folder = os.path.join(self._life, str(local_rank))
-        if not self._make(folder):
+        if not _make(folder, self._mode):
             raise InternalError(f"local rank {local_rank} was opened twice in {self._life}")
         return folder
 
     def _open_stream(self, which: int, local_rank: int, folder: str, opened: list[int]) -> Stream:
-        kind = stream_kind(self._settings, which, local_rank)
-        if kind == "inherit":
-            return Stream()
-        if kind == "null":
-            opened.append(os.open(DEV_NULL, os.O_WRONLY | os.O_CLOEXEC))
-            return Stream(kind, worker_fd=opened[-1])
         name = f"{_NAMES[which]}.log"
-        path = os.path.join(folder, name) if folder else None
-        log_fd = _append_to(path, opened) if path else None
-        if kind == "file":
-            return Stream(kind, worker_fd=log_fd, log_path=path)
-        texts = self._settings.stdout_filters if which == STDOUT else self._settings.stderr_filters
-        filters = tuple(os.fsencode(text) for text in texts)
-        filtered_fd = None
-        if filters and folder:
-            filtered_fd = _append_to(os.path.join(os.path.dirname(folder), f"filtered_{name}"), opened)
-        read_fd, write_fd = open_pipe(self._pipe_bytes)
-        opened += (read_fd, write_fd)
-        return Stream(kind, write_fd, read_fd, log_fd, path, filters, filtered_fd)
+        where = Destination(
+            stream_kind(self._settings, which, local_rank),
+            path=os.path.join(folder, name) if folder else None,
+            filters=self._settings.stdout_filters if which == STDOUT else self._settings.stderr_filters,
+            filtered_path=os.path.join(os.path.dirname(folder), f"filtered_{name}") if folder else None,
+        )
+        return open_stream(where, self._pipe_bytes, opened)
 
-    def _make(self, folder: str) -> bool:
-        """Make a folder; False when there is one already, which is then left alone."""
-        try:
-            os.mkdir(folder, self._mode)
-        except FileExistsError:
-            return False
-        except OSError as exc:
-            raise _refused(f"cannot make the log folder {folder}", exc) from exc
-        return True
+
+class Destination(Value):
+    """Where one stream of one worker is to go: see `Stream`. Lines with any of `filters` go to `filtered_path` too."""
+
+    kind: StreamKind
+    path: str | None = None
+    filters: tuple[str, ...] = ()
+    filtered_path: str | None = None
+
+
+def open_both(open_one: Callable[[int, list[int]], Stream], local_rank: int, error_file: str) -> Streams:
+    """Open both streams of a worker with `open_one(which, opened)`, or neither.
+
+    Raises:
+        ProcessError: A file could not be opened; nothing is left open.
+    """
+    opened: list[int] = []
+    try:
+        return Streams(open_one(STDOUT, opened), open_one(STDERR, opened), error_file)
+    except OSError as exc:
+        _close(opened)
+        raise _refused(f"cannot open the logs of local rank {local_rank}", exc) from exc
+
+
+def open_stream(where: Destination, pipe_bytes: int, opened: list[int]) -> Stream:
+    """Open what a stream needs; files are appended to. Descriptors are added to `opened` as they come.
+
+    Raises:
+        OSError: The caller closes what is in `opened`.
+    """
+    if where.kind == "inherit":
+        return Stream()
+    if where.kind == "null":
+        opened.append(os.open(DEV_NULL, os.O_WRONLY | os.O_CLOEXEC))
+        return Stream(where.kind, worker_fd=opened[-1])
+    log_fd = _append_to(where.path, opened) if where.path else None
+    if where.kind == "file":
+        return Stream(where.kind, worker_fd=log_fd, log_path=where.path)
+    filters = tuple(os.fsencode(text) for text in where.filters)
+    filtered_fd = _append_to(where.filtered_path, opened) if filters and where.filtered_path else None
+    read_fd, write_fd = open_pipe(pipe_bytes)
+    opened += (read_fd, write_fd)
+    return Stream(where.kind, write_fd, read_fd, log_fd, where.path, filters, filtered_fd)
+
+
+def make_attempt_folder(run_folder: str, attempt: int, mode: int = _PUBLIC) -> str:
+    """Make `attempt_<n>`, or `attempt_<n>.2` and so on: rounds that are no restarts have the same number."""
+    first = path = os.path.join(run_folder, f"attempt_{attempt}")
+    count = 1
+    while not _make(path, mode):
+        count += 1
+        path = f"{first}.{count}"
+    return path
+
+
+def _make(folder: str, mode: int) -> bool:
+    """Make a folder; False when there is one already, which is then left alone."""
+    try:
+        os.mkdir(folder, mode)
+    except FileExistsError:
+        return False
+    except OSError as exc:
+        raise _refused(f"cannot make the log folder {folder}", exc) from exc
+    return True
 
 
 def stream_kind(settings: LogSettings, which: int, local_rank: int) -> StreamKind:

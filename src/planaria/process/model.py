@@ -6,7 +6,10 @@ from planaria.base.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Literal
+
+    from planaria.process.logs import Logs
 
     CommandKind = Literal["script", "module", "path", "program"]
 
@@ -26,6 +29,14 @@ class Command(Value):
     bootstrap: bool = True
 
 
+class Call(Value):
+    """A function of the caller's, to be called in a process of its own that `start_method` makes."""
+
+    function: Callable[..., object]
+    args: tuple[object, ...] = ()
+    start_method: str = "spawn"
+
+
 class StreamMask(Value):
     """Which of stdout (1) and stderr (2) a flag such as `--tee` means, for each local rank."""
 
@@ -38,7 +49,10 @@ class StreamMask(Value):
 
 
 class LogSettings(Value):
-    """Where the workers' output goes. `log_dir` is None when the user named none, `/dev/null` for no files at all."""
+    """Where the workers' output goes. `log_dir` is None when the user named none, `/dev/null` for no files at all.
+
+    `plan` makes of all this what another package's log specs say.
+    """
 
     log_dir: str | None = None
     redirects: StreamMask = StreamMask()
@@ -47,3 +61,4 @@ class LogSettings(Value):
     stdout_filters: tuple[str, ...] = ()
     stderr_filters: tuple[str, ...] = ()
     prefix_template: str | None = None
+    plan: Callable[[LogSettings], Logs] | None = None

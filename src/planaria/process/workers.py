@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 
-from planaria.base import linux, signals
-from planaria.base.value import Value
+from planaria.base import signals
+from planaria.base.value import Value, replace
 from planaria.contract import blackbox
 from planaria.contract.env import worker_environment
-from planaria.errors import SpawnFailed
-from planaria.process.command import worker_argv
+from planaria.process.command import LOCAL_RANK_MACRO, worker_argv
 from planaria.process.lines import line_prefix
-from planaria.process.spawn import Start, spawn
-from planaria.process.tee import Pace, Route, Tee, tail_of_file
+from planaria.process.model import Call
+from planaria.process.running import Running, Scene, ask_for_stacks
+from planaria.process.spawn import Start
+from planaria.process.tee import Pace, Route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from planaria.base.loop import Loop
     from planaria.contract.env import Round
     from planaria.contract.failure import Failure
-    from planaria.process.logs import RunLogs, Stream, Streams
+    from planaria.process.logs import Logs
     from planaria.process.memory import OomKills
     from planaria.process.model import Command
     from planaria.process.sink import ConsoleSink
@@ -30,9 +31,9 @@ _BLACK_BOX_FD = 1023  # out of the way of programs that close or reuse low descr
 
 
 class WorkerSettings(Value):
-    """What stays the same for every life of the group."""
+    """What stays the same for every life of the group. `embedded`: in a process that has more to do than this job."""
 
-    command: Command
+    command: Command | Call
     environment: Mapping[str, str]
     control: str
     host: str
@@ -43,6 +44,7 @@ class WorkerSettings(Value):
     file_limit: int | None = None
     handled_signals: tuple[int, ...] = ()
     prefix_template: str | None = None
+    embedded: bool = False
 
 
 class WorkerSeen(Value):
@@ -70,46 +72,21 @@ class Console(Value):
     warn: Callable[[str], object]
 
 
-class _Worker:
-    """One worker of the current life and all that is kept for the day it ends badly."""
-
-    __slots__ = (
-        "alive",
-        "black_box",
-        "blame",
-        "killed_by_us",
-        "local_rank",
-        "pid",
-        "rank",
-        "started_at",
-        "streams",
-        "tees",
-    )
-
-    def __init__(self, local_rank: int, rank: int, streams: Streams, started_at: float) -> None:
-        self.local_rank = local_rank
-        self.rank = rank
-        self.streams = streams
-        self.started_at = started_at
-        self.pid = 0
-        self.alive = False
-        self.killed_by_us = False
-        self.blame: Failure | None = None
-        self.black_box = os.memfd_create("planaria-black-box", os.MFD_CLOEXEC)
-        self.tees: list[Tee] = []
-
-
 class Workers:
-    """All workers of this node. `begin` starts a life, `end` closes it when every worker of it is dead."""
+    """All workers of this node. `begin` starts a life, `end` closes it when every worker of it is dead.
 
-    def __init__(self, loop: Loop, settings: WorkerSettings, logs: RunLogs, console: Console) -> None:
+    `return_values` has, by local rank, what the functions of the current or last life returned so far.
+    """
+
+    def __init__(self, loop: Loop, settings: WorkerSettings, logs: Logs, console: Console) -> None:
         self._loop = loop
         self._pace = Pace(loop)
         self._settings = settings
         self._logs = logs
         self._console = console
         self._oom: OomKills | None = None
-        self._life: list[_Worker] = []
+        self._life: list[Running] = []
+        self.return_values: dict[int, object] = {}
         self._black_box_fd = min(_BLACK_BOX_FD, os.sysconf("SC_OPEN_MAX") - 1)
 
     @property
@@ -122,61 +99,62 @@ class Workers:
         """Return the workers of this life, also those that have ended."""
         return tuple(WorkerSeen(one.local_rank, one.rank, one.pid, one.alive, one.started_at) for one in self._life)
 
-    def begin(self, life: Round, on_started: Callable[[int], None]) -> None:
-        """Start every worker; `on_started(pid)` is called for each at once.
+    def begin(self, life: Round, on_started: Callable[[int, int | None], None]) -> None:
+        """Start every worker; `on_started(pid, status_fd)` is called for each at once (see `Children.add`).
 
         Raises:
             SpawnFailed: The system is out of processes or memory. Workers started before stay for the caller to end.
             ProcessError: A log file or folder could not be made; likewise.
+            UsageError: A function or its arguments cannot be pickled.
         """
-        self._logs.begin_life(life.restart_count)
+        self.return_values = {}
+        self._logs.begin_life(life)
         for local_rank in range(life.local_world_size):
             worker = self._start(life, local_rank)
             self._life.append(worker)
-            on_started(worker.pid)
+            on_started(worker.pid, worker.status_fd)
         self._watch_memory()
 
-    def _start(self, life: Round, local_rank: int) -> _Worker:
-        streams = self._logs.open_streams(local_rank)
-        worker = _Worker(local_rank, life.first_rank + local_rank, streams, self._loop.now())
+    def _start(self, life: Round, local_rank: int) -> Running:
         settings = self._settings
+        streams = self._logs.open_streams(local_rank)
+        worker = Running(local_rank, life.first_rank + local_rank, streams, self._loop.now())
+        start = self._order(life, worker)
+        if isinstance(settings.command, Call):
+            worker.call(self._loop, replace(start, argv=("function",)), _filled(settings.command, local_rank))
+        else:
+            argv = worker_argv(settings.command, local_rank, self._black_box_fd)
+            inherit = self._black_box_fd if settings.command.bootstrap else None
+            worker.start(replace(start, argv=argv, inherit_black_box_as=inherit))
+        prefix = line_prefix(settings.prefix_template, role=life.role, local_rank=local_rank, rank=worker.rank)
+        for stream, sink in ((streams.stdout, self._console.stdout), (streams.stderr, self._console.stderr)):
+            route = Route(stream.log_fd, sink, prefix, stream.filters, stream.filtered_fd)
+            worker.tee(self._pace, stream, route, self._console.warn)
+        return worker
+
+    def _order(self, life: Round, worker: Running) -> Start:
+        settings, streams = self._settings, worker.streams
         environment = worker_environment(
             settings.environment,
             life,
-            local_rank,
+            worker.local_rank,
             error_file=streams.error_file,
             control=settings.control,
             virtual_rank=settings.virtual_rank,
         )
-        start = Start(
-            argv=worker_argv(settings.command, local_rank, self._black_box_fd),
+        return Start(
+            argv=(),
             environment=environment,
             black_box_fd=worker.black_box,
             stdout_fd=streams.stdout.worker_fd,
             stderr_fd=streams.stderr.worker_fd,
-            cpus=settings.cpu_sets[local_rank] if settings.cpu_sets else frozenset(),
-            inherit_black_box_as=self._black_box_fd if settings.command.bootstrap else None,
+            cpus=settings.cpu_sets[worker.local_rank] if settings.cpu_sets else frozenset(),
             signal_mask=settings.signal_mask,
             priority=settings.priority,
             file_limit=settings.file_limit,
             handled_signals=settings.handled_signals,
+            leash_fd=_leash() if settings.embedded else None,
         )
-        try:
-            worker.pid = spawn(start)
-        except OSError as problem:
-            streams.close()
-            raise SpawnFailed(
-                f"cannot fork the worker of local rank {local_rank}: {problem.strerror}",
-                hint="is the limit of processes (ulimit -u, pids cgroup) or the memory used up?",
-            ) from problem
-        worker.alive = True
-        streams.close_worker_ends()
-        prefix = line_prefix(settings.prefix_template, role=life.role, local_rank=local_rank, rank=worker.rank)
-        for stream, sink in ((streams.stdout, self._console.stdout), (streams.stderr, self._console.stderr)):
-            if stream.read_fd is not None:
-                route = Route(stream.log_fd, sink, prefix, stream.filters, stream.filtered_fd)
-                worker.tees.append(Tee(self._pace, stream.read_fd, route, self._console.warn))
-        return worker
 
     def _watch_memory(self) -> None:
         """Remember the OOM killer's count of this life's beginning; the workers run already, so nothing waits for it."""
@@ -184,18 +162,29 @@ class Workers:
 
         self._oom = OomKills()
 
+    @property
+    def signing(self) -> frozenset[int]:
+        """The local ranks of this life whose start-up file says when it begins to run."""
+        command = self._settings.command
+        signs = command.start_method == "spawn" if isinstance(command, Call) else command.bootstrap
+        return frozenset(worker.local_rank for worker in self._life if signs)
+
+    def signs(self) -> dict[int, float]:
+        """Return when each of them began to run, by local rank, as far as they have said so."""
+        heads = ((worker.local_rank, os.pread(worker.black_box, blackbox.SIGN_BYTES, 0)) for worker in self._life)
+        found = ((local_rank, blackbox.started_at(head)) for local_rank, head in heads)
+        return {local_rank: at for local_rank, at in found if at is not None}
+
     def signal(self, number: int, only: frozenset[int] | None = None) -> None:
         """Send a signal to every running worker, or to those of some local ranks, and the rest of its process group."""
         for worker in self._life:
-            if worker.alive and (only is None or worker.local_rank in only):
-                worker.killed_by_us = worker.killed_by_us or number == signals.SIGKILL
-                _signal_group(worker.pid, number)
+            if only is None or worker.local_rank in only:
+                worker.signal(number)
 
     def dump_stacks(self) -> None:
         """Ask every running worker for its stacks, where it can answer."""
         for worker in self._life:
-            if worker.alive:
-                _ask_for_stacks(worker.pid)
+            worker.dump_stacks()
 
     def suspect(self, local_rank: int, message: str, at: float, signal: int) -> Failure:
         """Return the failure of a worker that hangs, as it would be if nothing more were ever heard of it."""
@@ -219,81 +208,49 @@ class Workers:
         worker = self._life[failure.local_rank]
         worker.blame = failure
         if pid != worker.pid:
-            _ask_for_stacks(pid)
+            ask_for_stacks(pid)
+
+    def kill_leftovers(self) -> None:
+        """Kill all that the workers of this life left behind, where not everything below this process is theirs."""
+        for worker in self._life:
+            worker.kill_leftovers()
 
     def exited(self, pid: int, status: int) -> WorkerEnd | None:
         """Note that a worker ended; None for one of an earlier life, which the kernel held back until now."""
         worker = next((worker for worker in self._life if worker.pid == pid), None)
         if worker is None:
             return None
-        worker.alive = False
-        for tee in worker.tees:
-            tee.catch_up()
-        failed = status != 0 or worker.blame is not None
-        return WorkerEnd(worker.local_rank, self._failure(worker, status) if failed else None)
+        worker.ended(status)
+        if status != 0 or worker.blame is not None:
+            return WorkerEnd(worker.local_rank, worker.failure(self._scene(status)))
+        try:
+            self.return_values[worker.local_rank] = worker.returned()
+        except Exception as problem:  # noqa: BLE001  the classes in it may raise anything
+            return WorkerEnd(worker.local_rank, worker.unreadable(problem, self._scene(status)))
+        return WorkerEnd(worker.local_rank, None)
 
-    def _failure(self, worker: _Worker, status: int) -> Failure:
-        from planaria.process.diagnose import Evidence, diagnose
-
-        streams = worker.streams
-        path = streams.error_file
-        return diagnose(
-            Evidence(
-                rank=worker.rank,
-                local_rank=worker.local_rank,
-                host=self._settings.host,
-                pid=worker.pid,
-                status=status,
-                started_at=worker.started_at,
-                at=self._loop.now(),
-                killed_by_us=worker.killed_by_us,
-                blame=worker.blame,
-                oom_kills=self._oom.so_far() if self._oom and status == -signals.SIGKILL else 0,
-                black_box=os.pread(worker.black_box, blackbox.LIMIT_BYTES, 0),
-                error_file=linux.read_file(path) if path and os.path.exists(path) else None,
-                error_file_path=path if self._logs.is_kept else "",
-                stderr_tail=_stderr_tail(worker),
-                log_files=_log_files((streams.stdout, streams.stderr)),
-            )
+    def _scene(self, status: int) -> Scene:
+        return Scene(
+            host=self._settings.host,
+            at=self._loop.now(),
+            oom_kills=self._oom.so_far() if self._oom and status == -signals.SIGKILL else 0,
+            error_file_is_kept=self._logs.is_kept,
         )
 
     def end(self) -> None:
         """Close the life: whatever its pipes still hold is shown, and nothing of it is read any more."""
         for worker in self._life:
-            for tee in worker.tees:
-                tee.finish()
-            os.close(worker.black_box)
+            worker.close()
         self._life = []
 
 
-def _signal_group(pid: int, number: int) -> None:
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:  # it was forked a moment ago and has no group of its own yet, or is gone
-        _signal(pid, number)
-    except PermissionError:  # it has become another user (a setuid program): not ours to end
-        return
+def _filled(call: Call, local_rank: int) -> Call:
+    """Fill torchrun's macro into the arguments that are text, as in those of a command."""
+    filled = tuple(arg.replace(LOCAL_RANK_MACRO, str(local_rank)) if isinstance(arg, str) else arg for arg in call.args)
+    return replace(call, args=filled)
 
 
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
+def _leash() -> int:
+    from planaria.process.leash import hold
 
-
-def _ask_for_stacks(pid: int) -> None:
-    """Ask a process for its stacks, where it can answer: the signal would end another program."""
-    if linux.catches(pid, blackbox.DUMP_STACKS):
-        _signal(pid, blackbox.DUMP_STACKS)
-
-
-def _stderr_tail(worker: _Worker) -> bytes:
-    stream = worker.streams.stderr
-    if stream.read_fd is not None:
-        return worker.tees[-1].tail()
-    return tail_of_file(stream.log_path) if stream.log_path else b""
-
-
-def _log_files(streams: tuple[Stream, ...]) -> tuple[str, ...]:
-    return tuple(stream.log_path for stream in streams if stream.log_path)
+    return hold()

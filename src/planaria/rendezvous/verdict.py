@@ -36,6 +36,9 @@ def merged(reports: Reports) -> tuple[Failure, ...]:
 def reason(reports: Reports) -> str:
     """Say in a few words why the round ends."""
     failures = merged(reports)
+    asked = [join.host for report, join, _ in reports if report.free and not report.failures]
+    if asked:
+        return f"{asked[0]} asked for a new round"
     if any(report.free for report, _, _ in reports):
         return "the master port was taken by another program"
     if not failures:

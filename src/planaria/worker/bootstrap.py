@@ -1,6 +1,7 @@
 """Start the user's Python program so that it cannot tell, and record how it ends.
 
     python -u bootstrap.py BLACK_BOX_FD script|module|path TARGET [ARG ...]
+    python -u bootstrap.py BLACK_BOX_FD function PAPERS_FD TRACKER_FD LEASH_FD
 
 The agent runs this file as the main script of every Python worker. It imports only built-in modules (a user's `json.py`
 must win over ours), makes `__main__`, `sys.argv`, `sys.path[0]` and tracebacks what a plain start would have made them,
@@ -37,7 +38,24 @@ def _run_path(path: str, _namespace: "dict[str, Any]") -> None:
     runpy.run_path(path, run_name="__main__")
 
 
-_RUNNERS = {"script": _run_script, "module": _run_module, "path": _run_path}
+def _run_function(papers: str, _namespace: "dict[str, Any]") -> int:
+    """Do what a child of `multiprocessing` does after its start: read the papers, call the function (`process.functions`)."""
+    from multiprocessing import resource_tracker, spawn
+
+    tracker, leash = int(sys.argv[1]), int(sys.argv[2])
+    for descriptor in (tracker, leash):
+        sys.modules["os"].set_inheritable(descriptor, False)
+    resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]  # noqa: SLF001  as `spawn_main`
+    status: int = spawn._main(int(papers), leash)  # noqa: SLF001
+    return status  # it has told all there is to tell, so this is no error to record
+
+
+_RUNNERS: "dict[str, Callable[[str, dict[str, Any]], int | None]]" = {
+    "script": _run_script,
+    "module": _run_module,
+    "path": _run_path,
+    "function": _run_function,
+}
 
 
 def _prepare(kind: str, target: str, args: "list[str]") -> "dict[str, Any]":
@@ -109,6 +127,17 @@ def _record(black_box: int, error: BaseException) -> None:
         pass
 
 
+def _sign(black_box: int) -> None:
+    """Say when this worker began to run: a restart counts until then. `contract.blackbox` reads it."""
+    import os
+    import time
+
+    try:
+        os.write(black_box, b'\x1e{"started":%r}\n' % time.monotonic())
+    except OSError:  # a limit on the size of files; nobody depends on it
+        return
+
+
 def _start() -> None:
     black_box, kind, target, args = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
     namespace = _prepare(kind, target, args)
@@ -118,13 +147,16 @@ def _start() -> None:
     if not faulthandler.is_enabled():  # PYTHONFAULTHANDLER wins
         faulthandler.enable(file=black_box)
     faulthandler.register(DUMP_STACKS, file=black_box)
+    _sign(black_box)
     try:
-        _RUNNERS[kind](target, namespace)
+        status = _RUNNERS[kind](target, namespace)
     except BaseException as error:
         if system.getpid() == worker:  # a forked child has the black box too, and its end is not the worker's
             _record(black_box, error)
         sys.excepthook = _hide_our_frames(getattr(sys, "excepthook", _hook_without_words))
         raise
+    if status:
+        sys.exit(status)
 
 
 _start()

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +15,9 @@ from hypothesis import strategies as st
 
 from planaria.contract import blackbox
 from planaria.process.command import BOOTSTRAP
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WHOLE = {"kind": "exception", "type": "E", "bases": ["E"], "message": "m", "traceback": "t", "where": "w:1", "at": 1.5}
 
@@ -53,3 +61,69 @@ def test_what_is_not_a_record_is_left_out(line: bytes) -> None:
 @given(st.binary() | st.lists(st.sampled_from([b"\x1e", b"\n", b"{", record(), b"text", b"\0"])).map(b"".join))
 def test_no_content_is_an_error(data: bytes) -> None:
     assert isinstance(blackbox.read(data), blackbox.BlackBox)
+
+
+SIGN = b'\x1e{"started":35020.5}\n'
+
+
+def test_a_sign_of_life_is_read_from_the_beginning() -> None:
+    assert blackbox.started_at(SIGN) == 35020.5
+    assert blackbox.started_at((SIGN + record())[: blackbox.SIGN_BYTES]) == 35020.5
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        SIGN[:-1],
+        SIGN[1:],
+        b"text" + SIGN,
+        record(),
+        b'\x1e{"started":}\n',
+        b'\x1e{"started":nan}\n',
+        b'\x1e{"started":inf}\n',
+        b'\x1e{"started":-1.0}\n',
+        b'\x1e{"started":"x"}\n',
+        b'\x1e{"started":\xff}\n',
+    ],
+)
+def test_what_is_no_sign_of_life_is_none(data: bytes) -> None:
+    assert blackbox.started_at(data) is None
+
+
+def test_a_sign_of_life_is_no_ending_and_no_text() -> None:
+    assert blackbox.read(SIGN + b"cannot start x\n") == blackbox.BlackBox(None, "cannot start x\n")
+    assert blackbox.read(SIGN + record()).ending == blackbox.read(record()).ending
+
+
+def test_a_worker_that_only_gave_a_sign_is_read_without_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that a signal ended leaves nothing else, and a restart should not wait for an import."""
+
+    def refuse(_text: bytes) -> None:
+        raise AssertionError("json was used")
+
+    monkeypatch.setattr(json, "loads", refuse)
+    assert blackbox.read(SIGN) == blackbox.BlackBox()
+
+
+def test_the_start_up_file_gives_its_sign_in_this_form(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("print('ran')")
+    box = os.memfd_create("box")
+    before = time.monotonic()
+    command = [sys.executable, BOOTSTRAP, str(box), "script", str(tmp_path / "a.py")]
+    done = subprocess.run(command, pass_fds=[box], capture_output=True, check=True, timeout=60)
+    found = blackbox.started_at(os.pread(box, blackbox.SIGN_BYTES, 0))
+    os.close(box)
+    assert done.stdout == b"ran\n"
+    assert found is not None
+    assert before < found < time.monotonic()
+
+
+def test_a_worker_that_may_write_no_files_runs_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("print('ran')")
+    box = os.memfd_create("box")
+    words = f"ulimit -f 0; exec {sys.executable} {BOOTSTRAP} {box} script {tmp_path}/a.py | cat"
+    done = subprocess.run(["sh", "-c", words], pass_fds=[box], capture_output=True, check=True, timeout=60)
+    assert os.fstat(box).st_size == 0
+    os.close(box)
+    assert done.stdout == b"ran\n", done.stderr

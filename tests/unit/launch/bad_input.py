@@ -10,8 +10,9 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from planaria.agent import credentials
 from planaria.errors import UsageError
-from planaria.launch import credentials, numa
+from planaria.launch import numa
 from planaria.launch.devices import Counts
 from planaria.launch.owner_flags import read_flags
 from planaria.launch.parse import parse
@@ -412,12 +413,52 @@ TABLE: tuple[Row | str, ...] = (
     Row(
         ["--logs-specs=mine", "ok.py"],
         {},
-        "--logs-specs 'mine': out-of-tree log specs are not supported by this version",
+        "--logs-specs expects the name of an entry point in the group torchrun.logs_specs, got 'mine'",
     ),
     Row(
         ["--event-log-handler=mine", "ok.py"],
         {},
-        "--event-log-handler expects one of null, console, dynamic_rendezvous, got 'mine': out-of-tree handlers are not supported by this version",
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'mine'",
+    ),
+    Row(
+        ["--event-log-handler=", "ok.py"],
+        {},
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got ''",
+    ),
+    Row(
+        ["--event-log-handler=jsonl", "ok.py"],
+        {},
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'jsonl'",
+    ),
+    Row(
+        ["--event-log-handler=jsonl:", "ok.py"],
+        {},
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'jsonl:'",
+    ),
+    Row(
+        ["--event-log-handler=console:x", "ok.py"],
+        {},
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'console:x'",
+    ),
+    Row(
+        ["--event-log-handler=console,mine:x", "ok.py"],
+        {},
+        "--event-log-handler expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'mine:x'",
+    ),
+    Row(
+        ["--event-log-handler=jsonl:nowhere/e.jsonl", "ok.py"],
+        {},
+        "--event-log-handler expects a path in an existing directory, got 'nowhere/e.jsonl'",
+    ),
+    Row(
+        ["--event-log-handler=console,prometheus:empty_dir", "ok.py"],
+        {},
+        "--event-log-handler expects the path of a file, got 'empty_dir'",
+    ),
+    Row(
+        ["ok.py"],
+        {"PET_EVENT_LOG_HANDLER": "mine"},
+        "PET_EVENT_LOG_HANDLER expects null, console, logging, jsonl:PATH, prometheus[:PATH] or an installed plugin (planaria.event_handlers), got 'mine'",
     ),
     Row(
         ["--report-file=nowhere/report.json", "ok.py"],

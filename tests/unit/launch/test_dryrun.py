@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from planaria.agent.conf import Credentials
 from planaria.contract.secret import Secret, SecretText
 from planaria.launch import dryrun
-from planaria.launch.meeting import Credentials
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, Plan, plan
 

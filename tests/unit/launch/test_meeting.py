@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from planaria.agent.conf import Credentials
 from planaria.agent.model import Meeting
 from planaria.contract.secret import Secret, SecretText
 from planaria.errors import InternalError, UsageError
-from planaria.launch.meeting import Credentials
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, Plan, is_alone, needs, plan
 

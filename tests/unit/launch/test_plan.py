@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.agent.conf import Credentials
 from planaria.base.text import safe_line
+from planaria.base.value import replace
 from planaria.errors import InternalError, UsageError
 from planaria.launch.devices import Counts
 from planaria.launch.flags import OURS, TORCHRUN, Flag
-from planaria.launch.meeting import Credentials
 from planaria.launch.numa import Topology
 from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, Plan, needs, plan
@@ -176,6 +177,25 @@ def test_the_shutdown_timeout_is_the_flags_the_variables_or_30(
 
 
 @pytest.mark.parametrize(
+    ("text", "handlers"),
+    [
+        ("null", ""),
+        ("dynamic_rendezvous", ""),
+        ("console", "console"),
+        ("logging,prometheus", "logging,prometheus"),
+        ("prometheus:a.prom,jsonl:b", "prometheus:a.prom,jsonl:b"),
+        ("mine:where", "mine:where"),
+    ],
+)
+def test_event_handlers_are_ours_or_those_of_an_installed_package(text: str, handlers: str) -> None:
+    options = parse([f"--event-log-handler={text}", "a.py"], {})
+    installed = frozenset({"mine"}) if "event_handlers" in needs(options, {}) else None
+    assert (installed is None) == (not text.startswith("mine")), "looking for plugins costs 30 ms"
+    machine = replace(MACHINE, event_handlers=installed)
+    assert plan(options, {}, machine).job.event_handlers == handlers
+
+
+@pytest.mark.parametrize(
     ("argv", "notice"),
     [
         (["--start-method=fork"], "--start-method has no effect without --run-path"),
@@ -184,7 +204,10 @@ def test_the_shutdown_timeout_is_the_flags_the_variables_or_30(
         (["--standalone", "--rdzv-id=x"], "--rdzv-id has no effect with --standalone"),
         (["--standalone", "--nnodes=1:4"], "--nnodes has no effect with --standalone"),
         (["--json"], "--json has no effect without --dry-run"),
-        (["--event-log-handler=console"], "--event-log-handler has no effect: this version prints no events"),
+        (
+            ["--event-log-handler=prometheus"],
+            "--event-log-handler has no effect without --health-check-port or prometheus:PATH",
+        ),
     ],
 )
 def test_a_flag_without_effect_is_accepted_and_said_so(argv: list[str], notice: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from planaria.base import linux
 from planaria.base.loop import Loop
-from planaria.process.children import Children, decode
+from planaria.process.children import LOST_STATUS, Children, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -148,3 +148,84 @@ def test_no_descriptor_is_left_of_a_child(either: Watched) -> None:
         either.let_end(pid)
     either.turn_until(lambda: len(either.ended) == 5)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+class Guests:
+    """Children of ours in a process that has others."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.ended: list[tuple[int, int]] = []
+        self.children = Children(self.loop, lambda pid, status: self.ended.append((pid, status)))
+
+    def start(self, status: int) -> int:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(status)
+        return pid
+
+    def turn_until(self, count: int) -> None:
+        while len(self.ended) < count:
+            self.loop.run_once(40.0)
+
+
+@pytest.fixture
+def guests() -> Iterator[Guests]:
+    found = Guests()
+    yield found
+    found.loop.close()
+
+
+def test_other_children_are_left_to_whoever_has_started_them(guests: Guests) -> None:
+    other, ours = guests.start(3), guests.start(4)
+    guests.children.add(ours)
+    guests.turn_until(1)
+    assert guests.ended == [(ours, 4)]
+    guests.children.bury()
+    assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 3
+
+
+def test_the_dead_keep_their_number_until_they_are_buried(guests: Guests) -> None:
+    pid = guests.start(0)
+    guests.children.add(pid)
+    guests.turn_until(1)
+    os.kill(pid, 0)  # still there
+    guests.children.bury()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_child_that_somebody_else_reaped_is_reported_without_its_status(guests: Guests) -> None:
+    pid = guests.start(0)
+    guests.children.add(pid)
+    os.waitpid(pid, 0)
+    guests.turn_until(1)
+    assert guests.ended == [(pid, LOST_STATUS)]
+    guests.children.bury()
+
+
+def test_without_pidfds_each_child_of_ours_is_looked_at_now_and_then(
+    guests: Guests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "no pidfds")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    other, ours = guests.start(3), guests.start(4)
+    guests.children.add(ours)
+    guests.turn_until(1)
+    guests.children.bury()
+    assert guests.ended == [(ours, 4)]
+    os.waitpid(other, 0)
+
+
+@pytest.mark.parametrize(("told", "status"), [((-9).to_bytes(8, "little", signed=True), -9), (b"", LOST_STATUS)])
+def test_the_status_of_a_fork_server_s_child_comes_through_its_pipe(guests: Guests, told: bytes, status: int) -> None:
+    read, write = os.pipe()
+    guests.children.add(4711, read)
+    os.write(write, told)
+    os.close(write)
+    guests.turn_until(1)
+    assert guests.ended == [(4711, status)]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(read)

@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.contract.env import Round
 from planaria.errors import InternalError, ProcessError, UsageError
 from planaria.process.lines import fill, line_prefix
 from planaria.process.logs import RunLogs, folder_name, stream_kind
 from planaria.process.model import DEV_NULL, STDERR, STDOUT, LogSettings, StreamMask
 
 BOTH = StreamMask(STDOUT | STDERR)
+
+
+def life(attempt: int) -> Round:
+    return Round(0, "job", "default", 0, 1, 0, 2, 0, 2, 2, "localhost", 1, attempt, 9)
+
+
 QUIET = settings(derandomize=True, deadline=None)
 
 
@@ -47,7 +54,7 @@ def names(root: Path) -> set[str]:
 def test_the_folders_are_those_of_torchrun(tmp_path: Path, scratch: str) -> None:
     settings = LogSettings(str(tmp_path / "logs"), tee=BOTH, stdout_filters=("loss",), stderr_filters=("E", "W"))
     logs = RunLogs(settings, "job7", scratch)
-    logs.begin_life(0)
+    logs.begin_life(life(0))
     for local_rank in (0, 1):
         streams = logs.open_streams(local_rank)
         assert streams.stdout.kind == streams.stderr.kind == "pipe"
@@ -71,7 +78,7 @@ def test_an_attempt_that_has_a_folder_already_gets_another_beside_it(tmp_path: P
     logs = RunLogs(LogSettings(str(tmp_path), redirects=BOTH), "job", scratch)
     files = []
     for _life in range(3):
-        logs.begin_life(1)
+        logs.begin_life(life(1))
         for local_rank in (0, 1):
             streams = logs.open_streams(local_rank)
             assert streams.stdout.worker_fd is not None
@@ -86,7 +93,7 @@ def test_an_attempt_that_has_a_folder_already_gets_another_beside_it(tmp_path: P
 
 def test_a_rank_is_opened_once_a_life(tmp_path: Path, scratch: str) -> None:
     logs = RunLogs(LogSettings(str(tmp_path)), "job", scratch)
-    logs.begin_life(0)
+    logs.begin_life(life(0))
     logs.open_streams(0)
     with pytest.raises(InternalError, match="twice"):
         logs.open_streams(0)
@@ -95,7 +102,7 @@ def test_a_rank_is_opened_once_a_life(tmp_path: Path, scratch: str) -> None:
 def test_without_a_log_dir_only_error_files_exist_and_they_are_private(tmp_path: Path, scratch: str) -> None:
     before = open_fds()
     logs = RunLogs(LogSettings(), "job", scratch, temp_dir=str(tmp_path / "tmp"))
-    logs.begin_life(2)
+    logs.begin_life(life(2))
     streams = logs.open_streams(3)
     assert streams.error_file == f"{scratch}/attempt_2/3/error.json"
     assert streams.stdout.kind == streams.stderr.kind == "inherit"
@@ -112,7 +119,7 @@ def test_files_without_a_log_dir_go_to_a_folder_that_is_announced(
     logs = RunLogs(LogSettings(redirects=mask), "job", scratch, temp_dir=str(tmp_path))
     assert logs.announce == logs.directory
     assert str(logs.announce).startswith(f"{tmp_path}/planaria_job_")
-    logs.begin_life(0)
+    logs.begin_life(life(0))
     streams = logs.open_streams(1)
     streams.close()
     assert streams.error_file.startswith(str(logs.announce))
@@ -125,7 +132,7 @@ def test_a_mask_that_names_no_stream_wants_no_files(tmp_path: Path, scratch: str
 
 def test_dev_null_makes_no_files_and_still_shows_what_is_teed(tmp_path: Path, scratch: str) -> None:
     logs = RunLogs(LogSettings(DEV_NULL, tee=StreamMask(STDOUT), stdout_filters=("x",)), "job", scratch)
-    logs.begin_life(0)
+    logs.begin_life(life(0))
     streams = logs.open_streams(0)
     assert streams.error_file == ""
     assert streams.stdout.kind == "pipe"
@@ -138,7 +145,7 @@ def test_dev_null_makes_no_files_and_still_shows_what_is_teed(tmp_path: Path, sc
 
 def test_a_redirected_worker_appends_to_its_file_itself(tmp_path: Path, scratch: str) -> None:
     logs = RunLogs(LogSettings(str(tmp_path), redirects=StreamMask(STDERR)), "job", scratch)
-    logs.begin_life(0)
+    logs.begin_life(life(0))
     streams = logs.open_streams(0)
     fd = streams.stderr.worker_fd
     assert fd is not None
@@ -179,7 +186,7 @@ def test_what_becomes_of_a_stream(settings: LogSettings, kinds: tuple[str, str])
 
 def test_a_stream_that_is_not_shown_goes_to_dev_null(scratch: str) -> None:
     logs = RunLogs(LogSettings(shown_ranks=SHOWN), "job", scratch)
-    logs.begin_life(0)
+    logs.begin_life(life(0))
     streams = logs.open_streams(1)
     assert os.readlink(f"/proc/self/fd/{streams.stdout.worker_fd}") == DEV_NULL
     streams.close()
@@ -195,7 +202,7 @@ def test_a_log_dir_that_is_a_file_is_the_callers_mistake(tmp_path: Path, scratch
 def test_when_descriptors_run_out_none_is_left_open(tmp_path: Path, scratch: str) -> None:
     settings = LogSettings(str(tmp_path), tee=BOTH, stdout_filters=("x",), stderr_filters=("x",))
     logs = RunLogs(settings, "job", scratch)
-    logs.begin_life(0)
+    logs.begin_life(life(0))
     before = open_fds()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for spare in range(8):  # the two streams need eight descriptors
@@ -210,7 +217,7 @@ def test_when_descriptors_run_out_none_is_left_open(tmp_path: Path, scratch: str
 
 def test_closing_leaves_nothing_open(tmp_path: Path, scratch: str) -> None:
     logs = RunLogs(LogSettings(str(tmp_path), tee=BOTH, stdout_filters=("x",)), "job", scratch)
-    logs.begin_life(0)
+    logs.begin_life(life(0))
     before = open_fds()
     logs.open_streams(0).close()
     assert open_fds() == before
@@ -220,7 +227,7 @@ def test_a_log_folder_that_vanished_is_a_process_error(tmp_path: Path, scratch: 
     logs = RunLogs(LogSettings(str(tmp_path / "logs")), "job", scratch)
     os.rmdir(str(logs.directory))
     with pytest.raises(ProcessError, match="No such file"):
-        logs.begin_life(0)
+        logs.begin_life(life(0))
 
 
 @pytest.mark.parametrize(

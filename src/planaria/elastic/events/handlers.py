@@ -12,39 +12,13 @@ import logging
 import os
 from importlib import metadata
 
-ENTRY_POINT_GROUP = "torchrun.event_handlers"
+from planaria.errors import UsageError
+from planaria.observe.handlers import TORCHRUN_GROUP as ENTRY_POINT_GROUP
+from planaria.observe.handlers import JsonLinesHandler
+from planaria.observe.loggers import as_logging_handler
+
 EVENTS_FILE = "PLANARIA_EVENTS_FILE"
 _JSONL = "jsonl"
-
-
-class JsonLines(logging.Handler):
-    """Append every event as a line to a file; several processes may share it. A disk that is full is told of once.
-
-    Raises:
-        OSError: The file cannot be opened.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self._path = path
-        self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line in one call, so that lines of two processes do not mix."""
-        if self._file is None:
-            return
-        try:
-            os.write(self._file, record.getMessage().encode("utf-8", "backslashreplace") + b"\n")
-        except OSError as exc:
-            logging.getLogger(__name__).warning("no more events in %s: %s", self._path, exc.strerror)
-            self.close()
-
-    def close(self) -> None:
-        """Close the file; later events are dropped."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-        super().close()
 
 
 class ToLogging(logging.Handler):
@@ -80,9 +54,9 @@ def _json_lines(path: str) -> logging.Handler:
     if not path:
         raise ValueError(f"the event handler jsonl expects a file, as in jsonl:PATH or {EVENTS_FILE}=PATH")
     try:
-        return JsonLines(path)
-    except OSError as exc:
-        raise ValueError(f"the event handler jsonl cannot open {path}: {exc.strerror}") from exc
+        return as_logging_handler(JsonLinesHandler(path, logging.getLogger(__name__).warning))
+    except UsageError as exc:
+        raise ValueError(f"the event handler jsonl {exc}") from exc
 
 
 def _from_a_package(name: str) -> logging.Handler:

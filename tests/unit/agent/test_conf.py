@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.agent import conf
 from planaria.contract.secret import SecretText
 from planaria.errors import UsageError
-from planaria.launch import conf
 
 
 def settled(text: str, backend: str = "embedded") -> conf.Conf:

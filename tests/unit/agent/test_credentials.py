@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from planaria.agent import credentials
 from planaria.agent.model import Meeting
 from planaria.contract.secret import Secret
 from planaria.errors import UsageError
-from planaria.launch import credentials
 
 if TYPE_CHECKING:
     from pathlib import Path

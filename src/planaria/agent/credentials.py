@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import stat
 
+from planaria.agent.conf import BACKENDS, FILES, PASSWORD_VARIABLE, TLS, Credentials
+from planaria.base.usage import quoted
 from planaria.contract.secret import Secret, SecretText
 from planaria.errors import UsageError
-from planaria.launch.conf import FILES, TLS
-from planaria.launch.meeting import BACKENDS, PASSWORD_VARIABLE, Credentials
-from planaria.launch.parse import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,19 +5,24 @@ A message never repeats a password.
 
 from __future__ import annotations
 
+from planaria.base.usage import quoted, seconds, wrong
 from planaria.base.value import Value
 from planaria.contract.secret import SecretText
 from planaria.errors import UsageError
-from planaria.launch import values
-from planaria.launch.parse import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from planaria.contract.secret import Secret
+
     Pairs = dict[str, tuple[str, str]]
     """A key's value, and what the user calls it: `--rdzv-conf ttl`."""
 
+BACKENDS = {"static": "static", "c10d": "embedded", "embedded": "embedded", "etcd": "etcd", "etcd-v2": "etcd"}
+"""What torchrun and we call a backend, and which it is."""
+DEFAULT_PORTS = {"embedded": 29400, "etcd": 2379}
+PASSWORD_VARIABLE = "PLANARIA_ETCD_PASSWORD"  # noqa: S105  (its name)
 ETCD = ("protocol", "cacert", "cert", "key", "username", "password")
 TLS = ("tls_cert", "tls_key", "tls_ca")
 FILES = ("cacert", "cert", "key", *TLS)
@@ -50,16 +55,36 @@ class Conf(Value):
     idle: tuple[str, ...]
 
 
+class Credentials(Value):
+    """What was found in the environment and may be shown nowhere."""
+
+    token: Secret | None = None
+    etcd_password: SecretText | None = None
+
+
 def pairs(text: str, source: str, separator: str = ",") -> Pairs:
     """Split `key=value,key=value`; of two values for one key the last counts."""
     found: Pairs = {}
     for pair in text.split(separator) if text.strip() else ():
         key, _, value = (part.strip() for part in pair.partition("="))
         if not key or not value:
-            raise values.wrong(source, separator.join(("KEY=VALUE", "KEY=VALUE", "...")), without_password(text))
-        name = _ETCD_V2.get(key, key)
-        found[name] = (SecretText(value) if "password" in name else value, f"{source} {key}")
+            raise wrong(source, separator.join(("KEY=VALUE", "KEY=VALUE", "...")), without_password(text))
+        _add(found, key, value, source)
     return found
+
+
+def known_of(config: Mapping[str, object], source: str) -> Pairs:
+    """Return the settings that we know among those of a program, which may have others for itself."""
+    found: Pairs = {}
+    for key, value in config.items():
+        if key in _KNOWN and value is not None:
+            _add(found, key, str(value), source)
+    return found
+
+
+def _add(found: Pairs, key: str, value: str, source: str) -> None:
+    name = _ETCD_V2.get(key, key)
+    found[name] = (SecretText(value) if "password" in name else value, f"{source} {key}")
 
 
 def without_password(text: str) -> str:
@@ -110,9 +135,9 @@ def _seconds(given: Pairs, key: str, default: float, least: float = 0) -> float:
         return default
     text, called = given[key]
     try:
-        return values.seconds(float(text), called, least)
+        return seconds(float(text), called, least)
     except ValueError:
-        raise values.wrong(called, "seconds", text) from None
+        raise wrong(called, "seconds", text) from None
 
 
 def _ttl_s(given: Pairs) -> float:
@@ -121,10 +146,10 @@ def _ttl_s(given: Pairs) -> float:
         return _seconds(given, "ttl", 5.0, _SHORTEST_TTL_S)
     attempts, called = given.get("keep_alive_max_attempt", (str(_TORCHRUN_ATTEMPTS), ""))
     if not (attempts.isascii() and attempts.isdigit() and len(attempts) < 10 and int(attempts) > 0):
-        raise values.wrong(called, "a whole number above 0", attempts)
+        raise wrong(called, "a whole number above 0", attempts)
     ttl_s = _seconds(given, "keep_alive_interval", _TORCHRUN_INTERVAL_S) * int(attempts)
     _, called = given.get("keep_alive_interval", given.get("keep_alive_max_attempt", ("", "")))
-    return values.seconds(ttl_s, f"{called} (interval times attempts)", _SHORTEST_TTL_S)
+    return seconds(ttl_s, f"{called} (interval times attempts)", _SHORTEST_TTL_S)
 
 
 def _check_tls(given: Pairs) -> None:
@@ -138,7 +163,7 @@ def _check_tls(given: Pairs) -> None:
 def _check_etcd(given: Pairs) -> None:
     protocol, called = given.get("protocol", ("", ""))
     if protocol not in ("", "http", "https"):
-        raise values.wrong(called, "http or https", protocol)
+        raise wrong(called, "http or https", protocol)
     for key in ("cacert", "cert", "key"):
         if key in given and protocol == "http":
             raise UsageError(f"{given[key][1]} expects protocol=https beside it, got protocol=http")

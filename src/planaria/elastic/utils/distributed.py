@@ -1,0 +1,114 @@
+"""A store by itself, without a rendezvous, and free ports. The names are torch's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import weakref
+from contextlib import closing
+from datetime import timedelta
+from logging import getLogger
+from typing import TYPE_CHECKING
+
+from planaria.agent import credentials
+from planaria.base.net import join_address
+from planaria.elastic.store import DistStoreError, Store, StoreTimeout
+from planaria.elastic.store.client import Client
+from planaria.elastic.store.thread import LoopThread
+from planaria.elastic.utils.store import barrier
+from planaria.rendezvous.addresses import is_localhost, is_loopback
+from planaria.store.client import RemoteStore
+from planaria.store.server import StoreServer
+
+if TYPE_CHECKING:
+    from planaria.contract.secret import Secret
+
+__all__ = ["create_c10d_store", "get_free_port", "get_socket_with_port"]
+
+logger = getLogger(__name__)
+
+_EVERYBODY = "_tcp_store/num_members"
+
+
+def create_c10d_store(  # noqa: PLR0917  # the signature is torch's
+    is_server: bool,
+    server_addr: str,
+    server_port: int = -1,
+    world_size: int = 1,
+    timeout: float = (60 * 10),
+    wait_for_workers: bool = True,
+    retries: int = 3,
+    use_libuv: bool | None = None,
+) -> Store:
+    """Serve a store, or find the one that is served at an address; it lives as long as the returned object.
+
+    A port of -1 is a free one, so nothing is ever tried again: `retries` is torch's. With a token in the environment only
+    those who have it are let in.
+
+    Raises:
+        RuntimeError: The port is taken.
+        TimeoutError: Not all members came in time.
+    """
+    del retries
+    if use_libuv is not None:
+        logger.warning("argument use_libuv is deprecated and ignored: this store is not torch's")
+    if server_port == -1 and world_size > 1:
+        raise ValueError(
+            f"server_port must be specified when world_size > 1, got server_port={server_port}, world_size={world_size}"
+        )
+    store = open_store(is_server, server_addr, server_port, timeout, credentials.read(os.environ).token)
+    if wait_for_workers:
+        try:
+            barrier(store, world_size, key_prefix=_EVERYBODY, barrier_timeout=timeout)
+        except StoreTimeout as problem:
+            raise TimeoutError(f"timed out waiting for all {world_size} members to join") from problem
+    return store
+
+
+def open_store(is_server: bool, host: str, port: int, timeout_s: float, token: Secret | None) -> Store:
+    """Return a store that is served here, or served at `host`; nobody is waited for.
+
+    Raises:
+        RuntimeError: The port is taken, or the address is none of this host's.
+    """
+    revealed = token.reveal() if token is not None else None
+    thread = LoopThread()
+    try:
+        if is_server:
+            listen = (host if is_localhost(host) or is_loopback(host) else "", max(port, 0))
+            port = thread.call(lambda: StoreServer(thread.loop, listen, token=revealed, on_refused=logger.warning)).port
+        address = join_address(host, port)
+        client = Client(thread, lambda loop: RemoteStore(loop, (address,), token=revealed))
+    except OSError as problem:
+        thread.stop()
+        if problem.errno == errno.EADDRINUSE:
+            raise RuntimeError(f"on {host}, port: {port} already in use") from problem
+        raise DistStoreError(
+            f"cannot serve a store on {host}, port: {port}: {os.strerror(problem.errno or 0)}"
+        ) from problem
+    store = Store(client, timeout=timedelta(seconds=timeout_s), host=host, port=port)
+    weakref.finalize(store, thread.stop)
+    return store
+
+
+def get_free_port() -> int:
+    """Return a port that nobody listens on at the moment. Somebody else may take it before it is used."""
+    with closing(get_socket_with_port()) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+def get_socket_with_port() -> socket.socket:
+    """Return a socket that listens on a free port of localhost. Close it before the port is used."""
+    for family, kind, protocol, _, _ in socket.getaddrinfo("localhost", None, socket.AF_UNSPEC, socket.SOCK_STREAM):
+        found = socket.socket(family, kind, protocol)
+        try:
+            found.bind(("localhost", 0))
+            found.listen(0)
+        except OSError as problem:
+            found.close()
+            logger.warning("Socket creation attempt failed.", exc_info=problem)
+        else:
+            return found
+    raise RuntimeError("Failed to create a socket")

@@ -1,0 +1,158 @@
+"""Programs that start functions in workers: their main modules, their threads, their death."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+import call_targets as targets
+
+METHODS = ("spawn", "fork", "forkserver")
+HEAD = """
+import os, signal, sys, threading, time
+from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std, start_processes
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+def begin(function, count, method, **more):
+    args = {rank: (rank,) for rank in range(count)}
+    envs = {rank: {"MINE": str(rank)} for rank in range(count)}
+    specs = DefaultLogsSpecs(FOLDER + "/logs", **more)
+    return start_processes("f", function, args, envs, specs, start_method=method)
+
+def tell(name, text):
+    with open(f"{FOLDER}/{name}.new", "w") as file:
+        file.write(str(text))
+    os.rename(f"{FOLDER}/{name}.new", f"{FOLDER}/{name}")
+"""
+
+MAIN = (
+    HEAD
+    + """
+SEEN_AT_IMPORT = os.environ.get("MINE")  # a worker's own variables are there before the main module is
+
+class Mine:
+    def __init__(self, rank):
+        self.rank = rank
+
+def work(rank):
+    return Mine(rank), SEEN_AT_IMPORT
+
+if __name__ == "__main__":
+    values = begin(work, 2, sys.argv[1]).wait(60).return_values
+    print({rank: (value.rank, seen) for rank, (value, seen) in values.items()})
+"""
+)
+
+
+def run(folder: Path, program: str, *words: str, as_module: bool = False) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(program)
+    how = ["-m", "program"] if as_module else ["program.py"]
+    return subprocess.run(
+        [sys.executable, *how, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=100
+    )
+
+
+@pytest.mark.parametrize("as_module", [False, True], ids=["script", "module"])
+@pytest.mark.parametrize("method", METHODS)
+def test_functions_and_classes_of_the_main_module_work(tmp_path: Path, method: str, as_module: bool) -> None:
+    done = run(tmp_path, MAIN, method, as_module=as_module)
+    seen = (None, None) if method == "fork" else ("0", "1")
+    assert done.stdout == f"{ {0: (0, seen[0]), 1: (1, seen[1])} }\n", done.stderr
+
+
+def test_a_main_module_that_fails_in_the_worker_is_told_with_its_traceback(tmp_path: Path) -> None:
+    program = HEAD + (
+        "if __name__ != '__main__': raise ImportError('not in a worker')\n"
+        "def work(rank): pass\n"
+        "failure = begin(work, 1, sys.argv[1]).wait(60).failures[0]\n"
+        "print(failure.exitcode, failure.message['message'])\n"
+        "print('not in a worker' in failure.message['extraInfo']['py_callstack'])\n"
+    )
+    for method in ("spawn", "forkserver"):
+        done = run(tmp_path, program, method)
+        assert done.stdout == "1 ImportError: not in a worker\nTrue\n", done.stderr
+
+
+WAITING = (
+    HEAD
+    + """
+def work(rank):
+    tell(f"pid{rank}", os.getpid())
+    while True:
+        signal.pause()
+
+if __name__ == "__main__":
+    method, kind = sys.argv[1:]
+    if kind == "thread":
+        found = []
+        thread = threading.Thread(target=lambda: found.append(begin(work, 2, method)))
+        thread.start()
+        thread.join()
+        context = found[0]
+    else:
+        context = begin(work, 2, method)
+    try:
+        context.wait()
+    except SignalException as asked:
+        tell("asked", asked.sigval.name)
+        context.close(asked.sigval)
+        sys.exit(3)
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["main", "thread"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_workers_do_not_outlive_a_caller_that_is_killed(tmp_path: Path, method: str, kind: str) -> None:
+    (tmp_path / "program.py").write_text(WAITING)
+    caller = subprocess.Popen([sys.executable, "program.py", method, kind], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    pids = [int(targets.read_when_told(str(tmp_path / f"pid{rank}"))) for rank in (0, 1)]
+    caller.kill()
+    caller.wait()
+    assert [targets.is_gone(pid) for pid in pids] == [True, True]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_caller_that_is_asked_to_end_can_end_its_workers(tmp_path: Path, method: str) -> None:
+    (tmp_path / "program.py").write_text(WAITING)
+    words = [sys.executable, "program.py", method, "main"]
+    caller = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    pids = [int(targets.read_when_told(str(tmp_path / f"pid{rank}"))) for rank in (0, 1)]
+    caller.send_signal(signal.SIGTERM)
+    assert caller.wait(60) == 3
+    assert targets.read_when_told(str(tmp_path / "asked")) == "SIGTERM"
+    assert [targets.is_gone(pid) for pid in pids] == [True, True]
+
+
+def test_a_caller_that_is_busy_still_shows_what_its_workers_say(tmp_path: Path) -> None:
+    program = HEAD + (
+        "def work(rank):\n"
+        "    print('x' * 100_000)\n"
+        "    for _ in range(50): print('y' * 100_000)\n"  # far more than a pipe holds, and nobody waits
+        "    print('all said')\n"
+        "    tell('said', 'yes')\n"
+        "if __name__ == '__main__':\n"
+        "    context = begin(work, 1, 'spawn', tee=Std.OUT)\n"
+        "    while not os.path.exists(FOLDER + '/said'): time.sleep(0.01)\n"
+        "    context.wait()\n"
+    )
+    done = run(tmp_path, program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[f0]:all said"
+    assert len(done.stdout.splitlines()) == 52
+
+
+def test_an_interpreter_without_torch_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('there is no torch')\n")
+    done = run(tmp_path, MAIN, "spawn")
+    assert done.returncode == 0, done.stderr
+    assert os.path.exists(tmp_path / "logs")

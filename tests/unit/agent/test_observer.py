@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import exposition
+import pytest
+from groupsim import failure, place
+
+from planaria.agent.model import (
+    Begun,
+    EndTree,
+    Finish,
+    Group,
+    Job,
+    LeaseMoved,
+    Outcome,
+    ProgressReported,
+    RoundStarted,
+    SetDeadline,
+    SignalWorkers,
+    StartWorkers,
+    TakePlace,
+    TellRestart,
+    TreeEnded,
+    WorkerExited,
+    WorkersStarted,
+)
+from planaria.agent.observer import SIGNS_WITHIN_S, Observer
+from planaria.agent.phases import PHASES
+from planaria.base.value import replace
+from planaria.contract.failure import stopped
+from planaria.process.model import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WALL = 1_700_000_000.0
+JOB = Job(Command("script", "a.py"), 2, "run-1", "trainer", 3, 30.0, (), {})
+GROUP = Group(size=2, max_restarts=3, grace_s=30.0)
+STOP = (SignalWorkers(15), SetDeadline(30.0))
+
+
+class Timer:
+    def __init__(self, when: float, callback: Callable[[], object]) -> None:
+        self.when = when
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class FakeLoop:
+    """A clock that tests move, and timers that are due when it has passed them."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+        self.timers: list[Timer] = []
+
+    def now(self) -> float:
+        return self.at
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        self.timers.append(Timer(self.at + delay_s, callback))
+        return self.timers[-1]
+
+    def pending(self) -> list[Timer]:
+        return [timer for timer in self.timers if timer.callback is not None]
+
+    def run_until(self, when: float) -> int:
+        """Move the clock; return how many calls were made on the way."""
+        count = 0
+        while due := [timer for timer in self.pending() if timer.when <= when]:
+            timer = min(due, key=lambda one: one.when)
+            self.at, callback, timer.callback = max(self.at, timer.when), timer.callback, None
+            assert callback is not None
+            callback()
+            count += 1
+        self.at = when
+        return count
+
+
+class FakeWorkers:
+    def __init__(self) -> None:
+        self.by_pid = {501: 0, 502: 1}
+        self.signing = frozenset({0, 1})
+        self.given: dict[int, float] = {}
+
+    def signs(self) -> dict[int, float]:
+        return self.given
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.is_closed = False
+
+    def handle(self, event: Any) -> None:
+        self.events.append(event)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Rig:
+    """An observer with everything it talks to."""
+
+    def __init__(self) -> None:
+        self.loop = FakeLoop()
+        self.workers = FakeWorkers()
+        self.kept = Kept()
+        self.observer = Observer(JOB, self.loop, lambda: WALL + self.loop.at, "host-a")  # type: ignore[arg-type]
+        self.observer.workers = self.workers
+        self.observer.handlers = (self.kept,)
+
+    def see(self, event: Any, *effects: Any, group: Group = GROUP) -> None:
+        self.loop.run_until(max(self.loop.at, getattr(event, "at", 0.0)))
+        self.observer.saw(event, effects, group, self.loop.at)
+
+    def begin(self) -> None:
+        self.see(Begun(100.0), StartWorkers(0, 0, ""))
+        self.see(WorkersStarted(101.0), group=replace(GROUP, running=frozenset({0, 1})))
+
+    def crash(self) -> None:
+        bad = failure(0, 3, at=109.5, message="exit status 3")
+        self.see(WorkerExited(0, 110.0, bad), *STOP, group=replace(GROUP, failures=(bad,)))
+        other = failure(1, -15, at=111.0)
+        group = replace(GROUP, failures=(bad, stopped(other, 0)), restarts=1)
+        self.see(WorkerExited(1, 111.0, other), EndTree(5.0), group=group)
+        self.see(TreeEnded(112.0), TellRestart(True), StartWorkers(1, 1, "rank 0 failed"))
+        self.workers.by_pid = {601: 0, 602: 1}
+        self.see(WorkersStarted(113.0), group=replace(GROUP, running=frozenset({0, 1}), restarts=1))
+
+    def names(self) -> list[str]:
+        return [event["name"].removeprefix("planaria.") for event in self.kept.events]
+
+    def last(self, name: str) -> Any:
+        return next(event for event in reversed(self.kept.events) if event["name"] == f"planaria.{name}")
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        family = exposition.read(self.observer.registry.expose()).get(name)
+        return None if family is None else family.samples.get((name, tuple(labels.items())))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_a_run_is_told_from_its_start_to_its_end(rig: Rig) -> None:
+    rig.begin()
+    rig.see(WorkerExited(0, 105.0))
+    rig.see(WorkerExited(1, 106.0), EndTree(5.0))
+    rig.see(TreeEnded(107.0), Finish(Outcome("done", 0)))
+    assert rig.names() == [
+        "run.started",
+        "round.started",
+        "worker.started",
+        "worker.started",
+        "worker.exited",
+        "worker.exited",
+        "run.ended",
+    ]
+    assert rig.last("run.ended")["metadata"] == {
+        "run_id": "run-1",
+        "role": "trainer",
+        "host": "host-a",
+        "at": 107.0,
+        "outcome": "done",
+        "status": 0,
+        "signal": None,
+        "explanation": "",
+        "restarts": 0,
+        "duration_s": 7.0,
+    }
+
+
+def test_every_event_has_the_wall_time_of_its_own_moment(rig: Rig) -> None:
+    rig.loop.at = 104.0
+    rig.observer.saw(Begun(100.0), (), GROUP, 104.0)
+    (event,) = rig.kept.events
+    assert event["timestamp"] == round((WALL + 100.0) * 1000)
+    assert event["source"] == "AGENT"
+    assert event["metadata"]["at"] == 100.0
+
+
+def test_a_workers_end_says_which_and_whose_doing_it_was(rig: Rig) -> None:
+    rig.begin()
+    rig.crash()
+    ends = [event["metadata"] for event in rig.kept.events if event["name"] == "planaria.worker.exited"]
+    assert [(end["rank"], end["pid"], end["status"], end["result"], end["round"]) for end in ends] == [
+        (0, 501, 3, "failed", 0),
+        (1, 502, -15, "stopped", 0),
+    ]
+    assert ends[0]["message"] == "exit status 3"
+    assert rig.sample("planaria_worker_exits_total", result="failed") == 1
+    assert rig.sample("planaria_worker_exits_total", result="stopped") == 1
+    assert rig.sample("planaria_worker_exits_total", result="ok") == 0
+
+
+def test_a_restart_is_told_once_when_every_worker_has_given_its_sign(rig: Rig) -> None:
+    rig.begin()
+    rig.crash()
+    rig.workers.given = {0: 113.25}
+    rig.loop.run_until(114.75)
+    assert "restart" not in rig.names()
+    rig.workers.given = {0: 113.25, 1: 114.5}
+    rig.loop.run_until(120.0)
+    assert rig.names().count("restart") == 1
+    told = rig.last("restart")
+    assert told["timestamp"] == round((WALL + 114.5) * 1000)
+    metadata = told["metadata"]
+    assert [metadata[f"{phase}_s"] for phase in PHASES] == [0.5, 0.0, 2.0, 0.0, 1.0, 1.5]
+    assert metadata["total_s"] == 5.0
+    assert (metadata["reason"], metadata["kind"], metadata["charged"]) == ("rank 0 failed", "failed", True)
+    assert rig.observer.restarts == [
+        {"timestamp": told["timestamp"], **{key: metadata[key] for key in metadata if key in rig.observer.restarts[0]}}
+    ]
+    assert rig.sample("planaria_restarts_total", reason="failed") == 1
+    assert rig.sample("planaria_restarts_charged_total") == 1
+    assert rig.loop.pending() == []
+
+
+def test_signs_are_looked_for_less_and_less_often_and_not_for_ever(rig: Rig) -> None:
+    rig.begin()
+    assert rig.loop.pending() == [], "the first start is no restart: nobody waits for signs"
+    rig.crash()
+    looks = rig.loop.run_until(113.0 + SIGNS_WITHIN_S + 1.0)
+    assert 10 < looks < 150
+    assert rig.names().count("restart") == 1
+    assert rig.last("restart")["metadata"]["ready_s"] == 0.0
+    assert rig.loop.pending() == []
+
+
+def test_a_worker_that_signed_and_failed_before_anybody_looked_has_signed(rig: Rig) -> None:
+    rig.begin()
+    rig.crash()
+    rig.workers.given = {0: 113.001}
+    rig.loop.at = 113.002
+    rig.observer.saw(WorkerExited(0, 113.002, failure(0, at=113.002)), STOP, GROUP, 113.002)
+    metadata = rig.last("restart")["metadata"]
+    assert metadata["signed"] == 1
+    assert metadata["ready_s"] == 0.001
+
+
+def test_where_the_time_of_a_restart_went_is_in_the_histograms(rig: Rig) -> None:
+    rig.workers.signing = frozenset()
+    rig.begin()
+    rig.crash()
+    for phase, seconds in zip(PHASES, (0.5, 0.0, 2.0, 0.0, 1.0, 0.0), strict=True):
+        family = exposition.read(rig.observer.registry.expose())["planaria_restart_phase_seconds"]
+        assert family.samples["planaria_restart_phase_seconds_sum", (("phase", phase),)] == seconds
+    family = exposition.read(rig.observer.registry.expose())["planaria_restart_seconds"]
+    assert family.samples["planaria_restart_seconds_sum", ()] == 3.5
+
+
+def test_the_gauges_show_the_round_the_group_is_in(rig: Rig) -> None:
+    rig.begin()
+    rig.see(ProgressReported(0, 7))
+    rig.see(ProgressReported(1, 5))
+    assert rig.sample("planaria_progress_step") == 7
+    assert rig.sample("planaria_workers_running") == 2
+    assert rig.sample("planaria_restarts_left") == 3
+    assert (rig.sample("planaria_round"), rig.sample("planaria_world_size"), rig.sample("planaria_nodes")) == (0, 2, 1)
+    assert rig.sample("planaria_run_start_time_seconds") == WALL + 100.0
+    rig.crash()
+    assert rig.sample("planaria_restarts_left") == 2
+    assert (rig.sample("planaria_round"), rig.sample("planaria_rounds_total")) == (1, 2)
+    assert rig.sample("planaria_progress_step") is None, "a new life has not reported yet"
+
+
+def test_among_others_a_round_says_which_part_of_it_is_here(rig: Rig) -> None:
+    here = place(4, slot=1, nodes=3, restart_count=2, reason="node b joined")
+    rig.see(RoundStarted(here, 100.0), TakePlace(here))
+    rig.see(WorkersStarted(101.0))
+    told = rig.last("round.started")["metadata"]
+    assert (told["round"], told["restart_count"], told["reason"]) == (4, 2, "node b joined")
+    assert (told["nodes"], told["first_rank"], told["world_size"]) == (3, 2, 6)
+    assert rig.last("worker.started")["metadata"]["rank"] == 3
+    assert rig.sample("planaria_world_size") == 6
+
+
+def test_what_happens_many_times_a_second_is_no_event(rig: Rig) -> None:
+    rig.see(LeaseMoved(105.0))
+    rig.see(ProgressReported(0, 1))
+    assert rig.kept.events == []
+
+
+def test_a_closed_observer_tells_nobody(rig: Rig) -> None:
+    rig.begin()
+    count = len(rig.kept.events)
+    rig.observer.close()
+    rig.observer.close()
+    assert rig.kept.is_closed
+    rig.see(WorkerExited(0, 105.0))
+    assert len(rig.kept.events) == count

@@ -1,0 +1,209 @@
+import os
+import signal
+import sys
+import time
+
+import pytest
+from scripted_agent import Handler
+
+from planaria.elastic.agent.server import embedding, local_elastic_agent
+from planaria.elastic.agent.server.api import WorkerSpec, WorkerState
+from planaria.elastic.agent.server.local_elastic_agent import (
+    LocalElasticAgent,
+    _AliveCallbackProxy,
+    _resolve_uninterruptible_state_timeout,
+)
+from planaria.elastic.agent.server.stuck import StuckWorkers
+from planaria.elastic.multiprocessing import DefaultLogsSpecs, Std
+from planaria.elastic.rendezvous import RendezvousParameters
+from planaria.elastic.rendezvous.registry import get_rendezvous_handler
+
+
+def program(code):
+    return {"entrypoint": sys.executable, "args": ("-c", code)}
+
+
+def rank_times(factor):
+    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise ValueError("once")
+    return int(os.environ["RANK"]) * factor
+
+
+def agent_of(tmp_path, handler=None, kind=LocalElasticAgent, **more):
+    """An agent with a foreign handler, unless another is given."""
+    fields = {"role": "trainer", "local_world_size": 2, "max_restarts": 1, "monitor_interval": 0.01}
+    logs = more.pop("logs", DefaultLogsSpecs(str(tmp_path / "logs")))
+    agent = {name: more.pop(name) for name in ("shutdown_timeout", "start_method") if name in more}
+    spec = WorkerSpec(rdzv_handler=handler or Handler([]), **{**fields, **more})
+    return kind(spec, logs, **agent)
+
+
+def alone():
+    return get_rendezvous_handler(RendezvousParameters("c10d", "localhost:0", "run", 1, 1))
+
+
+def test_a_foreign_handler_is_asked_and_values_come_back_by_global_rank(tmp_path):
+    agent = agent_of(tmp_path, entrypoint=rank_times, args=(10,), start_method="fork")
+    assert not embedding.can_drive(agent, LocalElasticAgent)
+    result = agent.run()
+    assert (result.state, result.return_values) == (WorkerState.SUCCEEDED, {0: 0, 1: 10})
+    assert agent._remaining_restarts == 0
+
+
+def test_one_of_ours_is_driven_and_ends_the_same(tmp_path):
+    agent = agent_of(tmp_path, alone(), entrypoint=rank_times, args=(10,), start_method="fork")
+    assert embedding.can_drive(agent, LocalElasticAgent)
+    result = agent.run()
+    assert (result.state, result.return_values) == (WorkerState.SUCCEEDED, {0: 0, 1: 10})
+    group = agent.get_worker_group()
+    assert (agent._remaining_restarts, group.state, group.group_world_size) == (0, WorkerState.SUCCEEDED, 1)
+    assert [worker.global_rank for worker in group.workers] == [0, 1]
+
+
+class Counting(LocalElasticAgent):
+    """Has a way of its own to start workers."""
+
+    started = 0
+
+    def _start_workers(self, worker_group):
+        self.started += 1
+        return super()._start_workers(worker_group)
+
+
+def test_a_subclass_with_its_own_ways_is_asked_though_the_handler_is_ours(tmp_path):
+    agent = agent_of(tmp_path, alone(), kind=Counting, entrypoint=rank_times, args=(1,), start_method="fork")
+    assert agent.run().return_values == {0: 0, 1: 1}
+    assert agent.started == 2
+    agent.get_worker_group().spec.rdzv_handler.shutdown()
+
+
+@pytest.mark.parametrize("handler", [None, alone])
+def test_programs_have_torchruns_environment_and_macros_and_fail_with_their_status(tmp_path, handler):
+    code = "import os, sys; print(os.environ['MASTER_ADDR'], *sys.argv[1:]); sys.exit(3 * (os.environ['RANK'] == '1'))"
+    fields = program(code)
+    fields["args"] = (*fields["args"], "${local_rank}")
+    logs = DefaultLogsSpecs(str(tmp_path / "logs"), redirects=Std.OUT)
+    agent = agent_of(tmp_path, handler and handler(), logs=logs, max_restarts=0, **fields)
+    result = agent.run()
+    assert result.is_failed()
+    assert {rank: failure.exitcode for rank, failure in result.failures.items()}[1] == 3
+    (written,) = (tmp_path / "logs").glob("*/attempt_0/1/stdout.log")
+    assert written.read_text() == "127.0.0.1 1\n"
+
+
+@pytest.mark.parametrize("handler", [None, alone])
+def test_a_worker_that_is_deaf_to_sigterm_is_killed_after_the_shutdown_timeout(tmp_path, handler):
+    deaf = (
+        "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"open({str(tmp_path)!r} + '/up' + os.environ['RANK'], 'w').close()\n"
+        "if os.environ['RANK'] == '1':\n"
+        f"    while not os.path.exists({str(tmp_path)!r} + '/up0'): time.sleep(0.01)\n"
+        "    sys.exit(1)\n"
+        "time.sleep(100)"
+    )
+    agent = agent_of(tmp_path, handler and handler(), max_restarts=0, shutdown_timeout=1, **program(deaf))
+    began = time.monotonic()
+    assert agent.run().is_failed()
+    assert time.monotonic() - began < 60  # torch's needs 30 s and more, whatever it was told
+
+
+def test_a_virtual_local_rank_sees_one_device(tmp_path, monkeypatch):
+    agent = agent_of(tmp_path, entrypoint="x", virtual_local_rank=True)
+    spec = agent.get_worker_group().spec
+    for visible, found in ((None, "1"), ("4, 7", "7")):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        environment: dict[str, str] = {}
+        agent._set_local_rank_env(environment, 1, spec)
+        assert environment == {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": found}
+    with pytest.raises(ValueError, match="local_rank 2 exceeds available GPUs in CUDA_VISIBLE_DEVICES=4, 7"):
+        agent._set_local_rank_env({}, 2, spec)
+
+
+def test_a_worker_is_stuck_when_every_look_for_so_long_finds_it_in_the_kernel(monkeypatch):
+    states = {1: "D", 2: "S"}
+    monkeypatch.setattr("planaria.elastic.agent.server.stuck.read_proc_state", states.get)
+    stuck = StuckWorkers(10.0)
+    assert stuck.among([1, 2], 0.0) == []
+    assert stuck.among([1, 2], 10.0) == [1]
+    states[1] = "S"
+    assert stuck.among([1, 2], 11.0) == []
+    states[1] = "D"
+    assert stuck.among([1, 2], 12.0) == []
+    assert StuckWorkers(0.0).among([1], 99.0) == []
+
+
+def test_a_stuck_worker_costs_all_restarts(tmp_path, monkeypatch):
+    agent = agent_of(tmp_path, **program("import time; time.sleep(100)"))
+    monkeypatch.setattr(agent._stuck, "timeout_s", 0.01)
+    monkeypatch.setattr("planaria.elastic.agent.server.stuck.read_proc_state", lambda _pid: "D")
+    result = agent.run()
+    assert (result.state, agent._remaining_restarts) == (WorkerState.UNHEALTHY, 0)
+
+
+@pytest.mark.parametrize(
+    ("argument", "variable", "found"), [(None, None, 0), (None, "7", 7), (3, "7", 3), (None, "soon", 0), (-1, None, 0)]
+)
+def test_the_time_for_stuck_workers_comes_from_argument_or_variable(monkeypatch, argument, variable, found):
+    monkeypatch.delenv("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", raising=False)
+    if variable:
+        monkeypatch.setenv("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", variable)
+    assert _resolve_uninterruptible_state_timeout(argument) == found
+
+
+class Server:
+    """Stands in for a health check server."""
+
+    def __init__(self, alive_callback, port, timeout):
+        self.alive_callback, self.port, self.timeout, self.calls = alive_callback, port, timeout, []
+
+    def start(self):
+        self.calls.append("start")
+
+    def stop(self):
+        self.calls.append("stop")
+
+
+@pytest.mark.parametrize("handler", [None, alone])
+def test_the_health_check_lasts_from_before_the_rendezvous_to_the_end_through_restarts(tmp_path, monkeypatch, handler):
+    made = []
+    monkeypatch.setattr(
+        local_elastic_agent, "create_healthcheck_server", lambda **how: made.append(Server(**how)) or made[0]
+    )
+    monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", "8080")
+    agent = agent_of(tmp_path, handler and handler(), entrypoint=rank_times, args=(1,), start_method="fork")
+    agent.run()
+    (server,) = made
+    assert (server.port, server.calls) == (8080, ["start", "stop"])
+    assert abs(server.alive_callback() - time.time()) < 60
+
+
+def test_a_port_that_is_none_starts_no_health_check(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", "http")
+    agent = agent_of(tmp_path, entrypoint="x")
+    agent._setup_healthcheck()
+    assert agent._health_check_server is None
+    assert "TORCHELASTIC_HEALTH_CHECK_PORT expects a port, got 'http'" in caplog.text
+
+
+def test_a_callback_that_was_there_first_is_alive_until_the_agent_takes_over():
+    callback = _AliveCallbackProxy()
+    assert abs(callback() - time.time()) < 60
+    callback.set_delegate(lambda: 7)
+    assert callback() == 7
+
+
+def test_an_agent_that_looks_no_more_is_not_alive(tmp_path):
+    agent = agent_of(tmp_path, entrypoint="x")
+    assert abs(agent._get_alive_time() - time.time()) < 60  # it meets others, which may take long
+    agent._looked_at = 5
+    assert agent._get_alive_time() == 5
+    agent._in_exit_barrier = True
+    assert agent._get_alive_time() > 5
+
+
+def test_a_signal_in_a_driven_agent_leaves_torchs_handlers_as_they_were(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    agent_of(tmp_path, alone(), entrypoint=rank_times, args=(1,), start_method="fork").run()
+    assert signal.getsignal(signal.SIGTERM) is before

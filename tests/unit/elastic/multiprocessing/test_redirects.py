@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from planaria.elastic.multiprocessing.redirects import redirect
+
+PROGRAM = """
+import ctypes, os, sys
+from planaria.elastic.multiprocessing.redirects import redirect_stderr, redirect_stdout
+libc = ctypes.CDLL(None)
+print("before")
+libc.printf(b"C before\\n")
+with redirect_stdout("out.log"), redirect_stderr("err.log"):
+    print("python")
+    libc.printf(b"C\\n")
+    os.system("echo shell; echo shell >&2")
+    print("python", file=sys.stderr)
+print("after")
+libc.printf(b"C after\\n")
+libc.fflush(None)
+"""
+
+
+def test_python_c_and_programs_are_redirected_and_come_back(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert sorted(done.stdout.splitlines()) == ["C after", "C before", "after", "before"]
+    assert done.stderr == ""
+    assert sorted((tmp_path / "out.log").read_text().split()) == ["C", "python", "shell"]
+    assert sorted((tmp_path / "err.log").read_text().split()) == ["python", "shell"]
+
+
+def test_there_are_two_streams() -> None:
+    with pytest.raises(ValueError, match="unknown standard stream <stdin>"), redirect("stdin", "x"):
+        pass

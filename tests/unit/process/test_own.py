@@ -1,0 +1,53 @@
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from planaria.process.own import kill_own
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def sleeper():
+    """Start processes that sleep, and end what is left of them."""
+    started = []
+
+    def start(*, session=False, **variables):
+        child = subprocess.Popen(["sleep", "100"], env={**os.environ, **variables}, start_new_session=session)
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.wait()
+
+
+def test_what_is_in_the_session_or_carries_the_mark_is_killed_and_nobody_else(sleeper):
+    leader, marked, other = sleeper(session=True), sleeper(session=True, MARK="ours"), sleeper(MARK="theirs")
+    inherited = subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(100)"], stdout=-1)
+    inherited.stdout.readline()
+    try:
+        assert kill_own({leader.pid}, b"MARK=ours") == 2
+        assert leader.wait(PATIENCE_S) == marked.wait(PATIENCE_S) == -9
+        assert other.poll() is None
+        assert inherited.poll() is None
+    finally:
+        inherited.kill()
+        inherited.communicate()
+
+
+def test_the_dead_are_not_counted_or_waiting_for_them_would_never_end(sleeper):
+    leader = sleeper(session=True)
+    assert kill_own({leader.pid}, b"MARK=ours") == 1
+    deadline = time.monotonic() + PATIENCE_S
+    while kill_own({leader.pid}, b"MARK=ours"):  # a zombie until somebody waits for it
+        assert time.monotonic() < deadline
+    assert os.waitid(os.P_PID, leader.pid, os.WEXITED | os.WNOWAIT).si_status == 9
+
+
+def test_a_process_never_kills_itself():
+    assert kill_own({os.getsid(0)} if os.getsid(0) == os.getpid() else set(), b"NOBODY=has-this") == 0

@@ -1,0 +1,88 @@
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from planaria.process.sentry import Sentry
+
+PATIENCE_S = 30.0
+MARK = b"PLANARIA_SENTRY_TEST=1"
+
+
+@pytest.fixture
+def board():
+    opened = os.memfd_create("board")
+    yield opened
+    os.close(opened)
+
+
+@pytest.fixture
+def worker():
+    child = subprocess.Popen(["sleep", "100"], start_new_session=True)
+    yield child
+    child.kill()
+    child.wait()
+
+
+def until(moment_s: float) -> bytes:
+    return int(moment_s * 1e9).to_bytes(8, "little")
+
+
+def test_a_moment_that_passes_costs_the_workers_their_lives_and_the_agent_nothing(board, worker, tmp_path):
+    sentry = Sentry(board, MARK, str(tmp_path / "scratch"))
+    sentry.know(frozenset({worker.pid}))
+    os.pwrite(board, until(time.monotonic() + 0.1), 0)
+    assert worker.wait(PATIENCE_S) == -9
+    sentry.dismiss()
+
+
+def test_a_moment_that_is_moved_in_time_costs_nothing(board, worker, tmp_path):
+    sentry = Sentry(board, MARK, str(tmp_path / "scratch"))
+    sentry.know(frozenset({worker.pid}))
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        os.pwrite(board, until(time.monotonic() + 60.0), 0)
+    sentry.dismiss()
+    assert worker.poll() is None
+
+
+def test_a_sentry_that_is_dismissed_kills_nobody_and_is_gone(board, worker, tmp_path):
+    sentry = Sentry(board, MARK, str(tmp_path / "scratch"))
+    sentry.know(frozenset({worker.pid}))
+    sentry.dismiss()
+    assert worker.poll() is None
+    assert sentry._process.returncode == 0
+
+
+def test_when_the_agent_dies_its_workers_and_its_folder_go_too(worker, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "control").touch()
+    program = f"""
+    import os, signal
+    from planaria.process.sentry import Sentry
+    sentry = Sentry(os.memfd_create("board"), {MARK!r}, {str(scratch)!r})
+    sentry.know(frozenset({{{worker.pid}}}))
+    if os.fork() == 0:  # somebody who keeps our end of the pipe open
+        signal.pause()
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    agent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], start_new_session=True)
+    assert agent.wait(PATIENCE_S) == -9
+    assert worker.wait(PATIENCE_S) == -9
+    deadline = time.monotonic() + PATIENCE_S
+    while scratch.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(agent.pid, 9)
+
+
+def test_a_sentry_that_somebody_ended_does_not_hurt_the_agent(board, tmp_path):
+    sentry = Sentry(board, MARK, str(tmp_path / "scratch"))
+    sentry._process.kill()
+    sentry._process.wait()
+    sentry.know(frozenset({1}))
+    sentry.dismiss()

@@ -1,0 +1,123 @@
+"""A whole life of workers that call functions, as an embedded agent has them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import call_targets as targets
+import pytest
+
+from planaria.base.loop import Loop
+from planaria.contract.env import Round
+from planaria.process.children import Children
+from planaria.process.logs import RunLogs
+from planaria.process.model import STDERR, STDOUT, Call, Command, LogSettings, StreamMask
+from planaria.process.sink import ConsoleSink
+from planaria.process.workers import Console, WorkerEnd, Workers, WorkerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Python 3.12 warns of fork beside threads; these belong to pytest-xdist and hold no lock that a child here would want.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+every_method = pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+TEE = StreamMask(STDOUT | STDERR)
+
+
+class Group:
+    """A loop, workers on it, and a console that is a file."""
+
+    def __init__(self, folder: Path, command: Call | Command) -> None:
+        (folder / "scratch").mkdir()
+        self.loop = Loop()
+        self.console = os.memfd_create("console")
+        sink = ConsoleSink(self.loop, self.console)
+        logs = RunLogs(LogSettings(str(folder / "logs"), tee=TEE), "run", str(folder / "scratch"))
+        settings = WorkerSettings(command, dict(os.environ), control="", host="here", embedded=True)
+        self.workers = Workers(self.loop, settings, logs, Console(sink, sink, lambda _text: None))
+        self.children = Children(self.loop, self._on_exit)
+        self.ends: dict[int, WorkerEnd] = {}
+
+    def _on_exit(self, pid: int, status: int) -> None:
+        end = self.workers.exited(pid, status)
+        assert end is not None
+        self.ends[end.local_rank] = end
+
+    def begin(self, size: int = 2, attempt: int = 0) -> None:
+        self.ends = {}
+        life = Round(attempt, "run", "trainer", 0, 1, 10, size, 10, size, size, "localhost", 1, attempt, 3)
+        self.workers.begin(life, self.children.add)
+
+    def end(self, count: int = 2) -> None:
+        while len(self.ends) < count:
+            self.loop.run_once(40.0)
+        self.workers.kill_leftovers()
+        self.children.bury()
+        self.workers.end()
+        self.loop.run_once(0.0)
+
+    def shown(self) -> list[bytes]:
+        return sorted(os.pread(self.console, 1 << 16, 0).splitlines())
+
+
+@pytest.fixture
+def groups() -> Iterator[list[Group]]:
+    found: list[Group] = []
+    yield found
+    for group in found:
+        group.loop.close()
+        os.close(group.console)
+
+
+@every_method
+def test_a_life_of_functions_has_ranks_output_and_values(tmp_path: Path, groups: list[Group], method: str) -> None:
+    group = Group(tmp_path, Call(targets.rank_and, ("local ${local_rank}", 3), method))
+    groups.append(group)
+    group.begin()
+    assert sorted(group.workers.by_pid.values()) == [0, 1]
+    group.end()
+    assert group.workers.return_values == {0: (10, "local 0", 3), 1: (11, "local 1", 3)}
+    assert group.shown() == [b"[trainer0]:rank 10", b"[trainer1]:rank 11"]
+    assert [end.failure for end in group.ends.values()] == [None, None]
+
+
+@every_method
+def test_the_values_of_a_failed_life_are_forgotten_in_the_next(
+    tmp_path: Path, groups: list[Group], method: str
+) -> None:
+    marker = tmp_path / "marker"
+    group = Group(tmp_path, Call(targets.fail_once, (str(marker),), method))
+    groups.append(group)
+    group.begin()
+    group.end()
+    failures = [end.failure for end in group.ends.values() if end.failure is not None]
+    assert failures
+    assert {failure.message for failure in failures} == {"RuntimeError: the first time"}
+    assert all(failure.error_file == "" and failure.log_files for failure in failures)
+    marker.touch()
+    group.begin(attempt=1)
+    assert group.workers.return_values == {}
+    group.end()
+    assert group.workers.return_values == {0: 10, 1: 11}
+
+
+def test_a_signal_reaches_all_and_a_program_returns_nothing(tmp_path: Path, groups: list[Group]) -> None:
+    group = Group(tmp_path, Command("program", "sleep", ("600",), bootstrap=False))
+    groups.append(group)
+    group.begin()
+    group.workers.signal(signal.SIGTERM)
+    group.end()
+    assert [end.failure.status for end in group.ends.values() if end.failure] == [-15, -15]
+    assert group.workers.return_values == {}
+
+
+def test_large_values_of_many_workers_flow_side_by_side(tmp_path: Path, groups: list[Group]) -> None:
+    group = Group(tmp_path, Call(targets.large, (8 << 20,), "fork"))
+    groups.append(group)
+    group.begin(size=6)
+    group.end(count=6)
+    values: dict[int, Any] = group.workers.return_values
+    assert {rank: len(value) for rank, value in values.items()} == dict.fromkeys(range(6), 8 << 20)
