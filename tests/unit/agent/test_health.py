@@ -123,10 +123,13 @@ def test_who_ends_already_is_not_told_again(desk: Desk, phase: Any) -> None:
 
 
 def test_metrics_are_whatever_the_registry_says(desk: Desk) -> None:
-    assert b"planaria_agent_ready 1\n" in desk.ask("/metrics").body
+    assert b"planaria_ready 1\n" in desk.ask("/metrics").body
     health = Health(JOB, desk.loop, desk.driver, lambda: "mine 1\n")  # type: ignore[arg-type]
     reply = health.reply_to(Request("GET", "/metrics", {}))
-    assert (reply.body, reply.content_type) == (b"mine 1\n", "text/plain; version=0.0.4; charset=utf-8")
+    assert (reply.body.startswith(b"mine 1\n# HELP planaria_ready "), reply.content_type) == (
+        True,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )
 
 
 def test_a_loop_that_turns_answers_through_the_thread(desk: Desk) -> None:
