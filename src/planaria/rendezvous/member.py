@@ -261,10 +261,8 @@ class Member:
         if self.parting is not None and gone:  # it went while it told the end: that stands, and has to be told on
             self.seek()
             return
-        self.parting, self._part_at = (
-            None,
-            ALWAYS,
-        )  # it gave way, so others have gone on: what it told of an end is void
+        # It gave way, so others have gone on: what it told of an end is void.
+        self.parting, self._part_at = None, ALWAYS
         if address and address != self.settings.address:
             self.join(address, now)
         else:
