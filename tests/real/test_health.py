@@ -99,7 +99,7 @@ def test_an_agent_that_runs_answers_everywhere(room: Room) -> None:
         assert curl(where, "livez") == (200, "the loop turns\n")
         assert curl(where, "")[0] == 200
         assert curl(where, "readyz") == (200, "in a completed round\n")
-        assert "\nplanaria_agent_workers_running 2\n" in curl(where, "metrics")[1]
+        assert "\nplanaria_workers_running 2\n" in curl(where, "metrics")[1]
         assert curl(where, "nothing")[0] == 404
         assert curl(where, "livez", "-X", "DELETE")[0] == 405
         code, head = curl(where, "livez", "-I")

@@ -82,7 +82,7 @@ class Health:
                 why = status.why_not_ready(self._view())
                 return refused(503, why) if why else Reply(200, b"in a completed round\n")
             case "/metrics":
-                text = self._metrics() if self._metrics is not None else status.as_gauges(self._view())
+                text = status.as_gauges(self._view(), None if self._metrics is None else self._metrics())
                 return Reply(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
             case "/v1/status":
                 return _json(200, status.as_json(self._view()))

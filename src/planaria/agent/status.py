@@ -132,16 +132,23 @@ def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
     return {"step": step, "age_s": round(view.now - at, 3)}
 
 
-def as_gauges(view: View) -> str:
-    """Return a handful of numbers in Prometheus' text format."""
+def as_gauges(view: View, counted: str | None) -> str:
+    """Return this moment's numbers in Prometheus' text format, after what was `counted`; None: nobody counts.
+
+    Who asks through the owner's door a run that nobody watches gets those that need no counting, under the same names.
+    """
     group, life = view.group, view.life
-    gauges = (
-        ("planaria_agent_ready", "Whether this node works in a completed round.", int(not why_not_ready(view))),
-        ("planaria_agent_round", "The number of the newest round of this node.", group.round),
-        ("planaria_agent_restarts", "Restarts used so far.", group.restarts),
-        ("planaria_agent_max_restarts", "Restarts allowed.", group.max_restarts),
-        ("planaria_agent_workers_running", "Workers of this node that run.", sum(one.is_alive for one in view.workers)),
-        ("planaria_agent_world_size", "Workers of the whole round.", life.world_size if life and view.workers else 0),
-    )
-    lines = [f"# HELP {name} {help_}\n# TYPE {name} gauge\n{name} {value}\n" for name, help_, value in gauges]
-    return "".join(lines)
+    gauges = [("planaria_ready", "Whether this node works in a completed round.", int(not why_not_ready(view)))]
+    if counted is None:
+        gauges += [
+            ("planaria_round", "Number of the current round.", group.round),
+            (
+                "planaria_restarts_left",
+                "Restarts that the budget still allows.",
+                max(0, group.max_restarts - group.restarts),
+            ),
+            ("planaria_workers_running", "Workers that run on this node.", sum(one.is_alive for one in view.workers)),
+            ("planaria_world_size", "Workers in the current round, on all nodes.", life.world_size if life else 0),
+        ]
+    lines = [f"# HELP {name} {what}\n# TYPE {name} gauge\n{name} {value}\n" for name, what, value in gauges]
+    return "".join([counted or "", *lines])

@@ -151,9 +151,13 @@ class Rendezvous:
         return tuple(out)
 
     def _give_up_leader(self, now: float) -> None:
-        """Let go of a leader that is silent. One that was telling how the run ended has to be stood in for."""
+        """Let go of a leader that is silent."""
         before = self.member.phase
         self.member.seek()
+        self._go_on_without(before, now)
+
+    def _go_on_without(self, before: str, now: float) -> None:
+        """Look for another leader. One that was telling how the run ended has to be stood in for."""
         if self.member.parting is not None:
             self._tell_the_rest(self.member.parting, now)
         else:
@@ -203,7 +207,7 @@ class Rendezvous:
             return
         self.member.received(message, now)  # type: ignore[arg-type]  # what is not for a member falls through its match
         if self.member.phase == "seeking":
-            self._search_again(before, now)
+            self._go_on_without(before, now)
 
     def _search_again(self, phase: str, now: float) -> None:
         """Look at once after a leader was lost; take a breath after one that would not have us."""

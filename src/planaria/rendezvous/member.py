@@ -258,6 +258,11 @@ class Member:
     def _redirected(self, address: str, gone: str, now: float) -> None:
         if gone and self._knows_newest(now):
             self.gone.add(gone)
+        if self.parting is not None and gone:  # it went while it told the end: that stands, and has to be told on
+            self.seek()
+            return
+        # It gave way, so others have gone on: what it told of an end is void.
+        self.parting, self._part_at = None, ALWAYS
         if address and address != self.settings.address:
             self.join(address, now)
         else:

@@ -101,9 +101,11 @@ def test_before_the_first_round_there_is_none_to_tell_of() -> None:
 
 @pytest.mark.parametrize(("phase", "ready"), [("running", 1), ("draining", 0)])
 def test_the_gauges_are_lines_that_prometheus_reads(phase: str, ready: int) -> None:
-    lines = as_gauges(view(group=replace(RUNNING, phase=phase))).splitlines()
+    lines = as_gauges(view(group=replace(RUNNING, phase=phase)), None).splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    assert values["planaria_agent_ready"] == str(ready)
-    assert values["planaria_agent_workers_running"] == "1"
-    assert values["planaria_agent_world_size"] == "4"
+    assert values["planaria_ready"] == str(ready)
+    assert values["planaria_workers_running"] == "1"
+    assert values["planaria_world_size"] == "4"
     assert sum(line.startswith("# TYPE ") for line in lines) == len(values)
+    counted = as_gauges(view(), "planaria_round 4\n").splitlines()
+    assert [line for line in counted if not line.startswith("#")] == ["planaria_round 4", "planaria_ready 1"]

@@ -8,8 +8,8 @@ from ports import free_port
 from rendezvous_rig import Rig, meeting_at
 
 from planaria.rendezvous.member import Member
-from planaria.rendezvous.messages import Done, Ended, Heard, Placed, Quit, Start, Stop, Stopped, Welcome
-from planaria.rendezvous.model import EndRequested, Send, WriteKey
+from planaria.rendezvous.messages import Done, Ended, Heard, Placed, Quit, Redirect, Start, Stop, Stopped, Welcome
+from planaria.rendezvous.model import EndRequested, EndRun, Send, WriteKey
 
 QUIT = Quit("its owner asked for the end of the run", 0.0)
 WHY = "its owner asked for the end of the run (on node host-b)"
@@ -122,3 +122,28 @@ def test_over_real_sockets_all_agents_end_alike(asker: int) -> None:
         assert (agents[0].ended.kind, agents[0].ended.status) == ("stopped", 143)
         assert agents[0].ended.explanation.startswith("enough (on node ")
         assert [len(agent.stops) for agent in agents] == [1, 1]
+
+
+def told_the_end() -> Member:
+    member = Member(OWN, 0.0)
+    member.join("b:1", 1.0)
+    member.opened(1.0)
+    member.received(Welcome(1, "b"), 1.1)
+    member.received(Ended("stopped", 143, WHY, (), 0), 1.2)
+    member.out = []
+    return member
+
+
+def test_an_end_stands_when_its_leader_leaves_while_it_tells_it() -> None:
+    member = told_the_end()
+    member.received(Redirect("c:1", 1, gone="b"), 1.3)
+    assert member.phase == "seeking", "it is not to be followed: whoever drives this tells the rest"
+    assert member.parting == Ended("stopped", 143, WHY, (), 0)
+
+
+def test_an_end_is_void_when_its_leader_gives_way_to_one_who_went_on() -> None:
+    member = told_the_end()
+    member.received(Redirect("c:1", 2), 1.3)
+    assert (member.phase, member.address, member.parting) == ("joining", "c:1", None)
+    member.tick(100.0)
+    assert not any(isinstance(order, EndRun) for order in member.out)
