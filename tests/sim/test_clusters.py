@@ -18,7 +18,6 @@ WITHIN = 1000
 
 
 RACES = {
-<<<<<<< HEAD
     3125: ("c754009b", "a stale node that got a lease took its old round for the newest"),
     3464: ("fca3d47b", "the heir of a leader that left while it placed a round did not count its goodbye"),
     4862: ("02080b9d", "a spectator whose leader died before its first renewal held for ever"),
@@ -35,27 +34,8 @@ RACES = {
     31948: ("1bf41393", "proofs of death of a node that had missed a round were counted"),
     52150: ("04f1b964", "the dead predecessor at a node's own address was waited for"),
     52471: ("2aae1dbc", "who knew of the newest round and who was first in line waited for each other"),
+    53089: ("8efd3cdc", "who knew the end, and whose leader left while it told it, went on"),
     84977: ("2f4c7846", "a node of a run that had ended, and that another had followed, began it again"),
-=======
-    3125: "a stale node that got a lease took its old round for the newest",
-    3464: "the heir of a leader that left while it placed a round did not count its goodbye",
-    4862: "a spectator whose leader died before its first renewal held for ever",
-    5142: "a spectator that had a vote renewed too seldom to give it",
-    5531: "a member that left before it was done was taken for done",
-    6785: "a node that had been fenced since was believed that a round never started",
-    7084: "who knew the end and lost its leader by silence began another round",
-    11743: "a member that was done and left excused the failure of another",
-    12051: "who came while a round was stopped could never lead",
-    12093: "a leader without a round ended the run of another that had one",
-    13808: "a leader that nobody had heard ended a run that others went on with",
-    16328: "a leader that had lost its key led on in its old term",
-    31187: "a leader that was no longer valid ended a run that another led",
-    31948: "proofs of death of a node that had missed a round were counted",
-    52150: "the dead predecessor at a node's own address was waited for",
-    52471: "who knew of the newest round and who was first in line waited for each other",
-    53089: "who knew the end, and whose leader left while it told it, went on",
-    84977: "a node of a run that had ended, and that another had followed, began it again",
->>>>>>> issue4-f
 }
 """Seeds that found a race, the digest of the cluster that each stood for, and what the race was.
 
