@@ -152,7 +152,7 @@ def test_two_nodes_meet_through_a_backend_and_log_by_a_plan_of_another_package(s
     finally:
         for node in nodes:
             node.kill()
-            node.wait()
+            node.communicate()
     assert [node.returncode for node in nodes] == [0, 0], told
     found = sorted(out for out, _ in told)
     assert found == ["{0: '0 of 4', 1: '1 of 4'}\n", "{2: '2 of 4', 3: '3 of 4'}\n"]
