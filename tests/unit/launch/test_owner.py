@@ -187,7 +187,19 @@ def test_flags_may_have_their_value_behind_a_space_or_an_equals_sign() -> None:
     expected = Order(
         "stop", run_id="a", pid=3, port=81, host="::1", timeout_s=5.0, grace_s=10.0, waits=False, json=True
     )
-    words = ["--run-id", "a", "--pid=3", "--port", "81", "--host=[::1]", "--timeout", "5", "--drain", "--no-wait", "--json"]
+    words = [
+        "--run-id",
+        "a",
+        "--pid=3",
+        "--port",
+        "81",
+        "--host=[::1]",
+        "--timeout",
+        "5",
+        "--drain",
+        "--no-wait",
+        "--json",
+    ]
     assert read_flags("stop", words, {}) == expected
 
 
