@@ -348,14 +348,17 @@ class Asked(LocalElasticAgent):
     def _monitor_workers(self, worker_group):  # a way of its own: it is asked, not driven
         return super()._monitor_workers(worker_group)
 
-def work():
+def work(folder):
     if RANK == 3 and LIFE == 0:
         raise RuntimeError("once")
+    if RANK == 3:
+        open(folder + "/again", "w").close()
+    wait_for(folder + "/again")  # so nobody is done while another has to start again
     return os.environ["WORLD_SIZE"]
 
 if __name__ == "__main__":
     handler = get_rendezvous_handler(RendezvousParameters("c10d", "127.0.0.1:PORT", "r", 2, 2))
-    spec = WorkerSpec("trainer", 2, handler, entrypoint=work, max_restarts=1, monitor_interval=0.02)
+    spec = WorkerSpec("trainer", 2, handler, entrypoint=work, args=(sys.path[0],), max_restarts=1, monitor_interval=0.02)
     agent = Asked(spec, DefaultLogsSpecs(), exit_barrier_timeout=30)
     result = agent.run()
     print(result.state.value, sorted(result.return_values.items()))

@@ -112,21 +112,25 @@ def site(tmp_path):
 
 
 NODE = """
-import os, sys
+import os, sys, time
 from folder_plugin.logs import FlatLogs
 from planaria.launcher import LaunchConfig, elastic_launch
 
-def work():
-    rank, life = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
-    print("life", life, flush=True)
-    if (rank, life) == ("1", "0"):
+def work(folder):
+    rank = os.environ["RANK"]
+    if rank == "1" and not os.path.exists(folder + "/failed"):
+        open(folder + "/failed", "w").close()
         raise RuntimeError("once")
+    if rank == "1":
+        open(folder + "/again", "w").close()
+    while not os.path.exists(folder + "/again"):  # so nobody is done while another has to start again
+        time.sleep(0.01)
     return rank + " of " + os.environ["WORLD_SIZE"]
 
 if __name__ == "__main__":
     folder = sys.argv[1]
     config = LaunchConfig(2, 2, 2, FlatLogs(folder + "/logs"), "r", rdzv_backend="folder", rdzv_endpoint=folder, max_restarts=2)
-    print(elastic_launch(config, work)())
+    print(elastic_launch(config, work)(folder))
 """
 
 
@@ -148,7 +152,7 @@ def test_two_nodes_meet_through_a_backend_and_log_by_a_plan_of_another_package(s
     finally:
         for node in nodes:
             node.kill()
-            node.wait()
+            node.communicate()
     assert [node.returncode for node in nodes] == [0, 0], told
     found = sorted(out for out, _ in told)
     assert found == ["{0: '0 of 4', 1: '1 of 4'}\n", "{2: '2 of 4', 3: '3 of 4'}\n"]

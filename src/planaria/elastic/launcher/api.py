@@ -156,7 +156,8 @@ def launch_agent(
 def _run(agent: LocalElasticAgent, config: LaunchConfig) -> RunResult:
     """Run the agent and tell how that went, which is not how its workers did.
 
-    Only who has a result closes the rendezvous. torch closes it for everybody when an agent has an accident of its own.
+    Only who knows that the run is over closes the rendezvous: because everybody is done, or because the workers failed for
+    good. torch closes it for everybody when an agent has an accident of its own, too, or has waited for others in vain.
     """
     metrics.initialize_metrics(metrics.MetricsConfig(config.metrics_cfg))
     try:
@@ -165,7 +166,8 @@ def _run(agent: LocalElasticAgent, config: LaunchConfig) -> RunResult:
         events.record(agent.get_event_failed(), config.event_log_handler)
         raise
     events.record(agent.get_event_succeeded(), config.event_log_handler)
-    agent.get_worker_group().spec.rdzv_handler.shutdown()
+    if result.is_failed() or agent._others_are_done:  # noqa: SLF001  made for each other
+        agent.get_worker_group().spec.rdzv_handler.shutdown()
     return result
 
 

@@ -58,6 +58,7 @@ class Agent:
     """Stands in for the local agent, and ends as it is told."""
 
     ends_with: object = None
+    _others_are_done = True
 
     def __init__(self, spec, **_more):
         self.spec = spec
@@ -111,6 +112,12 @@ def test_an_agent_that_departs_never_closes_the_run_for_others(tmp_path, told, a
     with pytest.raises(type(accident)):
         launch(tmp_path, accident)
     assert told == ["FAILED"]
+
+
+def test_an_agent_that_waited_for_others_in_vain_does_not_close_the_run_either(tmp_path, told, monkeypatch):
+    monkeypatch.setattr(Agent, "_others_are_done", False)
+    launch(tmp_path, RunResult(WorkerState.SUCCEEDED))
+    assert told == ["SUCCEEDED"]
 
 
 def test_the_signals_to_handle_are_named_only_as_long_as_the_job_runs(tmp_path, told, monkeypatch):

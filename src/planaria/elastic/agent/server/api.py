@@ -86,6 +86,7 @@ class SimpleElasticAgent(Recording, ElasticAgent):
         self._shutdown_timeout = shutdown_timeout
         self._total_execution_time = 0
         self._in_exit_barrier = False
+        self._others_are_done = False
 
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:  # noqa: ARG002  there is only one
         """Return the worker group, whatever the role."""
@@ -209,6 +210,7 @@ class SimpleElasticAgent(Recording, ElasticAgent):
         self._in_exit_barrier = True
         try:
             self._wait_for_others(began + self._exit_barrier_timeout)
+            self._others_are_done = True
             logger.info("every agent is done, after %.1f s", time.monotonic() - began)
         except SignalException as told:
             logger.warning("received %s while waiting for other agents", told.sigval)

@@ -84,6 +84,7 @@ def run(agent: LocalElasticAgent) -> RunResult:
     agent._remaining_restarts = spec.max_restarts - ended.group.restarts  # noqa: SLF001
     result = _result(ended)
     group.state = result.state
+    agent._others_are_done = True  # the rendezvous says when everybody is  # noqa: SLF001
     put_metric(f"workers.{spec.role}.{result.state.name.lower()}", 1)
     return result
 
