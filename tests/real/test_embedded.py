@@ -1,15 +1,15 @@
 """Programs that bring the agent along: functions on workers, results by rank, and nothing of the program's touched."""
 
-import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from harness import wait_until
+from ports import free_port
+from programs import clean_environment, end_marked, hide_torch, marked
 
 PATIENCE_S = 60.0
 MARK = "PLANARIA_TEST_MARK"
@@ -46,16 +46,14 @@ class Program:
 
     def __init__(self, folder: Path, body: str, **variables: str) -> None:
         self.folder = folder
-        (folder / "torch.py").write_text("raise ModuleNotFoundError('hidden by a test', name='torch')\n")
         number = len(list(folder.glob("program*.py")))
         path = folder / f"program{number}.py"
         path.write_text(HEAD + textwrap.dedent(body))
-        self.mark = f"{folder}/{number}"
-        dropped = ("PET_", "TORCHELASTIC_", "RANK", "LOGLEVEL")
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+        self.mark = f"{folder}/{number}/"
+        variables = {"PYTHONPATH": hide_torch(folder), MARK: self.mark, **variables}
         self.process = subprocess.Popen(
             [sys.executable, str(path)],
-            env={**clean, "PYTHONPATH": str(folder), MARK: self.mark, **variables},
+            env=clean_environment(**variables),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -70,7 +68,10 @@ class Program:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
-        wait_until(lambda: not self.left(), "processes of the program are left")
+        try:
+            wait_until(lambda: not self.left(), "processes of the program are left")
+        finally:
+            end_marked(self.mark)
 
     def end(self, status: int = 0) -> str:
         """Wait for its end; return what it printed."""
@@ -80,23 +81,7 @@ class Program:
 
     def left(self) -> list[int]:
         """Return the processes that carry our mark and live."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdecimal() and f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes().split(
-                    b"\0"
-                ):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
-
-
-def wait_until(condition, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
+        return marked(self.mark)
 
 
 CRASH_ONCE = """
@@ -160,8 +145,9 @@ def test_what_is_the_callers_stays_as_it_was_however_often_agents_run(tmp_path):
         assert signal.set_wakeup_fd(-1) == wake_end
         assert orphan.wait() == 7, "somebody else took its status"
         assert other.poll() is None
-        children = subprocess.run(["ps", "-o", "comm=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
-        assert children.split().count("sleep") == 1, children
+        tasks = [open(f"/proc/self/task/{task}/children").read() for task in os.listdir("/proc/self/task")]
+        names = [open(f"/proc/{pid}/comm").read().strip() for pid in "".join(tasks).split()]
+        assert names.count("sleep") == 1, names
         other.kill()
         other.wait()
         print("as before")
@@ -293,12 +279,6 @@ if __name__ == "__main__":
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def test_two_nodes_meet_restart_together_and_each_gets_the_values_of_its_own_workers(tmp_path):
     body = TWO_NODES.replace("PORT", str(free_port()))
     with Program(tmp_path, body) as one, Program(tmp_path, body) as other:
@@ -316,7 +296,7 @@ def work(folder, node):
     return int(os.environ["WORLD_SIZE"])
 
 if __name__ == "__main__":
-    conf = {"ttl": 2}
+    conf = {"ttl": 1}
     where = dict(rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:PORT", rdzv_configs=conf)
     print(launch(work, sys.path[0], "NODE", min_nodes=1, max_nodes=2, nproc_per_node=1, **where))
 """

@@ -17,6 +17,7 @@ import pytest
 from crew import Crew
 from harness import PATIENCE_S, wait_until
 from ports import free_port
+from programs import clean_environment
 
 if TYPE_CHECKING:
     from harness import Launcher, Room
@@ -65,11 +66,9 @@ def wait_state(where: int | str, state: str) -> None:
 
 
 def planaria(room: Room, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    dropped = ("PET_", "PLANARIA_", "TORCH")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return subprocess.run(
         [sys.executable, "-m", "planaria", *words],
-        env={**kept, "TMPDIR": room.tmp, **(env or {})},
+        env=clean_environment(**{"TMPDIR": room.tmp, **(env or {})}),
         cwd=room.root,
         capture_output=True,
         text=True,

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import stat
 import subprocess
 import time
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness import wait_until
+from ports import free_port
 
 if TYPE_CHECKING:
     from harness import Room
@@ -113,9 +113,10 @@ def test_scopes_that_end_in_time_end_nobody(room: Room, kind: str) -> None:
     """Nested, repeated, of one name, left by an exception; each would expire long before the worker ends."""
     script = f"""{kind}
 import time
-limit_s, until = 3.0, time.monotonic() + 4.5
+limit_s, rounds, until = 1.0, 0, time.monotonic() + 1.5
 with expires(after=60, scope="all"):
-    while time.monotonic() < until:
+    while rounds < 100 or time.monotonic() < until:
+        rounds += 1
         with expires(after=limit_s, scope="outer"):
             with expires(after=limit_s, scope="inner"):
                 pass
@@ -174,8 +175,8 @@ in_the_parent(pid)
     assert "in_the_parent" in cause["traceback"]
 
 
-@BOTH
-def test_64_workers_that_hang_at_once_are_one_restart(room: Room, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "count"), [(OURS, 64), (FILE, 8)], ids=["64 by socket", "8 by pipe"])
+def test_workers_that_hang_at_once_are_one_restart(room: Room, kind: str, count: int) -> None:
     script = f"""
 if LIFE == 0:
 {_indented(kind)}
@@ -185,15 +186,19 @@ if LIFE == 0:
         wait_forever()
 """
     room.make_gate("all")
-    job = room.start(("--nproc-per-node=64", "--max-restarts=1"), script, env=PIPE)
-    room.hear("ready", 64, timeout_s=100)
-    room.open_gate("all", 64)
+    job = room.start((f"--nproc-per-node={count}", "--max-restarts=1"), script, env=PIPE)
+    room.hear("ready", count, timeout_s=100)
+    room.open_gate("all", count)
     end = job.wait(100)
     assert (end.status, end.report["restarts"]) == (0, 1), end.err
     failures = end.report["lives"][0]["failures"]
-    assert len(failures) == 64
-    assert failures[0]["kind"] == "watchdog"
-    assert "wait_forever" in failures[0]["traceback"]
+    first = failures[0]
+    assert first["kind"] == "watchdog"
+    assert "wait_forever" in first["traceback"]
+    # Who is late within the second in which stacks are collected hung by itself; a busy machine lets some be later than that.
+    assert sorted(one["rank"] for one in failures) == list(range(count))
+    assert all(one["kind"] == "watchdog" or one["stopped_for"] == first["rank"] for one in failures)
+    assert sum(one["kind"] == "watchdog" for one in failures) >= 2
 
 
 def test_the_pipe_is_private_made_in_the_run_s_folder_and_named_to_the_workers(room: Room) -> None:
@@ -378,13 +383,13 @@ def test_a_scope_that_expires_while_the_job_drains_does_not_change_how_it_ends(r
     script = f"""{OURS}
 import time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-with expires(after=3, scope="save"):
-    tell("inside")
-    signal.sigwait([signal.SIGTERM])
-    time.sleep(3.5)
+tell("up")
+signal.sigwait([signal.SIGTERM])
+with expires(after=0.2, scope="save"):
+    time.sleep(0.6)
 """
     job = room.start((), script)
-    room.hear("inside")
+    room.hear("up")
     job.signal(signal.SIGTERM)
     end = job.wait()
     assert (end.status, "watchdog" in end.err) == (143, False), end.err
@@ -409,9 +414,7 @@ if LIFE == 0:
         wait_forever()
 """,
     )
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{chosen.getsockname()[1]}"
+    endpoint = f"127.0.0.1:{free_port()}"
     flags = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=hang", "--max-restarts=1")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     reports = [room.path(f"{name}.json") for name in "ab"]
