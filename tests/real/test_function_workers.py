@@ -106,6 +106,7 @@ if __name__ == "__main__":
     else:
         context = begin(work, 2, method)
     try:
+        tell("begun", "yes")
         context.wait()
     except SignalException as asked:
         tell("asked", asked.sigval.name)
@@ -128,6 +129,7 @@ def waiting_caller(
         stderr=subprocess.DEVNULL,
     )
     try:
+        targets.read_when_told(str(folder / "begun"))
         yield caller, [int(targets.read_when_told(str(folder / f"pid{rank}"))) for rank in (0, 1)]
     finally:
         caller.kill()

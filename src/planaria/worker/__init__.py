@@ -8,7 +8,7 @@
         if worker.drain_notice() or worker.resize_notice():
             save_and_leave()
 
-Under `planaria run` the agent hears of it; outside of it all this does nothing.
+Under `planaria run`, or an agent that a program embeds, the agent hears of it; where there is none all this does nothing.
 """
 
 from __future__ import annotations
