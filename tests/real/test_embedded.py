@@ -1,88 +1,14 @@
 """Programs that bring the agent along: functions on workers, results by rank, and nothing of the program's touched."""
 
 import signal
-import subprocess
-import sys
-import textwrap
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from harness import wait_until
+from host_program import Program
 from ports import free_port
-from programs import clean_environment, end_marked, hide_torch, marked
-
-PATIENCE_S = 60.0
-MARK = "PLANARIA_TEST_MARK"
-
-HEAD = """
-import os, signal, subprocess, sys, threading, time
-from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-from planaria.elastic.multiprocessing.errors import ChildFailedError
-from planaria.launcher import LaunchConfig, elastic_launch
-
-RANK = int(os.environ.get("RANK", -1))
-LIFE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", -1))
-
-
-def launch(function, *args, **more):
-    config = dict(min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="r", max_restarts=1, monitor_interval=0.01)
-    return elastic_launch(LaunchConfig(**{**config, **more}), function)(*args)
-
-
-def wait_for(path):
-    while not os.path.exists(path):
-        time.sleep(0.01)
-
-
-def wait_forever(folder):
-    open(f"{folder}/up.{os.environ['RANK']}", "w").close()
-    while True:
-        signal.pause()
-"""
-
-
-class Program:
-    """A program in a process of its own, which cannot import torch."""
-
-    def __init__(self, folder: Path, body: str, **variables: str) -> None:
-        self.folder = folder
-        number = len(list(folder.glob("program*.py")))
-        path = folder / f"program{number}.py"
-        path.write_text(HEAD + textwrap.dedent(body))
-        self.mark = f"{folder}/{number}/"
-        variables = {"PYTHONPATH": hide_torch(folder), MARK: self.mark, **variables}
-        self.process = subprocess.Popen(
-            [sys.executable, str(path)],
-            env=clean_environment(**variables),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-        try:
-            wait_until(lambda: not self.left(), "processes of the program are left")
-        finally:
-            end_marked(self.mark)
-
-    def end(self, status: int = 0) -> str:
-        """Wait for its end; return what it printed."""
-        out, err = self.process.communicate(timeout=PATIENCE_S)
-        assert self.process.returncode == status, f"{out}\n{err}"
-        return out
-
-    def left(self) -> list[int]:
-        """Return the processes that carry our mark and live."""
-        return marked(self.mark)
-
 
 CRASH_ONCE = """
 def work(size):
@@ -302,14 +228,25 @@ if __name__ == "__main__":
 """
 
 
+def is_listening(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def test_workers_of_a_stopped_program_are_dead_before_another_world_goes_on_without_it(tmp_path):
-    body = STOPPED.replace("PORT", str(free_port()))
-    with Program(tmp_path, body.replace("NODE", "a")) as one, Program(tmp_path, body.replace("NODE", "b")) as other:
+    port = free_port()
+    body = STOPPED.replace("PORT", str(port))
+    with Program(tmp_path, body.replace("NODE", "a")) as one, ExitStack() as later:
+        wait_until(
+            lambda: is_listening(port), "nobody leads"
+        )  # who leads can go on without the other, not the other way round
+        other = later.enter_context(Program(tmp_path, body.replace("NODE", "b")))
         wait_until(lambda: len(list(tmp_path.glob("up.*.2.*"))) == 2, "two nodes never met")
+        before = set(tmp_path.glob("up.a.1.*"))  # on a slow machine it may have begun alone
         (stopped,) = tmp_path.glob("up.b.2.*")
         other.process.send_signal(signal.SIGSTOP)
         try:
-            wait_until(lambda: list(tmp_path.glob("up.a.1.*")), "the survivor never went on")
+            wait_until(lambda: set(tmp_path.glob("up.a.1.*")) - before, "the survivor never went on")
             state = Path(f"/proc/{stopped.name.rpartition('.')[2]}/stat").read_text().rpartition(")")[2].split()[0]
             assert state == "Z"  # its parent is stopped and cannot wait for it
         finally:

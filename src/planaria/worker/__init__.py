@@ -22,7 +22,7 @@ from planaria.worker.scope import Scope, caller
 
 __all__ = ["Drain", "Resize", "Scope", "drain_notice", "expires", "report_progress", "resize_notice"]
 
-_LINK = Link(os.environ.get(CONTROL))  # noqa: TID251  the one place where the worker reads what its agent told it
+_LINK = Link(lambda: os.environ.get(CONTROL))  # noqa: TID251  the one place where the worker reads what its agent told it
 
 
 def report_progress(step: int, **values: float) -> None:

@@ -32,7 +32,7 @@ def agent(tmp_path: Path) -> Iterator[socket.socket]:
 
 @pytest.fixture
 def link(agent: socket.socket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
-    found = Link(agent.getsockname())
+    found = Link(agent.getsockname)
     monkeypatch.setattr(worker, "_LINK", found)
     yield found
     found._give_up()
@@ -180,9 +180,25 @@ def end_of(pid: int, patience_s: float = 30.0) -> int:
     return found[1]
 
 
+def test_a_forked_worker_talks_to_the_agent_that_it_was_told_of_after_the_fork(agent: socket.socket) -> None:
+    told: list[str] = []
+    link = Link(lambda: told[0] if told else None)
+    link.report(1, {})  # the program itself has no agent
+    pid = os.fork()
+    if pid == 0:
+        told.append(agent.getsockname())
+        link.report(2, {})
+        os._exit(0)
+    assert end_of(pid) == 0
+    agent.settimeout(30)
+    peer, _ = agent.accept()
+    with peer, peer.makefile("rb") as lines:
+        assert [decode(line) for line in lines] == [Progress(2, ())]
+
+
 def test_outside_of_a_run_a_scope_does_nothing() -> None:
     for path in (None, "", "/nowhere/control"):
-        scope = Scope(Link(path), 0.001, "step")
+        scope = Scope(Link(lambda path=path: path), 0.001, "step")
         with scope, scope:
             pass
 
