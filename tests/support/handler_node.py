@@ -27,7 +27,7 @@ class Node:
         self, backend: str, endpoint: str, run_id: str, *, nodes: str, env: dict[str, str] | None = None, **conf: Any
     ) -> None:
         least, _, most = nodes.partition(":")
-        settings = {"last_call_timeout": 0.3, **conf}
+        settings = {"last_call_timeout": 1, **conf}  # torch takes whole seconds here
         words = [backend, endpoint, run_id, least, most or least, json.dumps(settings)]
         environ = clean_environment(**(env or {}))
         self.process = subprocess.Popen(
