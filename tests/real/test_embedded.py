@@ -2,7 +2,6 @@
 
 import signal
 import socket
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -228,7 +227,7 @@ if __name__ == "__main__":
 """
 
 
-def is_listening(port):
+def is_open(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -236,23 +235,22 @@ def is_listening(port):
 def test_workers_of_a_stopped_program_are_dead_before_another_world_goes_on_without_it(tmp_path):
     port = free_port()
     body = STOPPED.replace("PORT", str(port))
-    with Program(tmp_path, body.replace("NODE", "a")) as one, ExitStack() as later:
-        wait_until(
-            lambda: is_listening(port), "nobody leads"
-        )  # who leads can go on without the other, not the other way round
-        other = later.enter_context(Program(tmp_path, body.replace("NODE", "b")))
-        wait_until(lambda: len(list(tmp_path.glob("up.*.2.*"))) == 2, "two nodes never met")
-        before = set(tmp_path.glob("up.a.1.*"))  # on a slow machine it may have begun alone
-        (stopped,) = tmp_path.glob("up.b.2.*")
-        other.process.send_signal(signal.SIGSTOP)
-        try:
-            wait_until(lambda: set(tmp_path.glob("up.a.1.*")) - before, "the survivor never went on")
-            state = Path(f"/proc/{stopped.name.rpartition('.')[2]}/stat").read_text().rpartition(")")[2].split()[0]
-            assert state == "Z"  # its parent is stopped and cannot wait for it
-        finally:
-            other.process.send_signal(signal.SIGCONT)
-        (tmp_path / "done").touch()
-        assert one.end() in ("{0: 1}\n", "{0: 2}\n")
+    with Program(tmp_path, body.replace("NODE", "a")) as one:
+        wait_until(lambda: is_open(port), "nobody leads")  # of two, only the leader can go on without the other
+        with Program(tmp_path, body.replace("NODE", "b")) as other:
+            wait_until(lambda: len(list(tmp_path.glob("up.*.2.*"))) == 2, "two nodes never met")
+            before = set(tmp_path.glob("up.a.1.*"))  # on a slow machine it may have begun alone
+            (stopped,) = tmp_path.glob("up.b.2.*")
+            other.process.send_signal(signal.SIGSTOP)
+            try:
+                wait_until(lambda: set(tmp_path.glob("up.a.1.*")) - before, "the survivor never went on")
+                state = Path(f"/proc/{stopped.name.rpartition('.')[2]}/stat").read_text().rpartition(")")[2].split()[0]
+                assert state == "Z"  # its parent is stopped and cannot wait for it
+            finally:
+                other.process.send_signal(signal.SIGCONT)
+            wait_until(lambda: len(list(tmp_path.glob("up.b.2.*"))) == 2, "it never came back")
+            (tmp_path / "done").touch()
+            assert sorted([one.end(), other.end()]) == ["{0: 2}\n", "{1: 2}\n"]
 
 
 ASKED = """

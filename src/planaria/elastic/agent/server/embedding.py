@@ -22,6 +22,7 @@ from planaria.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
     RendezvousError,
+    RendezvousGracefulExitError,
     RendezvousTimeoutError,
 )
 from planaria.elastic.rendezvous.handler import is_ours
@@ -75,6 +76,7 @@ def run(agent: LocalElasticAgent) -> RunResult:
     Raises:
         SignalException: One of the signals to handle came, and the workers were stopped.
         KeyboardInterrupt: The same for Ctrl-C, where it is not among them.
+        RendezvousGracefulExitError: The others finished the run while this node was not among them.
         RendezvousError: There was no round, or the run is over without this node having failed.
     """
     told, group = _Told(agent), agent.get_worker_group()
@@ -175,6 +177,8 @@ def _worker(life: Round, local_rank: int, pid: int) -> Worker:
 
 def _result(ended: Ended) -> RunResult:
     outcome = ended.outcome
+    if outcome.kind == "done" and (ended.life is None or len(ended.return_values) < ended.life.local_world_size):
+        raise RendezvousGracefulExitError("the others finished the run without this node")
     if outcome.kind == "done":
         first = ended.life.first_rank if ended.life is not None else 0
         values = {first + local_rank: value for local_rank, value in sorted(ended.return_values.items())}

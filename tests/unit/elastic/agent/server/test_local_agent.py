@@ -207,3 +207,14 @@ def test_a_signal_in_a_driven_agent_leaves_torchs_handlers_as_they_were(tmp_path
     before = signal.getsignal(signal.SIGTERM)
     agent_of(tmp_path, alone(), entrypoint=rank_times, args=(1,), start_method="fork").run()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_run_that_others_finish_without_this_node_is_left_in_good_order(tmp_path, monkeypatch):
+    from planaria.agent.embedded import Ended
+    from planaria.agent.model import Group, Outcome
+
+    agent = agent_of(tmp_path, alone(), entrypoint=rank_times, args=(1,))
+    ended = Ended(Outcome("done", 0), Group(size=2, max_restarts=1, grace_s=1.0), None, {})
+    monkeypatch.setattr(embedding, "run_embedded", lambda *_given: ended)
+    result = agent.run()
+    assert (result.state, result.return_values) == (WorkerState.STOPPED, {})
