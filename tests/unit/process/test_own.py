@@ -4,6 +4,7 @@ import sys
 import time
 
 import pytest
+from programs import end_marked
 
 from planaria.process.own import kill_own
 
@@ -54,7 +55,7 @@ OWN_SESSION = """
 import os, subprocess
 from planaria.process.own import kill_own
 assert os.getsid(0) == os.getpid()
-sleeper = subprocess.Popen(["sleep", "100"])
+sleeper = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 try:
     print(kill_own({os.getpid()}, b"NOBODY=has-this"), sleeper.wait(30))
 finally:
@@ -62,13 +63,17 @@ finally:
 """
 
 
-def test_a_process_kills_its_own_session_and_never_itself():
-    done = subprocess.run(
-        [sys.executable, "-c", OWN_SESSION],
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S * 2,
-        check=False,
-    )
+def test_a_process_kills_its_own_session_and_never_itself(tmp_path):
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", OWN_SESSION],
+            env={**os.environ, "FOLDER": str(tmp_path)},
+            start_new_session=True,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S * 2,
+            check=False,
+        )
+    finally:
+        end_marked(str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "1 -9\n"), done.stderr
