@@ -13,10 +13,10 @@ from planaria.agent.embedded import Watching, run_embedded
 from planaria.agent.model import Job
 from planaria.agent.report import causes
 from planaria.elastic.agent.server.model import RunResult, Worker, WorkerState
-from planaria.elastic.agent.server.signals import as_exception, signals_to_handle
 from planaria.elastic.events import Event, EventSource, record
 from planaria.elastic.metrics import put_metric
 from planaria.elastic.multiprocessing.errors import ProcessFailure
+from planaria.elastic.multiprocessing.signals import SIGNALS_TO_HANDLE, as_exception
 from planaria.elastic.multiprocessing.spec_logs import SpecLogs
 from planaria.elastic.rendezvous.api import (
     RendezvousClosedError,
@@ -84,7 +84,7 @@ def run(agent: LocalElasticAgent) -> RunResult:
     listener = None if spec.event_log_handler == "null" else told
     ended = run_embedded(_job(agent), Watching(told.say, told.on_round, told.beat, listener))
     agent._remaining_restarts = spec.max_restarts - ended.group.restarts  # noqa: SLF001
-    result = _result(ended)
+    result = _result(ended, agent._handled_signals())  # noqa: SLF001
     group.state = result.state
     agent._others_are_done = True  # the rendezvous says when everybody is  # noqa: SLF001
     put_metric(f"workers.{spec.role}.{result.state.name.lower()}", 1)
@@ -102,8 +102,8 @@ def _job(agent: LocalElasticAgent) -> Job:
         role=spec.role,
         max_restarts=spec.max_restarts,
         shutdown_timeout_s=float(agent._shutdown_timeout),  # noqa: SLF001
-        signals=tuple(int(number) for number in signals_to_handle()),
-        environment=dict(os.environ),
+        signals=tuple(map(int, agent._handled_signals())),  # noqa: SLF001
+        environment=_environment(agent),
         logs=_logs(agent),
         master_addr=spec.master_addr or (master.master_addr if master else spec.local_addr) or "127.0.0.1",
         master_port=spec.master_port or (master.master_port if master else None),
@@ -111,6 +111,11 @@ def _job(agent: LocalElasticAgent) -> Job:
         always_restart=True,  # as torch does, whatever the error
         meeting=handler.meeting,
     )
+
+
+def _environment(agent: LocalElasticAgent) -> dict[str, str]:
+    named = agent._signals_to_handle  # noqa: SLF001
+    return {**os.environ, **({SIGNALS_TO_HANDLE: named} if named is not None else {})}
 
 
 def _logs(agent: LocalElasticAgent) -> LogSettings:
@@ -175,7 +180,7 @@ def _worker(life: Round, local_rank: int, pid: int) -> Worker:
     return worker
 
 
-def _result(ended: Ended) -> RunResult:
+def _result(ended: Ended, signals: tuple[int, ...]) -> RunResult:
     outcome = ended.outcome
     if outcome.kind == "done" and (ended.life is None or len(ended.return_values) < ended.life.local_world_size):
         raise RendezvousGracefulExitError("the others finished the run without this node")
@@ -184,18 +189,18 @@ def _result(ended: Ended) -> RunResult:
         values = {first + local_rank: value for local_rank, value in sorted(ended.return_values.items())}
         return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
     if outcome.kind in ("signal", "stopped"):
-        raise _stopped(outcome)
+        raise _stopped(outcome, signals)
     failures = _failures(one for one in causes(ended.group) if one.stopped_for is None)
     if outcome.kind == "failed" and failures:
         return RunResult(state=WorkerState.FAILED, failures=failures)
     raise _ERRORS.get(outcome.kind, RendezvousError)(outcome.explanation or f"the run ended: {outcome.kind}")
 
 
-def _stopped(outcome: Outcome) -> BaseException:
+def _stopped(outcome: Outcome, signals: tuple[int, ...]) -> BaseException:
     """Return what a run ends with that somebody ended: by a signal, or by `planaria stop` on any node."""
     if outcome.kind == "stopped":
         return RendezvousClosedError(outcome.explanation)
-    if outcome.signal in signals_to_handle():
+    if outcome.signal in signals:
         return as_exception(outcome.signal)
     return KeyboardInterrupt()
 

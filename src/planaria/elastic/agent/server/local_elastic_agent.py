@@ -24,6 +24,7 @@ from planaria.elastic.agent.server.model import DEFAULT_ROLE
 from planaria.elastic.agent.server.stuck import StuckWorkers
 from planaria.elastic.metrics import prof
 from planaria.elastic.multiprocessing import start_processes
+from planaria.elastic.multiprocessing.signals import SIGNALS_TO_HANDLE
 from planaria.elastic.utils import macros
 from planaria.elastic.utils.logging import get_logger
 
@@ -157,6 +158,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             "TORCHELASTIC_USE_AGENT_STORE": str(spec.rdzv_handler.use_agent_store),
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         }
+        if self._signals_to_handle is not None:
+            environment[SIGNALS_TO_HANDLE] = self._signals_to_handle
         self._set_local_rank_env(environment, worker.local_rank, spec)
         if "OMP_NUM_THREADS" in os.environ:
             environment["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"]

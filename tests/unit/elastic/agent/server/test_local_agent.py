@@ -14,7 +14,7 @@ from planaria.elastic.agent.server.local_elastic_agent import (
     _resolve_uninterruptible_state_timeout,
 )
 from planaria.elastic.agent.server.stuck import StuckWorkers
-from planaria.elastic.multiprocessing import DefaultLogsSpecs, Std
+from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from planaria.elastic.rendezvous import RendezvousParameters
 from planaria.elastic.rendezvous.registry import get_rendezvous_handler
 
@@ -105,6 +105,46 @@ def test_a_worker_that_is_deaf_to_sigterm_is_killed_after_the_shutdown_timeout(t
     began = time.monotonic()
     assert agent.run().is_failed()
     assert time.monotonic() - began < 25  # torch's needs 30 s and more, whatever it was told
+
+
+def end_the_agent_again_and_again(folder):
+    def again(_number, _frame):
+        os.kill(os.getppid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, again)
+    (folder / f"{os.getpid()}.pid").touch()
+    os.kill(os.getppid(), signal.SIGTERM)
+    while True:
+        signal.pause()
+
+
+@pytest.mark.parametrize("handler", [None, alone])
+def test_signals_that_come_while_the_workers_are_stopped_leave_none_alive(tmp_path, handler):
+    agent = agent_of(
+        tmp_path,
+        handler and handler(),
+        entrypoint=end_the_agent_again_and_again,
+        args=(tmp_path,),
+        start_method="fork",
+        shutdown_timeout=1,
+    )
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SignalException):
+        agent.run()
+    assert signal.getsignal(signal.SIGTERM) is before
+    pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
+    assert pids
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+
+
+def test_the_signals_that_an_agent_was_given_count_for_it_and_its_workers(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGHUP")
+    for handler in (None, alone()):
+        agent = agent_of(tmp_path, handler, entrypoint=os.getenv, args=("TORCHELASTIC_SIGNALS_TO_HANDLE",))
+        assert agent._handled_signals() == (signal.SIGHUP,)
+        agent._signals_to_handle = "SIGTERM, SIGUSR9"
+        assert agent._handled_signals() == (signal.SIGTERM,)
+        assert set(agent.run().return_values.values()) == {"SIGTERM, SIGUSR9"}
 
 
 def test_a_virtual_local_rank_sees_one_device(tmp_path, monkeypatch):
