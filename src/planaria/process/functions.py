@@ -21,6 +21,7 @@ from planaria.process.leash import hold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.process import BaseProcess
     from types import ModuleType
     from typing import Self
@@ -151,7 +152,10 @@ def _dumped_call(call: Call, ends: Ends, item: object) -> bytes:
     try:
         return _dumped(item)
     except Exception as refused:
-        parts = [("the function", call.function), *((f"argument {at}", item) for at, item in enumerate(call.args))]
+        parts = [
+            ("the function", _inner(call.function)),
+            *((f"argument {at}", item) for at, item in enumerate(call.args)),
+        ]
         for what, part in parts:
             try:
                 pickling.guarded(_dumped, part)
@@ -161,3 +165,8 @@ def _dumped_call(call: Call, ends: Ends, item: object) -> bytes:
                     hint=f"{call.start_method} sends it to another process: define it at the top of a module, or use fork",
                 ) from refused
         raise
+
+
+def _inner(function: Callable[..., object]) -> object:
+    """Look through a wrapper that is no function itself: people know what they wrote."""
+    return function if hasattr(function, "__qualname__") else getattr(function, "__wrapped__", function)

@@ -144,7 +144,7 @@ class Workers:
         )
         return Start(
             argv=(),
-            environment=environment,
+            environment=environment | dict(streams.variables),
             black_box_fd=worker.black_box,
             stdout_fd=streams.stdout.worker_fd,
             stderr_fd=streams.stderr.worker_fd,
@@ -210,18 +210,13 @@ class Workers:
         if pid != worker.pid:
             ask_for_stacks(pid)
 
-    def kill_leftovers(self) -> None:
-        """Kill all that the workers of this life left behind, where not everything below this process is theirs."""
-        for worker in self._life:
-            worker.kill_leftovers()
-
     def exited(self, pid: int, status: int) -> WorkerEnd | None:
         """Note that a worker ended; None for one of an earlier life, which the kernel held back until now."""
         worker = next((worker for worker in self._life if worker.pid == pid), None)
         if worker is None:
             return None
         worker.ended(status)
-        if status != 0 or worker.blame is not None:
+        if worker.status != 0 or worker.blame is not None:
             return WorkerEnd(worker.local_rank, worker.failure(self._scene(status)))
         try:
             self.return_values[worker.local_rank] = worker.returned()
