@@ -11,7 +11,7 @@ that runs the agent, which is why it ends them before it returns.
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from planaria.agent.control import ControlServer
 from planaria.agent.driver import LOOK_AGAIN_S, Driver
@@ -281,7 +281,8 @@ class _Signals:
             if number in self.numbers:
                 self._on_signal(number)
             elif self._wakeup_before != -1:
-                os.write(self._wakeup_before, bytes([number]))
+                with suppress(BlockingIOError):  # whoever listened before is behind, and will read this signal too
+                    os.write(self._wakeup_before, bytes([number]))
 
     def end(self) -> None:
         """Put everything back."""

@@ -89,11 +89,16 @@ def _by_spawn(call: Call, start: Start, ends: Ends) -> Started:
         tracker, leash = getfd(), hold()
         own = (ends.black_box_fd, ends.result_fd, papers, tracker, leash)
         words = (ends.black_box_fd, "function", papers, tracker, leash)
-        python = (os.fsdecode(spawn.get_executable()), *util._args_from_interpreter_flags(), "-u")  # type: ignore[attr-defined]  # noqa: SLF001
+        python = (interpreter(), *util._args_from_interpreter_flags(), "-u")  # type: ignore[attr-defined]  # noqa: SLF001
         argv = (*python, BOOTSTRAP, *map(str, words))
         return Started(starting.spawn(replace(start, argv=argv, kept_fds=(*own, *lender.fds))))
     finally:
         os.close(papers)
+
+
+def interpreter() -> str:
+    """Return the interpreter of spawned workers: in a program that embeds Python it is not `sys.executable`."""
+    return os.fsdecode(spawn.get_executable())
 
 
 def _by_fork(call: Call, start: Start, ends: Ends) -> Started:

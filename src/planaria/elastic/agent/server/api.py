@@ -33,6 +33,7 @@ from planaria.elastic.metrics import prof
 from planaria.elastic.multiprocessing import SignalException
 from planaria.elastic.multiprocessing.signals import SIGNALS_TO_HANDLE, raise_on_signals, signals_named, undisturbed
 from planaria.elastic.rendezvous.api import RendezvousGracefulExitError
+from planaria.elastic.store import DistStoreError
 from planaria.elastic.utils.logging import get_logger
 
 if TYPE_CHECKING:
@@ -224,6 +225,8 @@ class SimpleElasticAgent(Recording, ElasticAgent):
         except SignalException as told:
             logger.warning("received %s while waiting for other agents", told.sigval.name)
             raise
+        except (DistStoreError, TimeoutError) as over:
+            logger.warning("gave up waiting for other agents after %.1f s: %s", time.monotonic() - began, over)
         except Exception:
             logger.exception("gave up waiting for other agents after %.1f s", time.monotonic() - began)
         finally:
