@@ -156,8 +156,7 @@ def _close_sinks(sinks: tuple[ConsoleSink, ...], loop: Loop) -> None:
 def _tell_restart(group: Group, clean: bool, watching: Watching) -> None:
     from planaria.agent.report import restart_line
 
-    tell = watching.warn if group.lives[-1].failures else watching.say
-    tell(restart_line(group))
+    watching.warn(restart_line(group))
     if not clean:
         watching.warn("some processes of the last life could not be ended; the new one starts beside them")
 
@@ -225,16 +224,15 @@ class _EmbeddedDriver(Driver):
 
 
 class _Screen:
-    """Where a seat speaks. After a life that ended badly it speaks of that."""
+    """Where a seat speaks. What it says after the first life is why there has to be another."""
 
     def __init__(self, driver: Driver, watching: Watching) -> None:
         self._driver = driver
         self._watching = watching
 
     def say(self, text: str, *, passing: bool = False) -> None:
-        lives = self._driver.group.lives
-        is_bad = bool(lives and lives[-1].failures) and not passing
-        (self._watching.warn if is_bad else self._watching.say)(text)
+        tell = self._watching.warn if self._driver.group.lives and not passing else self._watching.say
+        tell(text)
 
 
 class _Signals:
