@@ -46,6 +46,7 @@ class Program:
         number = len(list(folder.glob("program*.py")))
         path = folder / f"program{number}.py"
         path.write_text(HEAD + textwrap.dedent(body))
+        self.warnings = ""
         self.mark = f"{folder}/{number}/"
         variables = {"PYTHONPATH": hide_torch(folder), MARK: self.mark, **variables}
         self.process = subprocess.Popen(
@@ -71,8 +72,9 @@ class Program:
             end_marked(self.mark)
 
     def end(self, status: int = 0) -> str:
-        """Wait for its end; return what it printed."""
+        """Wait for its end; return what it printed, and keep what it warned of."""
         out, err = self.process.communicate(timeout=PATIENCE_S)
+        self.warnings = err
         assert self.process.returncode == status, f"{out}\n{err}"
         return out
 

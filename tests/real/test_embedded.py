@@ -208,6 +208,7 @@ def test_two_nodes_meet_restart_together_and_each_gets_the_values_of_its_own_wor
     body = TWO_NODES.replace("PORT", str(free_port()))
     with Program(tmp_path, body) as one, Program(tmp_path, body) as other:
         told = sorted([one.end(), other.end()])
+    assert all("rank 1 failed" in program.warnings for program in (one, other)), "one node restarted in silence"
     assert told == [
         "[(0, ('0', '4', 1)), (1, ('0', '4', 1))]\n",
         "[(2, ('1', '4', 1)), (3, ('1', '4', 1))]\n",

@@ -11,7 +11,7 @@ that runs the agent, which is why it ends them before it returns.
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from planaria.agent.control import ControlServer
 from planaria.agent.driver import LOOK_AGAIN_S, Driver
@@ -60,11 +60,12 @@ class Ended(Value):
 
 
 class Watching(Value):
-    """Who is told while the agent runs: lines for people, each round with the pids of its workers by local rank, every
-    second that the loop turns, and every event (`agent/observer.py`), if anybody wants them.
+    """Who is told while the agent runs: lines for people (`warn`: what went wrong), each round with the pids of its workers
+    by local rank, every second that the loop turns, and every event (`agent/observer.py`), if anybody wants them.
     """
 
     say: Callable[[str], object]
+    warn: Callable[[str], object]
     on_round: Callable[[Round, Mapping[int, int]], object]
     beat: Callable[[], object]
     events: Handler | None = None
@@ -98,7 +99,7 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     mark = f"{CONTROL}={control}".encode("utf-8", "surrogateescape")
     sentry = Sentry(board, mark, scratch_dir)
     opened.callback(sentry.dismiss)
-    driver = _EmbeddedDriver(job, group_of(job), loop, lambda group, clean: _say_restart(group, clean, watching.say))
+    driver = _EmbeddedDriver(job, group_of(job), loop, lambda group, clean: _tell_restart(group, clean, watching))
     driver.prepare(mark, watching, sentry)
     heard = _Signals(loop, job.signals, lambda number: driver.post(StopRequested(number, loop.now())))
     opened.callback(heard.end)
@@ -108,18 +109,18 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     sinks = (ConsoleSink(loop, 1), ConsoleSink(loop, 2))
     opened.callback(_close_sinks, sinks, loop)
     settings = _settings(job, scratch_dir, heard.numbers)
-    driver.workers = Workers(loop, settings, _logs(job, scratch_dir), Console(*sinks, watching.say))
+    driver.workers = Workers(loop, settings, _logs(job, scratch_dir), Console(*sinks, watching.warn))
     if watching.events is not None:
         driver.observer = new_observer(job, loop, driver.workers)
         driver.observer.handlers = (watching.events,)
     if timer_path(job, scratch_dir):
-        driver.watchdog.open_pipe(timer_path(job, scratch_dir), TIMER_FILE, watching.say)
+        driver.watchdog.open_pipe(timer_path(job, scratch_dir), TIMER_FILE, watching.warn)
         opened.callback(driver.watchdog.close)
     opened.callback(driver.close)
     if job.meeting is not None:
         from planaria.agent.meeting import Seat, open_rendezvous
 
-        driver.seat = Seat(job, loop, driver, Line(NOBODY, board, NOBODY), _Screen(watching.say))
+        driver.seat = Seat(job, loop, driver, Line(NOBODY, board, NOBODY), _Screen(driver, watching))
         driver.seat.open(open_rendezvous)
     return driver
 
@@ -152,12 +153,12 @@ def _close_sinks(sinks: tuple[ConsoleSink, ...], loop: Loop) -> None:
         sink.close()
 
 
-def _say_restart(group: Group, clean: bool, say: Callable[[str], object]) -> None:
+def _tell_restart(group: Group, clean: bool, watching: Watching) -> None:
     from planaria.agent.report import restart_line
 
-    say(restart_line(group))
+    watching.warn(restart_line(group))
     if not clean:
-        say("some processes of the last life could not be ended; the new one starts beside them")
+        watching.warn("some processes of the last life could not be ended; the new one starts beside them")
 
 
 class _EmbeddedDriver(Driver):
@@ -223,13 +224,15 @@ class _EmbeddedDriver(Driver):
 
 
 class _Screen:
-    """Where a seat speaks."""
+    """Where a seat speaks. What it says after the first life is why there has to be another."""
 
-    def __init__(self, say: Callable[[str], object]) -> None:
-        self._say = say
+    def __init__(self, driver: Driver, watching: Watching) -> None:
+        self._driver = driver
+        self._watching = watching
 
-    def say(self, text: str, *, passing: bool = False) -> None:  # noqa: ARG002  a log has no passing lines
-        self._say(text)
+    def say(self, text: str, *, passing: bool = False) -> None:
+        tell = self._watching.warn if self._driver.group.lives and not passing else self._watching.say
+        tell(text)
 
 
 class _Signals:
@@ -276,7 +279,8 @@ class _Signals:
             if number in self.numbers:
                 self._on_signal(number)
             elif self._wakeup_before != -1:
-                os.write(self._wakeup_before, bytes([number]))
+                with suppress(BlockingIOError):  # whoever listened before is behind, and will read this signal too
+                    os.write(self._wakeup_before, bytes([number]))
 
     def end(self) -> None:
         """Put everything back."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"
 OMP_NUM_THREADS = "OMP_NUM_THREADS"
+NCCL_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
 """The agent opens a pipe for torch's expiration timers when this is 1."""
@@ -51,34 +52,41 @@ def worker_environment(
     inherited: Mapping[str, str], life: Round, local_rank: int, *, error_file: str, control: str, virtual_rank: bool
 ) -> dict[str, str]:
     """Return the whole environment of one worker: what the launcher had, then torchrun's names, then ours."""
-    env = dict(inherited)
+    env = {**inherited, **torchrun_variables(life, local_rank)}
     env.update(
         {
-            "RANK": str(life.first_rank + local_rank),
             "LOCAL_RANK": "0" if virtual_rank else str(local_rank),
-            "GROUP_RANK": str(life.group_rank),
-            "ROLE_RANK": str(life.first_role_rank + local_rank),
-            "ROLE_NAME": life.role,
-            "LOCAL_WORLD_SIZE": str(life.local_world_size),
-            "WORLD_SIZE": str(life.world_size),
-            "GROUP_WORLD_SIZE": str(life.group_world_size),
-            "ROLE_WORLD_SIZE": str(life.role_world_size),
-            "MASTER_ADDR": life.master_addr,
-            "MASTER_PORT": str(life.master_port),
-            RESTART_COUNT: str(life.restart_count),
-            "TORCHELASTIC_MAX_RESTARTS": str(life.max_restarts),
-            "TORCHELASTIC_RUN_ID": life.run_id,
-            "TORCHELASTIC_USE_AGENT_STORE": "False",
             ERROR_FILE: error_file,
             CONTROL: control,
             ROUND: str(life.number),
             RESTART_REASON: safe_line(life.restart_reason, LONGEST_REASON),
         }
     )
-    env.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    env.setdefault(NCCL_ERRORS, "1")
     if virtual_rank:
         env[CUDA_VISIBLE_DEVICES] = visible_device(inherited.get(CUDA_VISIBLE_DEVICES), local_rank)
     return env
+
+
+def torchrun_variables(life: Round, local_rank: int) -> dict[str, str]:
+    """Return what torchrun tells a worker about its place."""
+    return {
+        "RANK": str(life.first_rank + local_rank),
+        "LOCAL_RANK": str(local_rank),
+        "GROUP_RANK": str(life.group_rank),
+        "ROLE_RANK": str(life.first_role_rank + local_rank),
+        "ROLE_NAME": life.role,
+        "LOCAL_WORLD_SIZE": str(life.local_world_size),
+        "WORLD_SIZE": str(life.world_size),
+        "GROUP_WORLD_SIZE": str(life.group_world_size),
+        "ROLE_WORLD_SIZE": str(life.role_world_size),
+        "MASTER_ADDR": life.master_addr,
+        "MASTER_PORT": str(life.master_port),
+        RESTART_COUNT: str(life.restart_count),
+        "TORCHELASTIC_MAX_RESTARTS": str(life.max_restarts),
+        "TORCHELASTIC_RUN_ID": life.run_id,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
 
 
 def visible_device(inherited: str | None, local_rank: int) -> str:

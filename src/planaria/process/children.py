@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from planaria.base.loop import Loop
 
 
-LOST_STATUS = 255
-"""Stands for a status that somebody else took: another part of this program reaps all children, or a fork server died."""
+LOST_STATUS = 256
+"""Stands for a status that somebody else took: another part of this program reaps all children, or a fork server died.
+
+No process can end with it: statuses go up to 255.
+"""
 _LOOK_AGAIN_S = 0.05
 _STATUS_BYTES = 8  # a fork server sends a native long long
 

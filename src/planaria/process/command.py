@@ -6,6 +6,9 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
     from planaria.process.model import Command
 
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "worker", "bootstrap.py")
@@ -13,9 +16,14 @@ LOCAL_RANK_MACRO = "${local_rank}"
 _RUN_PATH = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
+def filled(args: Iterable[object], local_rank: object) -> tuple[Any, ...]:
+    """Replace torchrun's macro in the arguments that are texts; nothing else, so `$$` and `$HOME` stay as they are."""
+    return tuple(arg.replace(LOCAL_RANK_MACRO, str(local_rank)) if isinstance(arg, str) else arg for arg in args)
+
+
 def worker_argv(command: Command, local_rank: int, black_box: int) -> tuple[str, ...]:
     """Return what to execute for one worker; `black_box` is the descriptor its start-up file finds its black box at."""
-    args = tuple(arg.replace(LOCAL_RANK_MACRO, str(local_rank)) for arg in command.args)
+    args = tuple(map(str, filled(command.args, local_rank)))
     if command.kind == "program":
         return (command.target, *args)
     python = (command.interpreter, "-u")

@@ -28,6 +28,8 @@ class Evidence(Value):
     killed_by_us: bool = False
     blame: Failure | None = None
     """What the agent ended it for, if that was its own fault."""
+    lost: str = ""
+    """Why nobody knows its status, if that is so."""
     oom_kills: int = 0
     black_box: bytes = b""
     error_file: bytes | None = None
@@ -82,6 +84,8 @@ def _from_status(seen: Evidence, text: str) -> tuple[FailureKind, str, str]:
     """Return kind, message and stack as far as status and fault handler tell."""
     if seen.status < 0:
         return "signal", _signal_message(seen), text
+    if seen.lost:
+        return "exit", seen.lost, ""
     if seen.status == SPAWN_FAILED and text.startswith("cannot start "):
         return "spawn", text.strip(), ""
     return "exit", f"exit status {seen.status}", ""

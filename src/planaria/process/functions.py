@@ -21,6 +21,7 @@ from planaria.process.leash import hold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.process import BaseProcess
     from types import ModuleType
     from typing import Self
@@ -88,11 +89,16 @@ def _by_spawn(call: Call, start: Start, ends: Ends) -> Started:
         tracker, leash = getfd(), hold()
         own = (ends.black_box_fd, ends.result_fd, papers, tracker, leash)
         words = (ends.black_box_fd, "function", papers, tracker, leash)
-        python = (os.fsdecode(spawn.get_executable()), *util._args_from_interpreter_flags(), "-u")  # type: ignore[attr-defined]  # noqa: SLF001
+        python = (interpreter(), *util._args_from_interpreter_flags(), "-u")  # type: ignore[attr-defined]  # noqa: SLF001
         argv = (*python, BOOTSTRAP, *map(str, words))
         return Started(starting.spawn(replace(start, argv=argv, kept_fds=(*own, *lender.fds))))
     finally:
         os.close(papers)
+
+
+def interpreter() -> str:
+    """Return the interpreter of spawned workers: in a program that embeds Python it is not `sys.executable`."""
+    return os.fsdecode(spawn.get_executable())
 
 
 def _by_fork(call: Call, start: Start, ends: Ends) -> Started:
@@ -151,7 +157,10 @@ def _dumped_call(call: Call, ends: Ends, item: object) -> bytes:
     try:
         return _dumped(item)
     except Exception as refused:
-        parts = [("the function", call.function), *((f"argument {at}", item) for at, item in enumerate(call.args))]
+        parts = [
+            ("the function", _inner(call.function)),
+            *((f"argument {at}", item) for at, item in enumerate(call.args)),
+        ]
         for what, part in parts:
             try:
                 pickling.guarded(_dumped, part)
@@ -161,3 +170,8 @@ def _dumped_call(call: Call, ends: Ends, item: object) -> bytes:
                     hint=f"{call.start_method} sends it to another process: define it at the top of a module, or use fork",
                 ) from refused
         raise
+
+
+def _inner(function: Callable[..., object]) -> object:
+    """Look through a wrapper that is no function itself: people know what they wrote."""
+    return function if hasattr(function, "__qualname__") else getattr(function, "__wrapped__", function)

@@ -16,7 +16,7 @@ from planaria.process.tee import PIPE_BYTES, open_pipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Literal, Protocol
 
     from planaria.contract.env import Round
@@ -77,11 +77,15 @@ class Stream(Value):
 
 
 class Streams(Value):
-    """Both streams of one worker, and the path of its error file: empty when no files are wanted."""
+    """Both streams of one worker, and the path of its error file: empty when no files are wanted.
+
+    `variables` are what whoever planned them wants in the worker's environment.
+    """
 
     stdout: Stream
     stderr: Stream
     error_file: str
+    variables: Mapping[str, str] = {}
 
     def close_worker_ends(self) -> None:
         """Close what only the worker needs, once it has it; else a pipe would never end."""

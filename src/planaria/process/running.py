@@ -8,6 +8,7 @@ from planaria.base import linux, signals
 from planaria.base.value import Value, replace
 from planaria.contract import blackbox
 from planaria.errors import SpawnFailed
+from planaria.process.children import LOST_STATUS
 from planaria.process.spawn import spawn
 from planaria.process.tee import Tee, tail_of_file
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from planaria.process.tee import Pace, Route, Warn
 
 
+_UNKNOWN = 255  # what an end of which nothing is known counts as
+
+
 class Scene(Value):
     """Where and when a worker's end was seen, for the report."""
 
@@ -38,6 +42,7 @@ class Running:
 
     __slots__ = (
         "_held_fd",
+        "_is_lost",
         "_result",
         "alive",
         "black_box",
@@ -67,6 +72,7 @@ class Running:
         self.tees: list[Tee] = []
         self.status_fd: int | None = None
         self._held_fd: int | None = None
+        self._is_lost = False
         self._result: Result | None = None
 
     def start(self, start: Start) -> None:
@@ -155,15 +161,18 @@ class Running:
             _kill_group(self.pid)
 
     def ended(self, status: int) -> None:
-        """Note that it ended, and take its last words out of the pipes."""
+        """Note that it ended, and take its last words out of the pipes. `status` may be lost, see `LOST_STATUS`."""
         self.alive = False
-        self.status = status
         if self._held_fd is not None:
             _kill_group(self.pid)
         for tee in self.tees:
             tee.catch_up()
         if self._result is not None:
             self._result.catch_up()
+        self._is_lost = status == LOST_STATUS
+        self.status = status
+        if self._is_lost:  # a function that has returned has done all that was asked of it
+            self.status = 0 if self._result is not None and self._result.is_whole else _UNKNOWN
 
     @property
     def is_returning(self) -> bool:
@@ -194,6 +203,7 @@ class Running:
                 at=scene.at,
                 killed_by_us=self.killed_by_us,
                 blame=self.blame,
+                lost=self._why_lost(),
                 oom_kills=scene.oom_kills,
                 black_box=os.pread(self.black_box, blackbox.LIMIT_BYTES, 0),
                 error_file=linux.read_file(path) if path and os.path.exists(path) else None,
@@ -207,11 +217,19 @@ class Running:
         """Say that what it returned cannot be unpickled here."""
         return replace(
             self.failure(scene),
+            status=1,
             kind="exception",
             type="planaria.errors.ResultNotPicklable",
             bases=("planaria.errors.ResultNotPicklable",),
             message=f"the return value of rank {self.rank} cannot be unpickled here: {type(problem).__name__}: {problem}",
         )
+
+    def _why_lost(self) -> str:
+        if not self._is_lost:
+            return ""
+        if self._held_fd is not None:
+            return "its exit status was lost with the fork server, which ended"
+        return "its exit status was taken by another part of this program (SIGCHLD ignored, or waitpid(-1))"
 
     def _stderr_tail(self) -> bytes:
         stream = self.streams.stderr

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import time
 
 from planaria.base.files import remove_tree
@@ -37,12 +36,14 @@ class Sentry:
     def __init__(self, board: int, mark: bytes, scratch_dir: str) -> None:
         import subprocess
 
+        from planaria.process.functions import interpreter
+
         hear, self._tell = os.pipe()
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         words = (root, str(hear), str(board), str(os.getpid()), os.fsdecode(mark), scratch_dir)
         try:
             self._process: Popen[bytes] = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _START, *words],
+                [interpreter(), "-I", "-S", "-c", _START, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(hear, board),

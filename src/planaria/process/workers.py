@@ -8,7 +8,7 @@ from planaria.base import signals
 from planaria.base.value import Value, replace
 from planaria.contract import blackbox
 from planaria.contract.env import worker_environment
-from planaria.process.command import LOCAL_RANK_MACRO, worker_argv
+from planaria.process.command import filled, worker_argv
 from planaria.process.lines import line_prefix
 from planaria.process.model import Call
 from planaria.process.running import Running, Scene, ask_for_stacks
@@ -121,7 +121,8 @@ class Workers:
         worker = Running(local_rank, life.first_rank + local_rank, streams, self._loop.now())
         start = self._order(life, worker)
         if isinstance(settings.command, Call):
-            worker.call(self._loop, replace(start, argv=("function",)), _filled(settings.command, local_rank))
+            call = replace(settings.command, args=filled(settings.command.args, local_rank))
+            worker.call(self._loop, replace(start, argv=("function",)), call)
         else:
             argv = worker_argv(settings.command, local_rank, self._black_box_fd)
             inherit = self._black_box_fd if settings.command.bootstrap else None
@@ -144,7 +145,7 @@ class Workers:
         )
         return Start(
             argv=(),
-            environment=environment,
+            environment=environment | dict(streams.variables),
             black_box_fd=worker.black_box,
             stdout_fd=streams.stdout.worker_fd,
             stderr_fd=streams.stderr.worker_fd,
@@ -210,18 +211,13 @@ class Workers:
         if pid != worker.pid:
             ask_for_stacks(pid)
 
-    def kill_leftovers(self) -> None:
-        """Kill all that the workers of this life left behind, where not everything below this process is theirs."""
-        for worker in self._life:
-            worker.kill_leftovers()
-
     def exited(self, pid: int, status: int) -> WorkerEnd | None:
         """Note that a worker ended; None for one of an earlier life, which the kernel held back until now."""
         worker = next((worker for worker in self._life if worker.pid == pid), None)
         if worker is None:
             return None
         worker.ended(status)
-        if status != 0 or worker.blame is not None:
+        if worker.status != 0 or worker.blame is not None:
             return WorkerEnd(worker.local_rank, worker.failure(self._scene(status)))
         try:
             self.return_values[worker.local_rank] = worker.returned()
@@ -242,12 +238,6 @@ class Workers:
         for worker in self._life:
             worker.close()
         self._life = []
-
-
-def _filled(call: Call, local_rank: int) -> Call:
-    """Fill torchrun's macro into the arguments that are text, as in those of a command."""
-    filled = tuple(arg.replace(LOCAL_RANK_MACRO, str(local_rank)) if isinstance(arg, str) else arg for arg in call.args)
-    return replace(call, args=filled)
 
 
 def _leash() -> int:

@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -97,3 +98,9 @@ def test_a_sentry_that_somebody_ended_does_not_hurt_the_agent(sentry):
     sentry._process.wait()
     sentry.know(frozenset({1}))
     sentry.dismiss()
+
+
+def test_a_sentry_runs_under_the_interpreter_that_workers_run_under(board, tmp_path, monkeypatch):
+    multiprocessing.set_executable(sys.executable)
+    monkeypatch.setattr(sys, "executable", "/no/python")  # as in a program that embeds Python and says where it is
+    Sentry(board, MARK, str(tmp_path / "scratch")).dismiss()

@@ -54,7 +54,6 @@ class Group:
     def end(self, count: int = 2) -> None:
         while len(self.ends) < count:
             self.loop.run_once(40.0)
-        self.workers.kill_leftovers()
         self.children.bury()
         self.workers.end()
         self.loop.run_once(0.0)
@@ -121,3 +120,30 @@ def test_large_values_of_many_workers_flow_side_by_side(tmp_path: Path, groups: 
     group.end(count=6)
     values: dict[int, Any] = group.workers.return_values
     assert {rank: len(value) for rank, value in values.items()} == dict.fromkeys(range(6), 8 << 20)
+
+
+def test_a_function_whose_exit_status_somebody_else_took_has_succeeded_if_it_returned(
+    tmp_path: Path, groups: list[Group]
+) -> None:
+    group = Group(tmp_path, Call(targets.add, (1, 2), "fork"))
+    groups.append(group)
+    group.begin()
+    for pid in group.workers.by_pid:
+        os.waitpid(pid, 0)
+    group.end()
+    assert [end.failure for end in group.ends.values()] == [None, None]
+    assert group.workers.return_values == {0: 3, 1: 3}
+
+
+def test_an_end_of_which_nothing_is_known_says_why(tmp_path: Path, groups: list[Group]) -> None:
+    group = Group(tmp_path, Command("program", "/bin/true"))
+    groups.append(group)
+    group.begin()
+    for pid in group.workers.by_pid:
+        os.waitpid(pid, 0)
+    group.end()
+    failure = group.ends[0].failure
+    assert failure is not None
+    assert (failure.status, failure.kind) == (255, "exit")
+    why = "its exit status was taken by another part of this program (SIGCHLD ignored, or waitpid(-1))"
+    assert failure.message == why

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from planaria.elastic import events, metrics
 from planaria.elastic.agent.server.api import WorkerSpec
 from planaria.elastic.agent.server.local_elastic_agent import LocalElasticAgent, _AliveCallbackProxy
-from planaria.elastic.agent.server.signals import SIGNALS_TO_HANDLE
 from planaria.elastic.multiprocessing import DefaultLogsSpecs
 from planaria.elastic.multiprocessing.errors import ChildFailedError
 from planaria.elastic.rendezvous import RendezvousParameters
@@ -21,7 +19,7 @@ from planaria.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from planaria.elastic.utils.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from planaria.elastic.agent.server.api import RunResult
     from planaria.elastic.agent.server.health_check_server import HealthCheckServer
@@ -145,12 +143,10 @@ def launch_agent(
         logger.warning("config has no run_id, generated a random run_id: %s", config.run_id)
     name = _get_entrypoint_name(entrypoint, args)
     logger.info("starting %s with %s", name, config)
-    with _signals(config.signals_to_handle):
-        agent = _agent(config, entrypoint, args, health_check_server)
-        result = _run(agent, config)
-        if result.is_failed():
-            raise ChildFailedError(name=name, failures=result.failures)
-        return result.return_values
+    result = _run(_agent(config, entrypoint, args, health_check_server), config)
+    if result.is_failed():
+        raise ChildFailedError(name=name, failures=result.failures)
+    return result.return_values
 
 
 def _run(agent: LocalElasticAgent, config: LaunchConfig) -> RunResult:
@@ -206,6 +202,7 @@ def _agent(
         shutdown_timeout=config.shutdown_timeout,
         health_check_server=health_check_server,
     )
+    agent._signals_to_handle = config.signals_to_handle  # noqa: SLF001  made for each other
     if health_check_server is not None and isinstance(health_check_server.alive_callback, _AliveCallbackProxy):
         health_check_server.alive_callback.set_delegate(agent._get_alive_time)  # noqa: SLF001  made for each other
     return agent
@@ -223,17 +220,3 @@ def _parameters(config: LaunchConfig) -> RendezvousParameters:
         local_addr=config.local_addr,
         **config.rdzv_configs,
     )
-
-
-@contextmanager
-def _signals(names: str) -> Iterator[None]:
-    """Name the signals to handle where agent and workers look for them, as long as the job runs."""
-    before = os.environ.get(SIGNALS_TO_HANDLE)
-    os.environ[SIGNALS_TO_HANDLE] = names
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[SIGNALS_TO_HANDLE]
-        else:
-            os.environ[SIGNALS_TO_HANDLE] = before

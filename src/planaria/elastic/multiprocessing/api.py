@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from planaria.base.files import write_atomically
-from planaria.contract import error_file
+from planaria.contract.failure import Failure
 from planaria.elastic.multiprocessing.call import Recorded
-from planaria.elastic.multiprocessing.crew import Crew, End
+from planaria.elastic.multiprocessing.crew import Crew
 from planaria.elastic.multiprocessing.errors import ProcessFailure
+from planaria.elastic.multiprocessing.failures import as_process_failure
 from planaria.elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsDest, LogsSpecs
 from planaria.elastic.multiprocessing.signals import SignalException, install_handlers, undisturbed
 from planaria.elastic.multiprocessing.start import new_worker, order_for
@@ -196,7 +196,7 @@ class _CrewContext(PContext):
     def _poll(self) -> RunProcsResult | None:
         if self._result is None:
             self._crew.look()
-            failed = [rank for rank, end in self._crew.ends.items() if end.failure is not None]
+            failed = [end.failure for end in self._crew.ends.values() if end.failure is not None]
             if failed:
                 self._result = self._failed(failed[0])
             elif len(self._crew.ends) == self.nprocs:
@@ -205,11 +205,10 @@ class _CrewContext(PContext):
                 self._result = RunProcsResult(values, {}, self.stdouts, self.stderrs)
         return self._result
 
-    def _failed(self, first: int) -> RunProcsResult:
-        end = self._crew.ends[first]
-        pid = self._crew.workers[first].pid
-        logger.error("failed (exitcode: %s) local_rank: %s (pid: %s) of %s", end.status, first, pid, self._what())
-        known = {first: self._process_failure(first, end)}  # the first one, whatever the others do when they are ended
+    def _failed(self, first: Failure) -> RunProcsResult:
+        rank, pid = first.local_rank, first.pid
+        logger.error("failed (exitcode: %s) local_rank: %s (pid: %s) of %s", first.status, rank, pid, self._what())
+        known = {rank: self._as_torchs(first)}  # the first one, whatever the others do when they are ended
         self.close(timeout=self.close_timeout)
         return RunProcsResult({}, self._failures(known), self.stdouts, self.stderrs)
 
@@ -217,26 +216,12 @@ class _CrewContext(PContext):
         """Return what to report when there is a first failure."""
         return known
 
+    def _as_torchs(self, failure: Failure) -> ProcessFailure:
+        return as_process_failure(failure, self.error_files.get(failure.local_rank, ""))
+
     @abc.abstractmethod
     def _what(self) -> str:
         """Say what the workers run."""
-
-    def _process_failure(self, rank: int, end: End) -> ProcessFailure:
-        """Return a failure in torch's shape. What only our black box knows goes into the error file, if there is none."""
-        path, told = self.error_files.get(rank, ""), end.failure
-        content = b""
-        if told is not None and told.kind == "exception" and not (path and os.path.isfile(path)):
-            content = error_file.write(told.message, told.traceback, wall_time_s=int(time.time()))
-            if path and path != os.devnull:
-                write_atomically(path, content)
-        failure = ProcessFailure(rank, self._crew.workers[rank].pid, end.status, path)
-        if told is not None and failure.error_file != path:  # else the file knows the time
-            failure.exact_timestamp = time.time() - (time.monotonic() - told.at)
-            failure.timestamp = int(failure.exact_timestamp)
-        if content and failure.error_file != path:  # nowhere to write it to
-            failure.error_file_data, _ = error_file.parse(content)
-            failure.message = failure.error_file_data["message"]
-        return failure
 
     def _close(self, death_sig: signal.Signals, timeout: int = 30) -> None:
         for worker in self._crew.alive:
@@ -349,8 +334,8 @@ class SubprocessContext(_CrewContext):
                 self._crew.add(handler.running)
 
     def _failures(self, known: dict[int, ProcessFailure]) -> dict[int, ProcessFailure]:
-        ends = {rank: end for rank, end in self._crew.ends.items() if end.failure is not None and rank not in known}
-        return known | {rank: self._process_failure(rank, end) for rank, end in ends.items()}
+        others = [end.failure for rank, end in self._crew.ends.items() if end.failure is not None and rank not in known]
+        return known | {failure.local_rank: self._as_torchs(failure) for failure in others}
 
     def _what(self) -> str:
         return f"binary: {self.entrypoint}"

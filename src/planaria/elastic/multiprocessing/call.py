@@ -19,6 +19,11 @@ class Recorded:
         self.local_rank = local_rank
         self.numa_options = numa_options
 
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """Return what the user wrote."""
+        return self.entrypoint
+
     def __call__(self, *args: Any) -> Any:
         """Call it, in the worker."""
         function = self.entrypoint

@@ -25,8 +25,7 @@ _PIECE_S = 0.02
 class End:
     """How one worker ended. `failure` is None when it ended well."""
 
-    def __init__(self, status: int, failure: Failure | None, value: object) -> None:
-        self.status = status
+    def __init__(self, failure: Failure | None, value: object) -> None:
         self.failure = failure
         self.value = value
 
@@ -84,13 +83,13 @@ class Crew:
         worker = self._by_pid[pid]
         worker.ended(status)
         scene = Scene(socket.gethostname(), self.loop.now())
-        if status != 0:
-            self.ends[worker.local_rank] = End(status, worker.failure(scene), None)
+        if worker.status != 0:
+            self.ends[worker.local_rank] = End(worker.failure(scene), None)
             return
         try:
-            self.ends[worker.local_rank] = End(0, None, worker.returned())
+            self.ends[worker.local_rank] = End(None, worker.returned())
         except Exception as problem:  # noqa: BLE001  the classes of the value may raise anything
-            self.ends[worker.local_rank] = End(1, worker.unreadable(problem, scene), None)
+            self.ends[worker.local_rank] = End(worker.unreadable(problem, scene), None)
 
     def close(self) -> None:
         """End what the workers left behind, and let go of everything. Dead workers alone are expected here."""

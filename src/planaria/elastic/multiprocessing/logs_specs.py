@@ -75,21 +75,21 @@ class DefaultLogsSpecs(LogsSpecs):
         tee: Std | dict[int, Std] = Std.NONE,
         local_ranks_filter: set[int] | None = None,
     ) -> None:
-        if not log_dir:
-            log_dir = tempfile.mkdtemp(prefix="torchelastic_")
-            if not _names_any(redirects) and not _names_any(tee):
-                atexit.register(_remove, log_dir, os.getpid())
-        elif log_dir != os.devnull:
+        if log_dir and log_dir != os.devnull:
             if os.path.isfile(log_dir):
                 raise NotADirectoryError(f"log_dir: {log_dir} is a file")
             os.makedirs(log_dir, exist_ok=True)
-        super().__init__(log_dir, redirects, tee, local_ranks_filter)
+        super().__init__(log_dir or None, redirects, tee, local_ranks_filter)
         self._run_log_dir: str | None = None
 
     @property
     def root_log_dir(self) -> str:
-        """Return the folder that was named, or made."""
-        return str(self._root_log_dir)
+        """Return the folder that was named, or is made now: a plan that is never asked leaves none behind."""
+        if self._root_log_dir is None:
+            self._root_log_dir = tempfile.mkdtemp(prefix="torchelastic_")
+            if not _names_any(self._redirects) and not _names_any(self._tee):
+                atexit.register(_remove, self._root_log_dir, os.getpid())
+        return self._root_log_dir
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         """Make the folders of one life, and name each worker's error file in its environment."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
+from planaria.base.value import replace
 from planaria.contract.env import Round, worker_environment
 from planaria.elastic.multiprocessing.logs_specs import LogsDest, LogsSpecs
 from planaria.elastic.multiprocessing.std import Std
@@ -32,6 +34,7 @@ class SpecLogs:
         self._stdout_filters = stdout_filters
         self._stderr_filters = stderr_filters
         self._dest = LogsDest()
+        self._added: dict[int, dict[str, str]] = {}
         self._pipe_bytes = PIPE_BYTES
 
     def begin_life(self, life: Round) -> None:
@@ -40,16 +43,23 @@ class SpecLogs:
         Raises:
             ProcessError: The plan failed.
         """
-        envs = {
-            rank: worker_environment({}, life, rank, error_file="", control="", virtual_rank=False)
-            for rank in range(life.local_world_size)
+        ranks = range(life.local_world_size)
+        given = {
+            rank: worker_environment({}, life, rank, error_file="", control="", virtual_rank=False) for rank in ranks
         }
+        envs = {rank: dict(given[rank]) for rank in ranks}
         self._pipe_bytes = PIPE_BYTES * _MOST_PIPES // max(life.local_world_size, _MOST_PIPES)
         try:
             self._dest = self._specs.reify(envs)
         except Exception as exc:
             name = type(self._specs).__qualname__
             raise ProcessError(f"the log specs {name} failed: {type(exc).__name__}: {exc}") from exc
+        self._added = {rank: _changes(given[rank], envs[rank]) for rank in ranks}
+
+    def error_file(self, local_rank: int) -> str:
+        """Return the path of a worker's error file in the last life; empty when it has none."""
+        path = self._dest.error_files.get(local_rank, "")
+        return "" if path == os.devnull else path
 
     def open_streams(self, local_rank: int) -> Streams:
         """Open what one worker writes to.
@@ -57,12 +67,10 @@ class SpecLogs:
         Raises:
             ProcessError: A file could not be opened.
         """
-        error_file = self._dest.error_files.get(local_rank, "")
-        return open_both(
-            lambda which, opened: self._open(which, local_rank, opened),
-            local_rank,
-            "" if error_file == os.devnull else error_file,
+        streams = open_both(
+            lambda which, opened: self._open(which, local_rank, opened), local_rank, self.error_file(local_rank)
         )
+        return replace(streams, variables=self._added.get(local_rank, {}))
 
     def _open(self, which: int, local_rank: int, opened: list[int]) -> Stream:
         dest = self._dest
@@ -97,6 +105,11 @@ def make_specs(kind: type[Any], settings: LogSettings) -> SpecLogs:
     except Exception as exc:
         raise UsageError(f"--logs-specs: {kind.__qualname__} cannot be made: {type(exc).__name__}: {exc}") from exc
     return SpecLogs(specs, settings.stdout_filters, settings.stderr_filters)
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a plan gave to a worker, beside those that it has anyway."""
+    return {name: str(value) for name, value in after.items() if before.get(name) != value}
 
 
 def _std_of(kind: type[Any]) -> Any:

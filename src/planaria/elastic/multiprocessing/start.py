@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Mapping
 
 from planaria.contract.env import ERROR_FILE
+from planaria.elastic.multiprocessing.signals import signals_named
 from planaria.process.leash import hold
 from planaria.process.logs import Stream, Streams
 from planaria.process.running import Running
 from planaria.process.spawn import Start
 
-__all__ = ["handled_signals", "new_worker", "order_for"]
-
-DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
-
-
-def handled_signals() -> list[str]:
-    """Return the names of the signals that are to end a context: `TORCHELASTIC_SIGNALS_TO_HANDLE`, or the usual ones."""
-    return [name.strip() for name in os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", DEFAULT_SIGNALS).split(",")]
+__all__ = ["new_worker", "order_for"]
 
 
 def new_worker(local_rank: int, environment: Mapping[str, str], stdout: str, stderr: str, now: float) -> Running:
@@ -37,14 +30,13 @@ def new_worker(local_rank: int, environment: Mapping[str, str], stdout: str, std
 
 def order_for(worker: Running, argv: tuple[str, ...], environment: Mapping[str, str]) -> Start:
     """Return how to start it: a session of its own, default signal handlers, and the end of it with this process."""
-    numbers = (getattr(signal, name, None) for name in handled_signals())
     return Start(
         argv=argv,
         environment=environment,
         black_box_fd=worker.black_box,
         stdout_fd=worker.streams.stdout.worker_fd,
         stderr_fd=worker.streams.stderr.worker_fd,
-        handled_signals=tuple(int(number) for number in numbers if number is not None),
+        handled_signals=tuple(map(int, signals_named(environment))),
         leash_fd=hold(),
     )
 

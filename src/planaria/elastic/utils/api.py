@@ -6,7 +6,7 @@ import os
 import socket
 from typing import Any
 
-from planaria.process.command import LOCAL_RANK_MACRO
+from planaria.process.command import LOCAL_RANK_MACRO, filled
 
 
 def get_env_variable_or_raise(env_name: str) -> str:
@@ -47,4 +47,4 @@ class macros:
     @staticmethod
     def substitute(args: list[Any], local_rank: str) -> list[Any]:
         """Return the arguments with `${local_rank}` replaced; nothing else is, so `$$` and `$HOME` stay as they are."""
-        return [arg.replace(LOCAL_RANK_MACRO, local_rank) if isinstance(arg, str) else arg for arg in args]
+        return list(filled(args, local_rank))

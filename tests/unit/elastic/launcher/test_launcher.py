@@ -120,12 +120,14 @@ def test_an_agent_that_waited_for_others_in_vain_does_not_close_the_run_either(t
     assert told == ["SUCCEEDED"]
 
 
-def test_the_signals_to_handle_are_named_only_as_long_as_the_job_runs(tmp_path, told, monkeypatch):
+def test_the_signals_to_handle_are_the_agents_own_and_no_other_launch_sees_them(tmp_path, told, monkeypatch):
     monkeypatch.delenv("TORCHELASTIC_SIGNALS_TO_HANDLE", raising=False)
     seen = []
-    monkeypatch.setattr(
-        Agent, "run", lambda _self: seen.append(os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"]) or Agent.ends_with
-    )
+
+    def run(agent):
+        seen.append((agent._signals_to_handle, os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE")))
+        return Agent.ends_with
+
+    monkeypatch.setattr(Agent, "run", run)
     launch(tmp_path, RunResult(WorkerState.SUCCEEDED))
-    assert seen == ["SIGTERM,SIGINT,SIGHUP,SIGQUIT"]
-    assert "TORCHELASTIC_SIGNALS_TO_HANDLE" not in os.environ
+    assert seen == [("SIGTERM,SIGINT,SIGHUP,SIGQUIT", None)]

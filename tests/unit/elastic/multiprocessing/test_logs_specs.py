@@ -93,6 +93,14 @@ print(specs.root_log_dir)
     assert os.path.exists(done.stdout.strip()) is is_kept
 
 
+def test_a_plan_that_is_never_asked_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    specs = DefaultLogsSpecs(redirects=Std.OUT)
+    assert list(tmp_path.iterdir()) == []
+    specs.reify({0: {}})
+    assert [str(path) for path in tmp_path.iterdir()] == [specs.root_log_dir]
+
+
 def test_a_plan_of_one_s_own_has_to_say_both_things() -> None:
     class Half(LogsSpecs):
         def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:

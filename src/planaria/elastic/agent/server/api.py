@@ -11,6 +11,7 @@ and lets the agent's machine decide. Nothing of a handler is used but the `Rende
 from __future__ import annotations
 
 import abc
+import os
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,13 @@ from planaria.elastic.agent.server.model import (
 )
 from planaria.elastic.agent.server.ranks import assign_ranks
 from planaria.elastic.agent.server.recording import Recording
-from planaria.elastic.agent.server.signals import raise_on_signals
 from planaria.elastic.agent.server.synchronous import Synchronous
 from planaria.elastic.events import EventSource, record
 from planaria.elastic.metrics import prof
 from planaria.elastic.multiprocessing import SignalException
+from planaria.elastic.multiprocessing.signals import SIGNALS_TO_HANDLE, raise_on_signals, signals_named, undisturbed
 from planaria.elastic.rendezvous.api import RendezvousGracefulExitError
+from planaria.elastic.store import DistStoreError
 from planaria.elastic.utils.logging import get_logger
 
 if TYPE_CHECKING:
@@ -87,6 +89,8 @@ class SimpleElasticAgent(Recording, ElasticAgent):
         self._total_execution_time = 0
         self._in_exit_barrier = False
         self._others_are_done = False
+        self._signals_to_handle: str | None = None
+        """Names of signals; whoever runs the agent may set them. None: those of `TORCHELASTIC_SIGNALS_TO_HANDLE`."""
 
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:  # noqa: ARG002  there is only one
         """Return the worker group, whatever the role."""
@@ -171,8 +175,12 @@ class SimpleElasticAgent(Recording, ElasticAgent):
         Raises:
             SignalException: A signal of `TORCHELASTIC_SIGNALS_TO_HANDLE` came. The workers were stopped first.
         """
-        with raise_on_signals():
+        with raise_on_signals(self._handled_signals()):
             return self._run_and_shut_down(role)
+
+    def _handled_signals(self) -> tuple[signal.Signals, ...]:
+        named = self._signals_to_handle
+        return signals_named(os.environ if named is None else {SIGNALS_TO_HANDLE: named})
 
     def _run_and_shut_down(self, role: str) -> RunResult:
         began = time.monotonic()
@@ -186,15 +194,17 @@ class SimpleElasticAgent(Recording, ElasticAgent):
             logger.info("the rendezvous was left in good order: %s", left)
             return RunResult(state=WorkerState.STOPPED)
         except SignalException as told:
-            logger.warning("received %s, stopping the workers", told.sigval)
-            self._shutdown(told.sigval, timeout=self._shutdown_timeout)
-            is_shut_down = True
+            logger.warning("received %s, stopping the workers", told.sigval.name)
+            with undisturbed():
+                is_shut_down = True
+                self._shutdown(told.sigval, timeout=self._shutdown_timeout)
             raise
         else:
             return result
         finally:
             if not is_shut_down:
-                self._shutdown(timeout=self._shutdown_timeout)
+                with undisturbed():  # a signal that comes now can ask for no more
+                    self._shutdown(timeout=self._shutdown_timeout)
             self._total_execution_time = int(time.monotonic() - began)
 
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:  # noqa: ARG002  there is only one
@@ -213,8 +223,10 @@ class SimpleElasticAgent(Recording, ElasticAgent):
             self._others_are_done = True
             logger.info("every agent is done, after %.1f s", time.monotonic() - began)
         except SignalException as told:
-            logger.warning("received %s while waiting for other agents", told.sigval)
+            logger.warning("received %s while waiting for other agents", told.sigval.name)
             raise
+        except (DistStoreError, TimeoutError) as over:
+            logger.warning("gave up waiting for other agents after %.1f s: %s", time.monotonic() - began, over)
         except Exception:
             logger.exception("gave up waiting for other agents after %.1f s", time.monotonic() - began)
         finally:

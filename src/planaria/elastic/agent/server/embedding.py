@@ -13,11 +13,13 @@ from planaria.agent.embedded import Watching, run_embedded
 from planaria.agent.model import Job
 from planaria.agent.report import causes
 from planaria.elastic.agent.server.model import RunResult, Worker, WorkerState
-from planaria.elastic.agent.server.signals import as_exception, signals_to_handle
 from planaria.elastic.events import Event, EventSource, record
 from planaria.elastic.metrics import put_metric
-from planaria.elastic.multiprocessing.errors import ProcessFailure
+from planaria.elastic.multiprocessing.call import Recorded
+from planaria.elastic.multiprocessing.failures import as_process_failure
+from planaria.elastic.multiprocessing.signals import SIGNALS_TO_HANDLE, as_exception
 from planaria.elastic.multiprocessing.spec_logs import SpecLogs
+from planaria.elastic.multiprocessing.subprocess_handler.subprocess_handler import check_program
 from planaria.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -30,7 +32,7 @@ from planaria.elastic.utils.logging import get_logger
 from planaria.process.model import Call, Command, LogSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from planaria.agent.embedded import Ended
     from planaria.agent.model import Outcome
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from planaria.contract.failure import Failure
     from planaria.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from planaria.elastic.agent.server.model import WorkerSpec
+    from planaria.elastic.multiprocessing.errors import ProcessFailure
 
 _WAYS = (
     "_start_workers",
@@ -76,35 +79,37 @@ def run(agent: LocalElasticAgent) -> RunResult:
     Raises:
         SignalException: One of the signals to handle came, and the workers were stopped.
         KeyboardInterrupt: The same for Ctrl-C, where it is not among them.
+        FileNotFoundError: There is no such program.
         RendezvousGracefulExitError: The others finished the run while this node was not among them.
         RendezvousError: There was no round, or the run is over without this node having failed.
     """
     told, group = _Told(agent), agent.get_worker_group()
-    spec = group.spec
+    spec, specs = group.spec, _spec_logs(agent)
     listener = None if spec.event_log_handler == "null" else told
-    ended = run_embedded(_job(agent), Watching(told.say, told.on_round, told.beat, listener))
+    watching = Watching(told.say, told.warn, told.on_round, told.beat, listener)
+    ended = run_embedded(_job(agent, specs), watching)
     agent._remaining_restarts = spec.max_restarts - ended.group.restarts  # noqa: SLF001
-    result = _result(ended)
+    result = _result(ended, specs, agent._handled_signals())  # noqa: SLF001
     group.state = result.state
     agent._others_are_done = True  # the rendezvous says when everybody is  # noqa: SLF001
     put_metric(f"workers.{spec.role}.{result.state.name.lower()}", 1)
     return result
 
 
-def _job(agent: LocalElasticAgent) -> Job:
+def _job(agent: LocalElasticAgent, specs: SpecLogs) -> Job:
     spec = agent.get_worker_group().spec
     handler: Any = spec.rdzv_handler
-    master = handler.master
+    master, environment = handler.master, _environment(agent)
     return Job(
-        command=_command(spec, agent._start_method),  # noqa: SLF001
+        command=_command(spec, agent._start_method, environment),  # noqa: SLF001
         local_world_size=spec.local_world_size,
         run_id=handler.get_run_id(),
         role=spec.role,
         max_restarts=spec.max_restarts,
         shutdown_timeout_s=float(agent._shutdown_timeout),  # noqa: SLF001
-        signals=tuple(int(number) for number in signals_to_handle()),
-        environment=dict(os.environ),
-        logs=_logs(agent),
+        signals=tuple(map(int, agent._handled_signals())),  # noqa: SLF001
+        environment=environment,
+        logs=LogSettings(prefix_template=agent._log_line_prefix_template, plan=lambda _settings: specs),  # noqa: SLF001
         master_addr=spec.master_addr or (master.master_addr if master else spec.local_addr) or "127.0.0.1",
         master_port=spec.master_port or (master.master_port if master else None),
         virtual_local_rank=spec.virtual_local_rank,
@@ -113,19 +118,24 @@ def _job(agent: LocalElasticAgent) -> Job:
     )
 
 
-def _logs(agent: LocalElasticAgent) -> LogSettings:
+def _environment(agent: LocalElasticAgent) -> dict[str, str]:
+    named = agent._signals_to_handle  # noqa: SLF001
+    return {**os.environ, **({SIGNALS_TO_HANDLE: named} if named is not None else {})}
+
+
+def _spec_logs(agent: LocalElasticAgent) -> SpecLogs:
     spec = agent.get_worker_group().spec
     out, err = tuple(spec.duplicate_stdout_filters or ()), tuple(spec.duplicate_stderr_filters or ())
-    specs = SpecLogs(agent._logs_specs, out, err)  # noqa: SLF001
-    return LogSettings(prefix_template=agent._log_line_prefix_template, plan=lambda _settings: specs)  # noqa: SLF001
+    return SpecLogs(agent._logs_specs, out, err)  # noqa: SLF001
 
 
-def _command(spec: WorkerSpec, start_method: str) -> Command | Call:
+def _command(spec: WorkerSpec, start_method: str, environment: Mapping[str, str]) -> Command | Call:
     if isinstance(spec.entrypoint, str):
+        check_program(spec.entrypoint, environment)
         return Command("program", spec.entrypoint, tuple(map(str, spec.args)))
     if spec.entrypoint is None:
         raise AssertionError("a WorkerSpec has an entrypoint")
-    return Call(spec.entrypoint, spec.args, start_method)
+    return Call(Recorded(spec.entrypoint), spec.args, start_method)
 
 
 class _Told:
@@ -134,15 +144,35 @@ class _Told:
     def __init__(self, agent: LocalElasticAgent) -> None:
         self._agent = agent
         self._group = agent.get_worker_group()
+        self._alone_since = 0.0  # when the last worker ended, or the run began
 
     def say(self, text: str) -> None:
         logger.info("[%s] %s", self._group.spec.role, text)
 
+    def warn(self, text: str) -> None:
+        logger.warning("[%s] %s", self._group.spec.role, text)
+
     def handle(self, event: Mapping[str, Any]) -> None:
-        """Record restarts, with where their time went. Starts and ends of workers are recorded as torch does."""
-        if event["name"] == "planaria.restart":
-            told = Event(event["name"], EventSource.AGENT, event["timestamp"], event["metadata"])
-            record(told, self._group.spec.event_log_handler)
+        """Record restarts, with where their time went, and what torch's agent records, in its order."""
+        at = event["metadata"]["at"]
+        match event["name"]:
+            case "planaria.restart":
+                told = Event(event["name"], EventSource.AGENT, event["timestamp"], event["metadata"])
+                record(told, self._group.spec.event_log_handler)
+            case "planaria.run.started" | "planaria.worker.exited":
+                self._alone_since = at
+            case "planaria.round.started":
+                self._record_meeting((at - self._alone_since) * 1000)
+            case "planaria.worker.started":
+                worker = self._group.workers[event["metadata"]["local_rank"]]
+                started = self._agent._construct_event("START", EventSource.WORKER, worker)  # noqa: SLF001
+                record(started, self._group.spec.event_log_handler)
+
+    def _record_meeting(self, duration_ms: float) -> None:
+        """Record the meeting as torch does. Ranks come with the place in a round: giving them out takes no time of its own."""
+        for state, took_ms in (("RENDEZVOUS", duration_ms), ("ASSIGN_WORKER_RANKS", 0.0)):
+            event = self._agent._construct_event(state, EventSource.AGENT, duration_ms=took_ms)  # noqa: SLF001
+            record(event, self._group.spec.event_log_handler)
 
     def close(self) -> None:
         """Let go of nothing."""
@@ -159,8 +189,6 @@ class _Told:
         agent._remaining_restarts = spec.max_restarts - life.restart_count  # noqa: SLF001
         put_metric(f"workers.{spec.role}.remaining_restarts", agent._remaining_restarts)  # noqa: SLF001
         put_metric(f"workers.{spec.role}.healthy", 1)
-        for worker in group.workers:
-            record(agent._construct_event("START", EventSource.WORKER, worker), spec.event_log_handler)  # noqa: SLF001
 
 
 def _worker(life: Round, local_rank: int, pid: int) -> Worker:
@@ -175,7 +203,7 @@ def _worker(life: Round, local_rank: int, pid: int) -> Worker:
     return worker
 
 
-def _result(ended: Ended) -> RunResult:
+def _result(ended: Ended, specs: SpecLogs, signals: tuple[int, ...]) -> RunResult:
     outcome = ended.outcome
     if outcome.kind == "done" and (ended.life is None or len(ended.return_values) < ended.life.local_world_size):
         raise RendezvousGracefulExitError("the others finished the run without this node")
@@ -184,37 +212,46 @@ def _result(ended: Ended) -> RunResult:
         values = {first + local_rank: value for local_rank, value in sorted(ended.return_values.items())}
         return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
     if outcome.kind in ("signal", "stopped"):
-        raise _stopped(outcome)
-    failures = _failures(one for one in causes(ended.group) if one.stopped_for is None)
+        raise _stopped(outcome, signals)
+    failures = _failures(ended, specs)
     if outcome.kind == "failed" and failures:
         return RunResult(state=WorkerState.FAILED, failures=failures)
     raise _ERRORS.get(outcome.kind, RendezvousError)(outcome.explanation or f"the run ended: {outcome.kind}")
 
 
-def _stopped(outcome: Outcome) -> BaseException:
+def _stopped(outcome: Outcome, signals: tuple[int, ...]) -> BaseException:
     """Return what a run ends with that somebody ended: by a signal, or by `planaria stop` on any node."""
     if outcome.kind == "stopped":
         return RendezvousClosedError(outcome.explanation)
-    if outcome.signal in signals_to_handle():
+    if outcome.signal in signals:
         return as_exception(outcome.signal)
     return KeyboardInterrupt()
 
 
-def _failures(found: Iterable[Failure]) -> dict[int, ProcessFailure]:
-    """Return failures by global rank, the first cause first and earliest."""
+def _failures(ended: Ended, specs: SpecLogs) -> dict[int, ProcessFailure]:
+    """Return the failures that ended the run by global rank, the first cause first and earliest."""
+    first, count = (ended.life.first_rank, ended.life.local_world_size) if ended.life is not None else (0, 0)
     made: dict[int, ProcessFailure] = {}
     latest = 0.0
-    for one in found:
-        made[one.rank] = failure = _as_process_failure(one)
+    for one in causes(ended.group):
+        if one.stopped_for is not None:
+            continue
+        path = one.error_file or (specs.error_file(one.local_rank) if first <= one.rank < first + count else "")
+        made[one.rank] = failure = _as_process_failure(one, path)
         failure.exact_timestamp = latest = max(failure.exact_timestamp, latest + _LATER_S)
         failure.timestamp = int(latest)
     return made
 
 
-def _as_process_failure(one: Failure) -> ProcessFailure:
-    """Return torch's value; where there is no error file, what the worker's own record says takes its place."""
-    failure = ProcessFailure(one.local_rank, one.pid, one.status, one.error_file)
-    failure.exact_timestamp = time.time() - (time.monotonic() - one.at)
+def _as_process_failure(one: Failure, path: str) -> ProcessFailure:
+    """Return torch's value; where there is no error file, what else is known of the worker takes its place.
+
+    A path of another host means nothing here.
+    """
+    is_here = one.host == os.uname().nodename
+    failure = as_process_failure(one, path if is_here else "")
+    if not is_here:
+        failure.host = one.host
     if not os.path.isfile(failure.error_file):
         trace = one.traceback or one.stderr_tail
         more = {"py_callstack": trace, "timestamp": str(int(failure.exact_timestamp))}

@@ -16,6 +16,7 @@ import uuid
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from planaria.contract.env import NCCL_ERRORS, Round, torchrun_variables
 from planaria.elastic import events
 from planaria.elastic.agent.server import embedding
 from planaria.elastic.agent.server.api import RunResult, SimpleElasticAgent, WorkerState
@@ -24,6 +25,7 @@ from planaria.elastic.agent.server.model import DEFAULT_ROLE
 from planaria.elastic.agent.server.stuck import StuckWorkers
 from planaria.elastic.metrics import prof
 from planaria.elastic.multiprocessing import start_processes
+from planaria.elastic.multiprocessing.signals import SIGNALS_TO_HANDLE
 from planaria.elastic.utils import macros
 from planaria.elastic.utils.logging import get_logger
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from planaria.elastic.agent.server.api import WorkerGroup, WorkerSpec
     from planaria.elastic.agent.server.health_check_server import HealthCheckServer
     from planaria.elastic.agent.server.model import Worker
+    from planaria.elastic.agent.server.watchdog import WorkersTimerServer
     from planaria.elastic.multiprocessing import LogsSpecs, PContext
 
 __all__ = [
@@ -103,7 +106,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._pcontext: PContext | None = None
         self._rdzv_handler = spec.rdzv_handler
         self._log_line_prefix_template = log_line_prefix_template
-        self._worker_watchdog: timer.FileTimerServer | None = None
+        self._worker_watchdog: WorkersTimerServer | None = None
         self._logs_specs = logs_specs
         self._health_check_server = health_check_server
         self._stuck = StuckWorkers(_resolve_uninterruptible_state_timeout(uninterruptible_state_timeout))
@@ -140,23 +143,27 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _environment(self, group: WorkerGroup, worker: Worker) -> dict[str, str]:
         spec = group.spec
-        environment = {
-            "RANK": str(worker.global_rank),
-            "GROUP_RANK": str(group.group_rank),
-            "ROLE_RANK": str(worker.role_rank),
-            "ROLE_NAME": spec.role,
-            "LOCAL_WORLD_SIZE": str(spec.local_world_size),
-            "WORLD_SIZE": str(worker.world_size),
-            "GROUP_WORLD_SIZE": str(group.group_world_size),
-            "ROLE_WORLD_SIZE": str(worker.role_world_size),
-            "MASTER_ADDR": str(group.master_addr),
-            "MASTER_PORT": str(group.master_port),
-            "TORCHELASTIC_RESTART_COUNT": str(spec.max_restarts - self._remaining_restarts),
-            "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
-            "TORCHELASTIC_RUN_ID": spec.rdzv_handler.get_run_id(),
-            "TORCHELASTIC_USE_AGENT_STORE": str(spec.rdzv_handler.use_agent_store),
-            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-        }
+        life = Round(
+            number=0,
+            run_id=spec.rdzv_handler.get_run_id(),
+            role=spec.role,
+            group_rank=group.group_rank or 0,
+            group_world_size=group.group_world_size or 0,
+            first_rank=worker.global_rank - worker.local_rank,
+            world_size=worker.world_size,
+            first_role_rank=worker.role_rank - worker.local_rank,
+            role_world_size=worker.role_world_size,
+            local_world_size=spec.local_world_size,
+            master_addr=group.master_addr or "",
+            master_port=group.master_port or 0,
+            restart_count=spec.max_restarts - self._remaining_restarts,
+            max_restarts=spec.max_restarts,
+        )
+        environment = torchrun_variables(life, worker.local_rank)
+        environment["TORCHELASTIC_USE_AGENT_STORE"] = str(spec.rdzv_handler.use_agent_store)
+        environment[NCCL_ERRORS] = os.environ.get(NCCL_ERRORS, "1")
+        if self._signals_to_handle is not None:
+            environment[SIGNALS_TO_HANDLE] = self._signals_to_handle
         self._set_local_rank_env(environment, worker.local_rank, spec)
         if "OMP_NUM_THREADS" in os.environ:
             environment["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"]
@@ -219,6 +226,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             return self._give_up_the_stuck(role, started) or RunResult(state=WorkerState.HEALTHY)
         ranks = [worker.global_rank for worker in worker_group.workers]
         if result.is_failed():
+            if self._worker_watchdog is not None:
+                self._worker_watchdog.name_scopes(result.failures.values())
             failures = {ranks[local_rank]: failure for local_rank, failure in result.failures.items()}
             return RunResult(state=WorkerState.FAILED, failures=failures)
         values = {ranks[local_rank]: value for local_rank, value in result.return_values.items()}
@@ -237,17 +246,25 @@ class LocalElasticAgent(SimpleElasticAgent):
         """Start the FIFO watchdog if it is asked for, and tell the workers where it listens."""
         path = os.environ.get(TORCHELASTIC_TIMER_FILE)
         if os.environ.get(TORCHELASTIC_ENABLE_FILE_TIMER) == "1":
-            from planaria.elastic import timer
+            from planaria.elastic.agent.server.watchdog import WorkersTimerServer
 
             path = path or os.path.join(tempfile.gettempdir(), f"watchdog_timer_{uuid.uuid4()}")
             run_id = self._worker_group.spec.rdzv_handler.get_run_id()
-            self._worker_watchdog = timer.FileTimerServer(
-                file_path=path, run_id=run_id, max_interval=0.1, daemon=True, log_event=self._log_watchdog_event
+            self._worker_watchdog = WorkersTimerServer(
+                self._worker_pids,
+                file_path=path,
+                run_id=run_id,
+                max_interval=0.1,
+                daemon=True,
+                log_event=self._log_watchdog_event,
             )
             self._worker_watchdog.start()
         if path is not None:
             for environment in envs.values():
                 environment[TORCHELASTIC_TIMER_FILE] = path
+
+    def _worker_pids(self) -> frozenset[int]:
+        return frozenset(self._pcontext.pids().values()) if self._pcontext is not None else frozenset()
 
     def _setup_healthcheck(self) -> None:
         """Start the health check server if its port is named and nobody has started one."""

@@ -44,7 +44,7 @@ class ProcessFailure:
     What is known comes from `error_file`, whoever wrote it. Without one, or with one that is empty, cut short or no error
     file at all, the message is made up from the exit code and the time is now. `exact_timestamp` is `timestamp` with its
     fraction, from the file's own time: two workers often fail within a second, and the first one is the cause. Who knows
-    the time better may set both.
+    the time better may set both. `host` is where it failed, if that was not here.
     """
 
     local_rank: int
@@ -58,6 +58,7 @@ class ProcessFailure:
     def __post_init__(self) -> None:
         self.error_file_data = {"message": "<NONE>"}
         self.message = ""
+        self.host = ""
         self.exact_timestamp = time.time()
         if os.path.isfile(self.error_file):
             self._read()
@@ -170,7 +171,7 @@ def _told(number: int, rank: int, failure: ProcessFailure, host: str) -> str:
         [
             f"[{number}]:",
             f"  time      : {failure.timestamp_isoformat()}",
-            f"  host      : {host}",
+            f"  host      : {failure.host or host}",
             f"  rank      : {rank} (local_rank: {failure.local_rank})",
             f"  exitcode  : {failure.exitcode} (pid: {failure.pid}) {signal_name}",
             f"  error_file: {failure.error_file}",

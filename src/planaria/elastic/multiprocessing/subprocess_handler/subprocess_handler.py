@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from planaria.elastic.multiprocessing.start import new_worker, order_for
@@ -93,7 +94,7 @@ class SubprocessHandler:
             argv = _bound(argv, local_rank_id, numa_options)
         self.local_rank_id = local_rank_id
         environment = {**os.environ, **{name: str(value) for name, value in env.items()}}
-        _check(argv[0], environment)
+        check_program(argv[0], environment)
         self.running = new_worker(local_rank_id, environment, stdout or "", stderr or "", time.monotonic())
         self.running.start(order_for(self.running, argv, environment))
         self.proc = Child(self.running, argv)
@@ -103,8 +104,13 @@ class SubprocessHandler:
         self.running.signal(death_sig or signal.SIGTERM)
 
 
-def _check(program: str, environment: dict[str, str]) -> None:
-    """Raise what `subprocess` would: a program that is not there is the caller's mistake, not a worker's failure."""
+def check_program(program: str, environment: Mapping[str, str]) -> None:
+    """Raise what `subprocess` would: a program that is not there is the caller's mistake, not a worker's failure.
+
+    Raises:
+        FileNotFoundError: There is no such program.
+        PermissionError: It cannot be executed.
+    """
     if shutil.which(program, path=environment.get("PATH", os.defpath)) is None:
         code = errno.EACCES if os.path.exists(program) and "/" in program else errno.ENOENT
         raise OSError(code, os.strerror(code), program)

@@ -1,12 +1,16 @@
+import json
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from scripted_agent import Handler
 
-from planaria.elastic.agent.server import embedding, local_elastic_agent
+from planaria.base.value import replace
+from planaria.contract.failure import Failure
+from planaria.elastic.agent.server import embedding, local_elastic_agent, recording
 from planaria.elastic.agent.server.api import WorkerSpec, WorkerState
 from planaria.elastic.agent.server.local_elastic_agent import (
     LocalElasticAgent,
@@ -14,7 +18,8 @@ from planaria.elastic.agent.server.local_elastic_agent import (
     _resolve_uninterruptible_state_timeout,
 )
 from planaria.elastic.agent.server.stuck import StuckWorkers
-from planaria.elastic.multiprocessing import DefaultLogsSpecs, Std
+from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+from planaria.elastic.multiprocessing.errors import ChildFailedError, record
 from planaria.elastic.rendezvous import RendezvousParameters
 from planaria.elastic.rendezvous.registry import get_rendezvous_handler
 
@@ -105,6 +110,150 @@ def test_a_worker_that_is_deaf_to_sigterm_is_killed_after_the_shutdown_timeout(t
     began = time.monotonic()
     assert agent.run().is_failed()
     assert time.monotonic() - began < 25  # torch's needs 30 s and more, whatever it was told
+
+
+def end_the_agent_again_and_again(folder):
+    def again(_number, _frame):
+        os.kill(os.getppid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, again)
+    (folder / f"{os.getpid()}.pid").touch()
+    os.kill(os.getppid(), signal.SIGTERM)
+    while True:
+        signal.pause()
+
+
+@pytest.mark.parametrize("handler", [None, alone])
+def test_signals_that_come_while_the_workers_are_stopped_leave_none_alive(tmp_path, handler):
+    agent = agent_of(
+        tmp_path,
+        handler and handler(),
+        entrypoint=end_the_agent_again_and_again,
+        args=(tmp_path,),
+        start_method="fork",
+        shutdown_timeout=1,
+    )
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SignalException):
+        agent.run()
+    assert signal.getsignal(signal.SIGTERM) is before
+    pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
+    assert pids
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+
+
+def test_the_signals_that_an_agent_was_given_count_for_it_and_its_workers(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGHUP")
+    for handler in (None, alone()):
+        agent = agent_of(tmp_path, handler, entrypoint=os.getenv, args=("TORCHELASTIC_SIGNALS_TO_HANDLE",))
+        assert agent._handled_signals() == (signal.SIGHUP,)
+        agent._signals_to_handle = "SIGTERM, SIGUSR9"
+        assert agent._handled_signals() == (signal.SIGTERM,)
+        assert set(agent.run().return_values.values()) == {"SIGTERM, SIGUSR9"}
+
+
+def fail():
+    raise ValueError("on purpose")
+
+
+@pytest.mark.parametrize("handler", [None, alone])
+def test_a_function_that_fails_leaves_an_error_file_that_record_hands_on(tmp_path, handler, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "own.json"))
+    agent = agent_of(tmp_path, handler and handler(), entrypoint=fail, start_method="fork", max_restarts=0)
+
+    @record
+    def main():
+        raise ChildFailedError("fail", agent.run().failures)
+
+    with pytest.raises(ChildFailedError) as caught:
+        main()
+    _, failure = caught.value.get_first_failure()
+    assert failure.error_file.startswith(str(tmp_path / "logs"))
+    assert f"error_file: {failure.error_file}" in str(caught.value)
+    told = json.loads((tmp_path / "own.json").read_text())["message"]
+    assert (told["message"], told["errorCode"]) == ("ValueError: on purpose", 1)
+    assert "in fail" in told["extraInfo"]["py_callstack"]
+
+
+class NotHere:
+    def __reduce__(self):
+        return not_here, (os.getpid(),)
+
+
+def not_here(pid):
+    if pid != os.getpid():
+        raise LookupError("only there")
+
+
+@pytest.mark.parametrize("handler", [None, alone])
+def test_a_value_that_cannot_be_read_here_is_a_failure_with_a_status_and_a_file(tmp_path, handler):
+    agent = agent_of(tmp_path, handler and handler(), entrypoint=NotHere, start_method="fork", max_restarts=0)
+    failure = next(iter(agent.run().failures.values()))
+    assert failure.exitcode == 1
+    written = json.loads(Path(failure.error_file).read_text())
+    assert "cannot be unpickled here: LookupError: only there" in written["message"]["message"]
+
+
+class Adding(DefaultLogsSpecs):
+    def reify(self, envs):
+        dest = super().reify(envs)
+        for rank, variables in envs.items():
+            variables["ADDED"] = f"for {rank}"
+        return dest
+
+
+@pytest.mark.parametrize("handler", [None, alone])
+def test_what_a_log_plan_puts_into_the_environment_reaches_the_workers(tmp_path, handler, monkeypatch):
+    monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3")  # not the plan's affair
+    names = ["ADDED", "TORCH_NCCL_ASYNC_ERROR_HANDLING"]
+    agent = agent_of(tmp_path, handler and handler(), logs=Adding(str(tmp_path)), entrypoint=variables, args=(names,))
+    assert agent.run().return_values == {0: ["for 0", "3"], 1: ["for 1", "3"]}
+
+
+def variables(names):
+    return [os.environ.get(name) for name in names]
+
+
+def test_a_crash_and_a_restart_are_told_at_the_usual_log_level(tmp_path, caplog):
+    agent = agent_of(tmp_path, alone(), entrypoint=rank_times, args=(1,), start_method="fork")
+    with caplog.at_level("WARNING", logger="planaria.elastic.agent.server.embedding"):
+        agent.run()
+    (line,) = [one.message for one in caplog.records if "ValueError: once" in one.message]
+    assert line.startswith("[trainer] rank 1")
+    assert line.endswith("starting all workers again (restart 1 of 1)")
+
+
+def test_a_failure_of_another_node_names_its_host_and_no_file_of_this_one_is_read(tmp_path):
+    path = tmp_path / "error.json"
+    path.write_text('{"message": "a file of this host"}')
+    told = Failure(5, 1, "elsewhere", 4711, 1, 0.0, 1.0, "exception", message="KeyError: 1", traceback="stack")
+    failure = embedding._as_process_failure(replace(told, error_file=str(path)), str(path))
+    assert (failure.error_file, failure.message["message"]) == ("<N/A>", "KeyError: 1")
+    assert "  host      : elsewhere\n" in str(ChildFailedError("train", {5: failure}))
+    here = embedding._as_process_failure(replace(told, host=os.uname().nodename), str(path))
+    assert (here.error_file, here.message, here.host) == (str(path), "a file of this host", "")
+
+
+@pytest.mark.parametrize("handler", [None, alone])
+def test_a_program_that_does_not_exist_is_the_callers_mistake(tmp_path, handler):
+    agent = agent_of(tmp_path, handler and handler(), entrypoint="/no/such/program")
+    with pytest.raises(FileNotFoundError, match="/no/such/program"):
+        agent.run()
+
+
+def test_meetings_and_restarts_are_recorded_with_the_time_they_took(tmp_path, monkeypatch):
+    seen = []
+    for module in (embedding, recording):
+        monkeypatch.setattr(module, "record", lambda event, _to: seen.append(event))
+    agent = agent_of(
+        tmp_path, alone(), entrypoint=rank_times, args=(1,), start_method="fork", event_log_handler="console"
+    )
+    agent.run()
+    names = [event.name.rpartition(".")[2] for event in seen]
+    assert names.count("RENDEZVOUS") == names.count("ASSIGN_WORKER_RANKS") == 2
+    assert names.index("RENDEZVOUS") < names.index("START")
+    took = [event.metadata["duration_ms"] for event in seen if event.name.endswith("RENDEZVOUS")]
+    assert all(0 <= one < 60_000 for one in took)
 
 
 def test_a_virtual_local_rank_sees_one_device(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from planaria.elastic.agent.server.api import WorkerState, _RoleInstanceInfo
 from planaria.elastic.agent.server.ranks import assign_ranks, places_of
 from planaria.elastic.multiprocessing import SignalException
 from planaria.elastic.rendezvous.api import RendezvousGracefulExitError
+from planaria.elastic.store import DistStoreError
 
 
 def test_an_agent_meets_starts_and_looks_until_its_workers_are_done():
@@ -95,6 +96,19 @@ def test_the_exit_barrier_gives_up_after_its_timeout_and_the_success_stays(caplo
     agent._exit_barrier_timeout = 0.01
     assert agent.run().return_values == {2: "value", 3: "value"}
     assert "gave up waiting for other agents" in caplog.text
+
+
+def test_a_store_that_is_over_ends_the_wait_at_the_exit_barrier_in_one_line(caplog):
+    class Over(MemoryStore):
+        def check(self, keys):  # noqa: ARG002
+            raise DistStoreError("this store is over: rank 1 failed")
+
+    agent, _ = scripted(api, ["SUCCEEDED"])
+    agent._store = Over()
+    agent._exit_barrier()
+    (line,) = [one for one in caplog.records if "gave up waiting" in one.message]
+    assert line.message.endswith("s: this store is over: rank 1 failed")
+    assert line.exc_info is None
 
 
 def test_the_last_agent_at_the_exit_barrier_lets_everybody_go():
