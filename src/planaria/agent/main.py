@@ -229,7 +229,10 @@ def observe(job: Job, loop: Loop, workers: Workers, say: Callable[[str], object]
 
         level = job.environment.get("LOGLEVEL") or "INFO"
         around = Surroundings(say, say, observer.registry, loop.call_soon, level)
-        observer.handlers = open_handlers(read_specs(job.event_handlers), around)
+        try:
+            observer.handlers = open_handlers(read_specs(job.event_handlers), around)
+        except UsageError as problem:
+            raise UsageError(f"--event-log-handler: {problem}") from problem
     return observer
 
 

@@ -52,6 +52,8 @@ def why_not_ready(view: View) -> str:
     """Say why this node does not work in a completed round; empty when it does."""
     if view.group.phase == RUNNING:
         return ""
+    if view.group.phase == "draining" and view.group.outcome is not None:
+        return "the job is being ended by its owner"
     waiting_for = view.meeting.waiting_for if view.meeting is not None and view.group.phase == "waiting" else ""
     return safe_line(waiting_for) or _NOT_READY[view.group.phase]
 
