@@ -13,6 +13,7 @@ from planaria.agent.model import EndRequested, StopRequested
 from planaria.base import signals
 from planaria.base.mailbox import Mailbox
 from planaria.base.text import safe_line
+from planaria.base.usage import LONGEST_S
 from planaria.observe.http import OWNER, HttpServer
 from planaria.observe.metrics import CONTENT_TYPE
 from planaria.observe.request import Reply, refused
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 BEAT_S = 0.25  # how long a probe waits for the loop before it is judged by its age: probes give up after a second
 ANSWER_S = 2.0  # how long other questions wait for it
 MOST_QUESTIONS = 256  # that wait for a loop that is stuck; more are refused at once
-LONGEST_DRAIN_S = 10**9
 
 
 class Health:
@@ -236,4 +236,4 @@ def _grace(body: bytes) -> float | None:
     if not isinstance(found, dict) or not set(found) <= {"grace_s"}:
         return None
     grace_s = found.get("grace_s", 0)
-    return float(grace_s) if type(grace_s) in (int, float) and 0 <= grace_s <= LONGEST_DRAIN_S else None
+    return float(grace_s) if type(grace_s) in (int, float) and 0 <= grace_s <= LONGEST_S else None
