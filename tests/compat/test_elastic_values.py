@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import clean_environment
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("torch is what is compared with", allow_module_level=True)
@@ -19,9 +19,7 @@ TIMEOUT_S = 110
 
 
 def environment(**changes: str) -> dict[str, str]:
-    dropped = ("PYTHON", "PET_", "TORCH", "PLANARIA_", "OMP_", "CUDA_", "MASTER_", "LOGLEVEL", "RANK", "WORLD_SIZE")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**kept, "OMP_NUM_THREADS": "1", **changes}
+    return clean_environment("PYTHON", OMP_NUM_THREADS="1", **changes)
 
 
 def python(folder: Path, script: str, *words: str, **changes: str) -> subprocess.CompletedProcess[str]:

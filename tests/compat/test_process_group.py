@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from programs import clean_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,14 +75,12 @@ torch.distributed.destroy_process_group()
 
 
 def run(folder: Path, script: str, flags: tuple[str, ...], *args: str) -> subprocess.CompletedProcess[str]:
-    dropped = ("PYTHON", "PET_", "TORCH", "PLANARIA_", "MASTER_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)} | {"OMP_NUM_THREADS": "1"}
     (folder / "main.py").write_text(WORKER + script)
     common = ("--nproc-per-node=2", f"--report-file={folder / 'report.json'}")
     return subprocess.run(
         [sys.executable, "-m", "planaria", "run", *common, *flags, "main.py", *args],
         cwd=folder,
-        env=env,
+        env=clean_environment("PYTHON", OMP_NUM_THREADS="1"),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

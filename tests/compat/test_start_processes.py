@@ -52,10 +52,12 @@ if __name__ == "__main__":
     print(sorted(result.return_values.items()), result.failures, result.is_failed())
     tell(result, root)
 
+    gate = os.path.join(root, "gate")
+    os.mkfifo(gate)  # who reads it hears the end of who writes: the first has ended well when the second fails
     ctx = start_processes(
         name="echo",
         entrypoint="sh",
-        args={0: ("-c", "echo hello"), 1: ("-c", "echo world; exit 5")},
+        args={0: ("-c", f"exec 3> {gate}; echo hello"), 1: ("-c", f"cat {gate}; echo world; exit 5")},
         envs={0: {}, 1: {}},
         logs_specs=DefaultLogsSpecs(log_dir=root, redirects={1: Std.OUT}),
     )

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import clean_environment
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("the torchrun to compare with comes with torch", allow_module_level=True)
@@ -43,9 +43,7 @@ OURS = {"PLANARIA_CONTROL", "PLANARIA_ROUND", "PLANARIA_RESTART_REASON"}
 
 
 def environment(**changes: str) -> dict[str, str]:
-    dropped = ("PYTHON", "PET_", "TORCH", "PLANARIA_", "OMP_", "CUDA_", "MASTER_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**kept, "INHERITED": "from the launcher", **changes}
+    return clean_environment("PYTHON", **{"INHERITED": "from the launcher", **changes})
 
 
 def run(

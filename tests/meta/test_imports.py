@@ -6,12 +6,12 @@ they import nothing. Modules that only a failure, a report or a dry run needs ar
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import clean_environment
 
 TIMEOUT_S = 100
 PLANARIA = str(Path(__file__).parents[2] / "bin" / "planaria")
@@ -63,12 +63,10 @@ HEAVY = frozenset(
 def imports(folder: Path, *command: str, status: int = 0, **variables: str) -> set[str]:
     """Return the modules that `planaria` with these words imports, in all its processes, beyond what Python itself does."""
     argv = [sys.executable, "-X", "importtime", *command]
-    dropped = ("PYTHON", "PET_", "TORCHELASTIC_", "PLANARIA_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)} | variables
     done = subprocess.run(
         argv,
         cwd=folder,
-        env=env,
+        env=clean_environment("PYTHON", **variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from crew_jobs import JOB, NOTES
 from harness import LAUNCHER, PATIENCE_S, End, children_of, is_alive, kill, wait_until
 from ports import free_port
+from programs import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -158,15 +159,13 @@ class Crew:
     ) -> CrewNode:
         """Start one more node."""
         assert name not in self.nodes
-        dropped = ("PET_", "OMP_", "PLANARIA_", "TORCH")
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
-        environment = {**inherited, "TMPDIR": self.room.tmp, "CREW_NODE": name, "OMP_NUM_THREADS": "1", **(env or {})}
+        own = {"TMPDIR": self.room.tmp, "CREW_NODE": name, "OMP_NUM_THREADS": "1", **(env or {})}
         before = host.command(name) if host is not None else []
         report = f"--report-file={self.room.path(f'report.{name}')}"
         argv = [*before, *LAUNCHER, report, *self._flags, *flags, self._script, *args]
         with open(self.room.path(f"out.{name}"), "wb") as out, open(self.room.path(f"err.{name}"), "wb") as err:
             process = subprocess.Popen(
-                argv, cwd=self.room.root, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+                argv, cwd=self.room.root, env=clean_environment(**own), stdin=subprocess.DEVNULL, stdout=out, stderr=err
             )
         node = CrewNode(self, name, process, host)
         self.nodes[name] = node

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from programs import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,9 +36,7 @@ RESTARTED = "import os\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '1':\n   
 
 
 def environment() -> dict[str, str]:
-    dropped = ("PYTHON", "PET_", "TORCHELASTIC_", "PLANARIA_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**kept, "OMP_NUM_THREADS": "1"}
+    return clean_environment("PYTHON", OMP_NUM_THREADS="1")
 
 
 def launch(folder: Path, script: str, *flags: str, **options: Any) -> subprocess.Popen[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from programs import clean_environment, hide_torch
 
 PAGE = (Path(__file__).parents[2] / "docs" / "elastic.md").read_text()
 TIMEOUT_S = 100
@@ -19,15 +20,11 @@ def blocks(heading: str) -> list[str]:
 
 
 def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
-    (folder / "no_torch").mkdir()
-    (folder / "no_torch" / "torch.py").write_text("raise ImportError('there is no torch here')\n")
     (folder / "main.py").write_text(program)
-    dropped = ("PYTHONPATH", "PET_", "TORCH", "PLANARIA_", "LOGLEVEL")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return subprocess.run(
         [sys.executable, "main.py"],
         cwd=folder,
-        env={**env, "PYTHONPATH": str(folder / "no_torch"), "TMPDIR": str(folder)},
+        env=clean_environment(PYTHONPATH=hide_torch(folder / "no_torch"), TMPDIR=str(folder)),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

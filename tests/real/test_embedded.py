@@ -1,103 +1,13 @@
 """Programs that bring the agent along: functions on workers, results by rank, and nothing of the program's touched."""
 
-import os
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
-
-PATIENCE_S = 60.0
-MARK = "PLANARIA_TEST_MARK"
-
-HEAD = """
-import os, signal, subprocess, sys, threading, time
-from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-from planaria.elastic.multiprocessing.errors import ChildFailedError
-from planaria.launcher import LaunchConfig, elastic_launch
-
-RANK = int(os.environ.get("RANK", -1))
-LIFE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", -1))
-
-
-def launch(function, *args, **more):
-    config = dict(min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="r", max_restarts=1, monitor_interval=0.01)
-    return elastic_launch(LaunchConfig(**{**config, **more}), function)(*args)
-
-
-def wait_for(path):
-    while not os.path.exists(path):
-        time.sleep(0.01)
-
-
-def wait_forever(folder):
-    open(f"{folder}/up.{os.environ['RANK']}", "w").close()
-    while True:
-        signal.pause()
-"""
-
-
-class Program:
-    """A program in a process of its own, which cannot import torch."""
-
-    def __init__(self, folder: Path, body: str, **variables: str) -> None:
-        self.folder = folder
-        (folder / "torch.py").write_text("raise ModuleNotFoundError('hidden by a test', name='torch')\n")
-        number = len(list(folder.glob("program*.py")))
-        path = folder / f"program{number}.py"
-        path.write_text(HEAD + textwrap.dedent(body))
-        self.mark = f"{folder}/{number}"
-        dropped = ("PET_", "TORCHELASTIC_", "RANK", "LOGLEVEL")
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-        self.process = subprocess.Popen(
-            [sys.executable, str(path)],
-            env={**clean, "PYTHONPATH": str(folder), MARK: self.mark, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-        wait_until(lambda: not self.left(), "processes of the program are left")
-
-    def end(self, status: int = 0) -> str:
-        """Wait for its end; return what it printed."""
-        out, err = self.process.communicate(timeout=PATIENCE_S)
-        assert self.process.returncode == status, f"{out}\n{err}"
-        return out
-
-    def left(self) -> list[int]:
-        """Return the processes that carry our mark and live."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdecimal() and f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes().split(
-                    b"\0"
-                ):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
-
-
-def wait_until(condition, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
+from harness import wait_until
+from host_program import Program
+from ports import free_port
 
 CRASH_ONCE = """
 def work(size):
@@ -160,8 +70,9 @@ def test_what_is_the_callers_stays_as_it_was_however_often_agents_run(tmp_path):
         assert signal.set_wakeup_fd(-1) == wake_end
         assert orphan.wait() == 7, "somebody else took its status"
         assert other.poll() is None
-        children = subprocess.run(["ps", "-o", "comm=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
-        assert children.split().count("sleep") == 1, children
+        tasks = [open(f"/proc/self/task/{task}/children").read() for task in os.listdir("/proc/self/task")]
+        names = [open(f"/proc/{pid}/comm").read().strip() for pid in "".join(tasks).split()]
+        assert names.count("sleep") == 1, names
         other.kill()
         other.wait()
         print("as before")
@@ -293,12 +204,6 @@ if __name__ == "__main__":
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def test_two_nodes_meet_restart_together_and_each_gets_the_values_of_its_own_workers(tmp_path):
     body = TWO_NODES.replace("PORT", str(free_port()))
     with Program(tmp_path, body) as one, Program(tmp_path, body) as other:
@@ -316,13 +221,13 @@ def work(folder, node):
     return int(os.environ["WORLD_SIZE"])
 
 if __name__ == "__main__":
-    conf = {"ttl": 2}
+    conf = {"ttl": 1}
     where = dict(rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:PORT", rdzv_configs=conf)
     print(launch(work, sys.path[0], "NODE", min_nodes=1, max_nodes=2, nproc_per_node=1, **where))
 """
 
 
-def is_open(port: int) -> bool:
+def is_open(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -334,10 +239,11 @@ def test_workers_of_a_stopped_program_are_dead_before_another_world_goes_on_with
         wait_until(lambda: is_open(port), "nobody leads")  # of two, only the leader can go on without the other
         with Program(tmp_path, body.replace("NODE", "b")) as other:
             wait_until(lambda: len(list(tmp_path.glob("up.*.2.*"))) == 2, "two nodes never met")
+            before = set(tmp_path.glob("up.a.1.*"))  # on a slow machine it may have begun alone
             (stopped,) = tmp_path.glob("up.b.2.*")
             other.process.send_signal(signal.SIGSTOP)
             try:
-                wait_until(lambda: list(tmp_path.glob("up.a.1.*")), "the survivor never went on")
+                wait_until(lambda: set(tmp_path.glob("up.a.1.*")) - before, "the survivor never went on")
                 state = Path(f"/proc/{stopped.name.rpartition('.')[2]}/stat").read_text().rpartition(")")[2].split()[0]
                 assert state == "Z"  # its parent is stopped and cannot wait for it
             finally:

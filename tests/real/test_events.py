@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import exposition
 import pytest
 from crew import Crew
 from harness import kill, wait_until
+from programs import install
 
 if TYPE_CHECKING:
     from harness import Room
@@ -163,16 +165,14 @@ class Handler:
     def close(self): self.file.close()
 def broken(argument): raise LookupError("no such place")
 """
-ENTRY_POINTS = "[planaria.event_handlers]\nmine = mine_handlers:Handler\nbroken = mine_handlers:broken\n"
+POINTS = {"mine": "mine_handlers:Handler", "broken": "mine_handlers:broken"}
 
 
 @pytest.fixture
 def installed(room: Room) -> dict[str, str]:
     """An installed package with two event handlers, and the environment in which it is found."""
-    os.makedirs(room.path("site/mine-1.0.dist-info"))
+    install(Path(room.path("site")), "mine", {"planaria.event_handlers": POINTS})
     room.write("site/mine_handlers.py", HANDLER)
-    room.write("site/mine-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    room.write("site/mine-1.0.dist-info/entry_points.txt", ENTRY_POINTS)
     paths = [room.path("site"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(paths)}
 

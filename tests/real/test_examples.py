@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from programs import clean_environment, hide_torch
 
 ROOT = Path(__file__).parents[2]
 MARK = "PLANARIA_TEST_MARK"
@@ -28,11 +29,10 @@ def run(tmp_path: Path, *words: str, **variables: str) -> Ran:
     temporary = tmp_path / "t"
     temporary.mkdir()
     mark = uuid.uuid4().hex
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "TORCHELASTIC_"))}
     ended = subprocess.run(
         [sys.executable, "-m", "planaria", "run", "--standalone", "--nproc-per-node=2", *words],
         cwd=ROOT,
-        env={**clean, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1", MARK: mark, **variables},
+        env=clean_environment(TMPDIR=str(temporary), OMP_NUM_THREADS="1", **{MARK: mark}, **variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -88,10 +88,7 @@ def test_echo_prints_its_environment_and_forms_a_process_group(tmp_path: Path) -
 
 
 def test_echo_says_so_when_torch_is_missing(tmp_path: Path) -> None:
-    hidden = tmp_path / "without-torch"
-    hidden.mkdir()
-    (hidden / "torch.py").write_text("raise ModuleNotFoundError('hidden by a test', name='torch')\n")
-    ran = run(tmp_path, "examples/echo.py", PYTHONPATH=str(hidden))
+    ran = run(tmp_path, "examples/echo.py", PYTHONPATH=hide_torch(tmp_path / "without-torch"))
     assert_echoed(ran, "torch is not installed: no process group")
 
 

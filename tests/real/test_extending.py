@@ -4,20 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
 import pytest
+from harness import wait_until
+from programs import clean_environment, end_marked, hide_torch, install, marked
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "extending" / "plugin"
 PATIENCE_S = 100
-
-
-def clean_environment(**variables):
-    dropped = ("PET_", "TORCHELASTIC_", "RANK", "LOGLEVEL")
-    return {name: value for name, value in os.environ.items() if not name.startswith(dropped)} | variables
 
 
 def run(*words, cwd=ROOT, **variables):
@@ -34,8 +30,7 @@ def run(*words, cwd=ROOT, **variables):
 
 
 def test_the_embedding_example_gets_everybodys_value_though_a_worker_died(tmp_path):
-    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('hidden by a test', name='torch')\n")
-    ran = run("examples/embed.py", PYTHONPATH=str(tmp_path))
+    ran = run("examples/embed.py", PYTHONPATH=hide_torch(tmp_path))
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == [
         "rank 2: I die by SIGKILL, without a word to anybody",
@@ -57,41 +52,46 @@ def test_the_remote_agent_starts_its_workers_through_the_shell_and_again_when_on
     assert lines[-1] == "SUCCEEDED"
 
 
-def import_example(name):
-    from importlib.util import module_from_spec, spec_from_file_location
+REMOTE = """
+import os, signal, sys
+here, folder, end, deaf = sys.argv[1:]
+sys.path.insert(0, here)
+from remote_agent import RemoteAgent
+from planaria.elastic.agent.server.api import WorkerSpec
+from planaria.elastic.multiprocessing import SignalException
+from planaria.elastic.rendezvous import RendezvousParameters
+from planaria.elastic.rendezvous.registry import get_rendezvous_handler
 
-    spec = spec_from_file_location(name, ROOT / "examples" / "extending" / f"{name}.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+worker = f"{deaf} echo $$ > {folder}/draft; mv {folder}/draft {folder}/pid; while :; do sleep 0.1; done"
+handler = get_rendezvous_handler(RendezvousParameters("c10d", "localhost:0", "remote", 1, 1))
+spec = WorkerSpec("trainer", 1, handler, entrypoint="sh", args=("-c", worker), monitor_interval=0.02)
+agent = RemoteAgent(spec, hosts=["alpha"], shell=[here + "/pretend_ssh"], shutdown_timeout=1)
+group = agent.get_worker_group()
+agent._initialize_workers(group)
+while not os.path.exists(folder + "/pid"):
+    assert agent._monitor_workers(group).state.value == "HEALTHY"
+if end == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+agent._shutdown(timeout=1)
+handler.shutdown()
+"""
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
-def test_remote_workers_end_when_the_line_to_them_does(tmp_path, stubborn):
-    """Ask for what the example cannot show: a worker that is deaf, and one whose agent was killed."""
-    example = import_example("remote_agent")
-    deaf = "trap '' TERM; " if stubborn else ""
-    worker = f"{deaf}echo $$ > {tmp_path}/draft; mv {tmp_path}/draft {tmp_path}/pid; while :; do sleep 0.1; done"
-    from planaria.elastic.agent.server.api import WorkerSpec, WorkerState
-    from planaria.elastic.rendezvous import RendezvousParameters
-    from planaria.elastic.rendezvous.registry import get_rendezvous_handler
-
-    handler = get_rendezvous_handler(RendezvousParameters("c10d", "localhost:0", "remote", 1, 1))
-    spec = WorkerSpec("trainer", 1, handler, entrypoint="sh", args=("-c", worker))
-    shell = [str(ROOT / "examples" / "extending" / "pretend_ssh")]
-    agent = example.RemoteAgent(spec, hosts=["alpha"], shell=shell, shutdown_timeout=1)
-    group = agent.get_worker_group()
-    agent._initialize_workers(group)
-    deadline = time.monotonic() + PATIENCE_S
-    while not (tmp_path / "pid").exists():
-        assert agent._monitor_workers(group).state == WorkerState.HEALTHY
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    pid = int((tmp_path / "pid").read_text())
-    agent._shutdown(timeout=1)
-    handler.shutdown()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, signal.SIG_DFL)
+@pytest.mark.parametrize("deaf", [False, True], ids=["willing", "deaf"])
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_remote_workers_end_when_the_line_to_them_does(tmp_path, end, deaf):
+    """Ask for what the example cannot show: workers that are stopped or whose agent was killed, and listen or do not."""
+    try:
+        trap = "trap '' TERM;" if deaf else ""
+        ran = run("-c", REMOTE, str(ROOT / "examples" / "extending"), str(tmp_path), end, trap)
+        assert ran.returncode == (0 if end == "stopped" else -signal.SIGKILL), ran.stderr
+        pid = int((tmp_path / "pid").read_text())
+        if end == "stopped":
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+        wait_until(lambda: not marked(str(tmp_path)), "a remote worker is left")
+    finally:
+        end_marked(str(tmp_path))
 
 
 @pytest.fixture
@@ -99,15 +99,8 @@ def site(tmp_path):
     """Return a folder that has the plugin installed, as far as Python can tell."""
     project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
     folder = tmp_path / "site"
-    info = folder / f"planaria_folder_plugin-{project['version']}.dist-info"
-    info.mkdir(parents=True)
+    install(folder, project["name"], project["entry-points"], project["version"])
     (folder / "folder_plugin").symlink_to(PLUGIN / "folder_plugin")
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    groups = (
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
-        for group, points in project["entry-points"].items()
-    )
-    (info / "entry_points.txt").write_text("\n".join(groups))
     return folder
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import call_targets as targets
+from programs import end_marked, hide_torch
 
 METHODS = ("spawn", "fork", "forkserver")
 HEAD = """
@@ -100,6 +106,7 @@ if __name__ == "__main__":
     else:
         context = begin(work, 2, method)
     try:
+        tell("begun", "yes")
         context.wait()
     except SignalException as asked:
         tell("asked", asked.sigval.name)
@@ -109,28 +116,44 @@ if __name__ == "__main__":
 )
 
 
+@contextlib.contextmanager
+def waiting_caller(
+    folder: Path, method: str, kind: str = "main"
+) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
+    """Start a caller and its two workers; give it and their pids, and end what is left of them."""
+    (folder / "program.py").write_text(WAITING)
+    caller = subprocess.Popen(
+        [sys.executable, "program.py", method, kind],
+        cwd=folder,
+        env={**os.environ, "FOLDER": str(folder)},  # the workers have it too, and are found by it
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        targets.read_when_told(str(folder / "begun"))
+        yield caller, [int(targets.read_when_told(str(folder / f"pid{rank}"))) for rank in (0, 1)]
+    finally:
+        caller.kill()
+        caller.wait()
+        end_marked(str(folder))
+
+
 @pytest.mark.parametrize("kind", ["main", "thread"])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_workers_do_not_outlive_a_caller_that_is_killed(tmp_path: Path, method: str, kind: str) -> None:
-    (tmp_path / "program.py").write_text(WAITING)
-    caller = subprocess.Popen([sys.executable, "program.py", method, kind], cwd=tmp_path, stderr=subprocess.DEVNULL)
-    pids = [int(targets.read_when_told(str(tmp_path / f"pid{rank}"))) for rank in (0, 1)]
-    caller.kill()
-    caller.wait()
-    assert [targets.is_gone(pid) for pid in pids] == [True, True]
+    with waiting_caller(tmp_path, method, kind) as (caller, pids):
+        caller.kill()
+        caller.wait()
+        assert [targets.is_gone(pid) for pid in pids] == [True, True]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_caller_that_is_asked_to_end_can_end_its_workers(tmp_path: Path, method: str) -> None:
-    (tmp_path / "program.py").write_text(WAITING)
-    words = [sys.executable, "program.py", method, "main"]
-    caller = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
-    pids = [int(targets.read_when_told(str(tmp_path / f"pid{rank}"))) for rank in (0, 1)]
-    caller.send_signal(signal.SIGTERM)
-    assert caller.wait(60) == 3
-    assert targets.read_when_told(str(tmp_path / "asked")) == "SIGTERM"
-    assert [targets.is_gone(pid) for pid in pids] == [True, True]
+    with waiting_caller(tmp_path, method) as (caller, pids):
+        caller.send_signal(signal.SIGTERM)
+        assert caller.wait(60) == 3
+        assert targets.read_when_told(str(tmp_path / "asked")) == "SIGTERM"
+        assert [targets.is_gone(pid) for pid in pids] == [True, True]
 
 
 def test_a_caller_that_is_busy_still_shows_what_its_workers_say(tmp_path: Path) -> None:
@@ -152,7 +175,7 @@ def test_a_caller_that_is_busy_still_shows_what_its_workers_say(tmp_path: Path) 
 
 
 def test_an_interpreter_without_torch_is_enough(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('there is no torch')\n")
+    hide_torch(tmp_path)
     done = run(tmp_path, MAIN, "spawn")
     assert done.returncode == 0, done.stderr
     assert os.path.exists(tmp_path / "logs")

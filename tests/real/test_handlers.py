@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ import etcd_server
 import pytest
 from etcd_server import Etcd
 from handler_node import Node
-from ports import free_ports
+from ports import free_port
+from programs import clean_environment, install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,25 +24,31 @@ if TYPE_CHECKING:
     Start = Callable[..., Node]
 
 SOON_S = 30.0
+RUNS = itertools.count()
 HAS_ETCD = etcd_server.program() is not None and importlib.util.find_spec("etcd3gw") is not None
 
 
-@pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """A backend and an endpoint."""
-    backend = request.param if hasattr(request, "param") else "c10d"
-    if backend != "etcd":
-        yield backend, f"127.0.0.1:{free_ports(1)[0]}"
-        return
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of one server for all tests: each has a run id of its own."""
     if not HAS_ETCD:
         pytest.skip("this needs an etcd and etcd3gw")
-    server = Etcd(tmp_path)
-    yield backend, server.endpoints[0]
+    server = Etcd(tmp_path_factory.mktemp("etcd"))
+    yield server.endpoints[0]
     server.close()
 
 
 @pytest.fixture
-def start(place: tuple[str, str]) -> Iterator[Start]:
+def place(request: pytest.FixtureRequest) -> tuple[str, str, str]:
+    """A backend, an endpoint and a run id."""
+    backend = getattr(request, "param", "c10d")
+    own = backend != "etcd"
+    endpoint = f"127.0.0.1:{free_port()}" if own else request.getfixturevalue("etcd")
+    return backend, endpoint, f"job{next(RUNS)}"
+
+
+@pytest.fixture
+def start(place: tuple[str, str, str]) -> Iterator[Start]:
     nodes: list[Node] = []
 
     def begin(**settings: Any) -> Node:
@@ -117,14 +125,14 @@ def test_the_others_are_told_of_a_loss_whoever_it_was(start: Start, rank: int) -
 
 
 @everywhere
-def test_when_one_shuts_down_the_run_is_closed_for_all(start: Start) -> None:
+def test_when_one_shuts_down_the_run_is_closed_for_all(start: Start, place: tuple[str, str, str]) -> None:
     a, b = start(nodes="2"), start(nodes="2")
     meet(a, b)
     a.begin("shutdown")
     assert b.ask("wanted", SOON_S)["number"] > 0
     told = b.ask("next")
     assert told["error"] == "RendezvousClosedError"
-    assert told["why"].startswith("the rendezvous 'job' is closed: a handler closed it (on node ")
+    assert told["why"].startswith(f"the rendezvous '{place[2]}' is closed: a handler closed it (on node ")
     assert a.answer() == {"heard": True}
     assert a.ask("closed") == b.ask("closed") == {"closed": True}
     assert a.ask("next")["error"] == b.ask("next")["error"] == "RendezvousClosedError"
@@ -193,11 +201,9 @@ def test_a_node_that_ends_without_a_word_to_its_handler_says_goodbye(start: Star
     assert a.ask("next")["size"] == 1
 
 
-def test_a_static_rendezvous_gives_the_ranks_that_were_asked_for_and_agrees_on_restarts(
-    start: Start, place: Any
-) -> None:
-    port = free_ports(1)[0]
-    nodes = [Node("static", f"127.0.0.1:{port}", nodes="2", rank=rank) for rank in (1, 0)]
+def test_a_static_rendezvous_gives_the_ranks_that_were_asked_for_and_agrees_on_restarts() -> None:
+    port = free_port()
+    nodes = [Node("static", f"127.0.0.1:{port}", "job", nodes="2", rank=rank) for rank in (1, 0)]
     try:
         assert [one["rank"] for one in meet(*nodes)] == [1, 0]
         nodes[0].begin("next")
@@ -250,13 +256,13 @@ def test_a_wait_in_the_store_is_over_when_another_node_writes_when_time_is_up_an
 
 @pytest.mark.parametrize("place", ["c10d", "etcd"], indirect=True)
 def test_nodes_find_each_other_through_the_value_of_a_backend_under_torchs_names(start: Start) -> None:
-    a = start(nodes="2:3", by_backend=True, last_call_timeout=2)
+    a = start(nodes="2:3", by_backend=True, last_call_timeout=1)
     a.begin("next")
     assert a.is_silent_for(0.5)
-    b = start(nodes="2:3", by_backend=True, last_call_timeout=2)
+    b = start(nodes="2:3", by_backend=True, last_call_timeout=1)
     b.begin("next")
     assert {a.answer()["size"], b.answer()["size"]} == {2}
-    c = start(nodes="2:3", by_backend=True, last_call_timeout=2)
+    c = start(nodes="2:3", by_backend=True, last_call_timeout=1)
     c.begin("next")
     assert [node.ask("wanted", SOON_S)["number"] > 0 for node in (a, b)] == [True, True]
     for node in (a, b):
@@ -278,12 +284,8 @@ def test_a_handler_of_another_package_is_found_by_its_entry_point(tmp_path: Path
         "    def shutdown(self): return True\n"
         "def creator(): return Theirs\n"
     )
-    info = tmp_path / "theirs-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(
-        "[torchrun.handlers]\ntheirs = theirs:creator\nbroken = not_there:creator\nstatic = theirs:creator\n"
-    )
+    points = {"theirs": "theirs:creator", "broken": "not_there:creator", "static": "theirs:creator"}
+    install(tmp_path, "theirs", {"torchrun.handlers": points})
     script = (
         "from planaria.elastic.rendezvous import RendezvousParameters as P\n"
         "from planaria.elastic.rendezvous.registry import get_rendezvous_handler as get\n"
@@ -294,8 +296,8 @@ def test_a_handler_of_another_package_is_found_by_its_entry_point(tmp_path: Path
         "print(type(get(P('static', 'x:1', 'job', 1, 1, rank=0))).__name__)\n"
     )
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environ = os.environ | {"PYTHONPATH": path}
     argv = [sys.executable, "-c", script]
+    environ = clean_environment(PYTHONPATH=path)
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=60, check=True)
     theirs, broken, static = done.stdout.splitlines()
     assert (theirs, static) == ("Theirs job a store", "StaticTCPRendezvous")

@@ -1,100 +1,47 @@
-"""Real agents and real curl: every endpoint in every state, probes of a stuck agent, and orders of its owner."""
+"""Real agents and real curl: every endpoint in every state, probes of a stuck agent, and strangers."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from crew import Crew
-from harness import PATIENCE_S, wait_until
+from harness import wait_until
 from ports import free_port
+from probes import (
+    DEAF,
+    ORDERS,
+    SECRET,
+    SILENT,
+    TOKEN,
+    WAIT,
+    ask_everywhere,
+    curl,
+    door,
+    needs_curl,
+    planaria,
+    port_of,
+    start,
+    status,
+    wait_state,
+)
 
 if TYPE_CHECKING:
-    from harness import Launcher, Room
-
-CURL = shutil.which("curl")
-needs_curl = pytest.mark.skipif(CURL is None, reason="there is no curl on this machine")
-SILENT = (0, "")
-WAIT = 'tell(f"up {RANK}")\nwait_forever()\n'
-DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT
-READS = ("livez", "readyz", "metrics", "v1/status")
-TOKEN = "s3cret-of-the-run"
-
-
-def curl(
-    where: int | str, path: str, *flags: str, host: str = "127.0.0.1", patience_s: float = PATIENCE_S
-) -> tuple[int, str]:
-    """Ask with curl, at a port or through a UNIX socket; (0, "") when nobody answers in time."""
-    assert CURL is not None
-    door = ["--unix-socket", where] if isinstance(where, str) else []
-    url = f"http://localhost/{path}" if isinstance(where, str) else f"http://{host}:{where}/{path}"
-    argv = [CURL, "-s", "-m", str(patience_s), "-w", "\n%{http_code}", *door, *flags, url]
-    env = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=PATIENCE_S * 2, check=False)
-    if done.returncode:
-        return SILENT
-    body, _, code = done.stdout.rpartition("\n")
-    return int(code), body
-
-
-def status(where: int | str) -> dict[str, Any]:
-    code, body = curl(where, "v1/status")
-    assert code == 200, body
-    found: dict[str, Any] = json.loads(body)
-    assert found["schema"] == 1
-    return found
-
-
-def port_of(room: Room, name: str = "err") -> int:
-    """Return the free port that the agent said it answers at."""
-    pattern = re.compile(rb"health check at http://[^/]*:(\d+)/")
-    return int(wait_until(lambda: pattern.search(room.read(name)), "the line about the health check")[1])
-
-
-def wait_state(where: int | str, state: str) -> None:
-    wait_until(lambda: status(where)["state"] == state, f"state {state}")
-
-
-def planaria(room: Room, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    dropped = ("PET_", "PLANARIA_", "TORCH")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return subprocess.run(
-        [sys.executable, "-m", "planaria", *words],
-        env={**kept, "TMPDIR": room.tmp, **(env or {})},
-        cwd=room.root,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S * 2,
-        check=False,
-    )
-
-
-def door(room: Room) -> str:
-    (name,) = room.scratch_folders()
-    return os.path.join(room.tmp, name, "http")
-
-
-def start(room: Room, script: str = WAIT, *flags: str, workers: int = 1, **settings: Any) -> tuple[Launcher, int]:
-    launcher = room.start(["--health-check-port=0", f"--nproc-per-node={workers}", *flags], script, **settings)
-    room.hear_many([f"up {rank}" for rank in range(workers)])
-    return launcher, port_of(room)
-
+    from harness import Room
 
 # Every endpoint in every state.
 
 
 @needs_curl
 def test_an_agent_that_runs_answers_everywhere(room: Room) -> None:
-    launcher, port = start(room, WAIT, "--max-restarts=2", workers=2)
+    launcher, port = start(room, WAIT, "--max-restarts=2", workers=2, env=SECRET)
+    ask_everywhere(port, "running", ready=True)
     for where in (port, door(room)):
         assert curl(where, "livez") == (200, "the loop turns\n")
         assert curl(where, "")[0] == 200
@@ -120,11 +67,10 @@ def test_an_agent_that_runs_answers_everywhere(room: Room) -> None:
 def test_one_who_waits_for_others_is_alive_and_not_ready(room: Room) -> None:
     where = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
     flags = ["--nnodes=2", "--rdzv-backend=c10d", where, "--rdzv-id=w", "--health-check-port=0"]
-    launcher = room.start(flags, WAIT)
+    launcher = room.start(flags, WAIT, env=SECRET)
     port = port_of(room)
     wait_until(lambda: "1 of 2 nodes are here" in curl(port, "readyz")[1], "a reason for not being ready")
-    assert curl(port, "readyz")[0] == 503
-    assert curl(port, "livez")[0] == curl(port, "metrics")[0] == 200
+    ask_everywhere(port, "waiting")
     found = status(port)
     assert (found["state"], found["round"], found["workers"]) == ("waiting", None, [])
     assert found["members"]["waiting_for"].startswith("1 of 2 nodes are here")
@@ -136,14 +82,53 @@ def test_one_who_waits_for_others_is_alive_and_not_ready(room: Room) -> None:
 def test_one_that_stops_its_workers_after_a_failure_is_alive_and_not_ready(room: Room) -> None:
     room.make_gate("crash")
     script = f"if RANK == 1:\n    tell('up 1'); wait_at('crash'); raise SystemExit(3)\n{DEAF}"
-    launcher, port = start(room, script, "--shutdown-timeout=600", workers=2)
+    launcher, port = start(room, script, "--shutdown-timeout=600", workers=2, env=SECRET)
     room.open_gate("crash")
     wait_state(port, "stopping")
+    ask_everywhere(port, "stopping")
     assert curl(port, "readyz") == (503, "the workers are being stopped\n")
-    assert curl(port, "livez")[0] == curl(port, "metrics")[0] == 200
     assert [one["state"] for one in status(port)["workers"]] == ["running", "ended"]
     os.kill(status(port)["workers"][0]["pid"], signal.SIGKILL)
     assert launcher.wait().status == 1
+
+
+# A launcher whose agent waits for long whether the other ranks make the same mistake: it is a second at most.
+SETTLING = """\
+import sys
+from planaria.agent import machine
+machine.settle_s = lambda age_s: 600.0
+from planaria.launch.main import run
+sys.exit(run(sys.argv[sys.argv.index("run") + 1:]))
+"""
+
+
+@needs_curl
+def test_one_that_waits_whether_all_ranks_fail_alike_is_alive_and_not_ready(room: Room) -> None:
+    room.make_gate("crash")
+    wrapper = room.write("settling.py", SETTLING)
+    script = f"if RANK == 1:\n    tell('up 1'); wait_at('crash'); import there_is_no_such_module\n{WAIT}"
+    before = [sys.executable, wrapper]
+    launcher, port = start(room, script, "--max-restarts=1", workers=2, before=before, env=SECRET)
+    room.open_gate("crash")
+    wait_state(port, "settling")
+    ask_everywhere(port, "settling")
+    launcher.signal(signal.SIGTERM)
+    assert launcher.wait().status == 143
+
+
+@needs_curl
+def test_one_that_tells_its_workers_of_a_change_is_alive_and_not_ready(room: Room) -> None:
+    where = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
+    meeting = ["--nnodes=1:2", "--rdzv-backend=c10d", where, "--rdzv-id=r", "--rdzv-conf=last_call_timeout=0"]
+    listening = "from planaria import worker\nworker.resize_notice()\n" + WAIT
+    first, port = start(room, listening, "--resize-grace=600", *meeting, env=SECRET)
+    silence = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    other = room.start([*meeting, "--resize-grace=600"], listening, env=SECRET, **silence)
+    wait_state(port, "resizing")
+    ask_everywhere(port, "resizing")
+    for launcher in (other, first):
+        launcher.signal(signal.SIGTERM)
+        assert launcher.wait().status == 143
 
 
 @needs_curl
@@ -160,13 +145,13 @@ def test_one_that_has_restarted_says_why_and_is_ready_again(room: Room) -> None:
 
 @needs_curl
 def test_one_that_drains_is_alive_and_not_ready_and_hears_a_second_order_calmly(room: Room) -> None:
-    launcher, port = start(room, DEAF, "--shutdown-timeout=600", env={"PLANARIA_TOKEN": TOKEN})
+    launcher, port = start(room, DEAF, "--shutdown-timeout=600", env=SECRET)
     launcher.signal(signal.SIGTERM)
     wait_state(port, "draining")
+    ask_everywhere(port, "draining")
     assert curl(port, "readyz") == (503, "this node is draining\n")
-    assert curl(port, "livez")[0] == curl(port, "metrics")[0] == 200
-    for order in ("drain", "stop"):
-        code, body = curl(port, f"v1/{order}", "-X", "POST", "-H", f"Authorization: Bearer {TOKEN}")
+    for order in ORDERS:
+        code, body = curl(port, order, "-X", "POST", "-H", f"Authorization: Bearer {TOKEN}")
         assert (code, json.loads(body)["state"]) == (202, "draining")
     assert planaria(room, "drain", "--timeout=0.5").returncode == 1
     os.kill(status(port)["workers"][0]["pid"], signal.SIGKILL)
@@ -217,7 +202,7 @@ sys.exit(run(sys.argv[sys.argv.index("run") + 1:]))
 @needs_curl
 def test_liveness_fails_when_and_only_when_the_loop_is_stuck(room: Room) -> None:
     wrapper = room.write("stalling.py", STALLING)
-    launcher, port = start(room, WAIT, "--health-check-timeout=1.5", before=[sys.executable, wrapper])
+    launcher, port = start(room, WAIT, "--health-check-timeout=1.5", before=[sys.executable, wrapper], env=SECRET)
     assert curl(port, "livez") == (200, "the loop turns\n")
     room.write("tmp/stall", "")
     begun = time.monotonic()
@@ -225,7 +210,7 @@ def test_liveness_fails_when_and_only_when_the_loop_is_stuck(room: Room) -> None
     _, why = wait_until(lambda: curl(port, "livez") if curl(port, "livez")[0] == 503 else None, "a failed probe")
     assert time.monotonic() >= begun + 1.5, "a loop that is busy for a moment is not stuck"
     assert why.startswith("the agent's loop has not answered for ")
-    assert curl(port, "readyz")[0] == curl(port, "v1/status")[0] == curl(port, "metrics")[0] == 503
+    ask_everywhere(port, "", stuck=True)
     os.unlink(room.path("tmp/stall"))
     wait_until(lambda: curl(port, "livez")[0] == 200, "a good probe")
     assert curl(port, "readyz")[0] == 200
@@ -237,7 +222,7 @@ def test_liveness_fails_when_and_only_when_the_loop_is_stuck(room: Room) -> None
 @needs_curl
 def test_an_order_that_a_stuck_loop_did_not_hear_is_not_carried_out_later(room: Room) -> None:
     wrapper = room.write("stalling.py", STALLING)
-    launcher, port = start(room, before=[sys.executable, wrapper], env={"PLANARIA_TOKEN": TOKEN})
+    launcher, port = start(room, before=[sys.executable, wrapper], env=SECRET)
     room.write("tmp/stall", "")
     curl(port, "livez")
     code, _ = curl(port, "v1/drain", "-X", "POST", "-H", f"Authorization: Bearer {TOKEN}")
@@ -254,9 +239,9 @@ def test_an_order_that_a_stuck_loop_did_not_hear_is_not_carried_out_later(room: 
 
 @needs_curl
 def test_orders_need_the_token_and_no_browser(room: Room) -> None:
-    launcher, port = start(room, env={"PLANARIA_TOKEN": TOKEN})
+    launcher, port = start(room, env=SECRET)
     right = ("-H", f"Authorization: Bearer {TOKEN}")
-    for order in ("v1/drain", "v1/stop"):
+    for order in ORDERS:
         assert curl(port, order, "-X", "POST")[0] == 401
         assert curl(port, order, "-X", "POST", "-H", "Authorization: Bearer wrong")[0] == 403
         assert curl(port, order, "-X", "POST", *right, "-H", "Origin: http://evil.example")[0] == 403
@@ -287,7 +272,7 @@ def test_without_a_token_only_the_owners_door_takes_orders(room: Room) -> None:
 @needs_curl
 def test_beyond_loopback_only_probes_and_metrics_answer_without_the_token(room: Room) -> None:
     address = own_address()
-    launcher, port = start(room, WAIT, "--health-check-host=0.0.0.0", env={"PLANARIA_TOKEN": TOKEN})
+    launcher, port = start(room, WAIT, "--health-check-host=0.0.0.0", env=SECRET)
     for path in ("livez", "readyz", "metrics"):
         assert curl(port, path, host=address)[0] == 200
     assert curl(port, "v1/status", host=address)[0] == 401
@@ -338,7 +323,7 @@ def test_a_port_in_use_is_one_line_and_the_job_goes_on(room: Room) -> None:
 
 
 @needs_curl
-def test_torchs_variable_starts_it_and_the_flag_wins(room: Room) -> None:
+def test_torchs_variable_starts_it(room: Room) -> None:
     port = free_port()
     launcher = room.start([], WAIT, env={"TORCHELASTIC_HEALTH_CHECK_PORT": str(port)})
     room.hear("up 0")
@@ -347,65 +332,11 @@ def test_torchs_variable_starts_it_and_the_flag_wins(room: Room) -> None:
     assert launcher.wait().status == 143
 
 
-# The owner's commands.
-
-
-def test_drain_and_stop_find_the_run_by_its_folder(room: Room) -> None:
-    for command in ("drain", "stop"):
-        launcher = room.start([], WAIT)
-        room.hear("up 0")
-        told = planaria(room, command)
-        assert (told.returncode, launcher.wait().status) == (0, 143), told.stderr
-        assert told.stdout.endswith(" has ended on this node\n")
-    none = planaria(room, "stop", "--run-id=nobody")
-    assert none.returncode == 2
-    assert none.stderr.startswith("planaria: planaria stop found no run of yours with run id nobody in ")
-    assert len(none.stderr.splitlines()) == 1
-
-
-def test_a_stop_that_drains_lets_workers_that_listen_end_by_themselves(room: Room) -> None:
-    script = """
-import time
-from planaria import worker
-signal.signal(signal.SIGTERM, lambda *_: tell("signal"))
-worker.report_progress(1)
-tell("up 0")
-while not worker.drain_notice():
-    time.sleep(0.01)
-tell("drained")
-"""
-    launcher = room.start([], script)
-    room.hear("up 0")
-    assert planaria(room, "stop", "--drain", "--grace=30").returncode == 0
-    end = launcher.wait()
-    room.hear("drained")
-    assert (end.status, end.report["outcome"], room.heard()) == (143, "stopped", [])
-
-
-@pytest.mark.parametrize("asker", ["a", "b"])
-def test_a_stop_on_one_node_ends_the_run_on_all(room: Room, asker: str) -> None:
-    crew = Crew(room, "--max-restarts=3", nodes="1:2")
-    crew.add_all("a", "b")
-    crew.wait_world("a", "b")
-    told = planaria(room, "stop", f"--pid={crew.nodes[asker].pid}")
-    assert told.returncode == 0, told.stderr
-    ends = [crew.nodes[name].wait() for name in ("a", "b")]
-    assert [end.status for end in ends] == [143, 143], crew.story()
-    assert [end.report["outcome"] for end in ends] == ["stopped", "stopped"]
-    assert ends[0].report["explanation"] == ends[1].report["explanation"]
-    assert len(crew.worlds()) == 1
-    crew.check_one_world()
-
-
-def test_a_drain_takes_one_node_out_and_the_others_go_on(room: Room) -> None:
-    crew = Crew(room, "--max-restarts=0", nodes="1:2")
-    crew.add_all("a", "b")
-    crew.wait_world("a", "b")
-    several = planaria(room, "drain")
-    assert several.returncode == 2
-    assert "found 2 agents: choose one by " in several.stderr
-    told = planaria(room, "drain", f"--pid={crew.nodes['b'].pid}", "--json")
-    assert (told.returncode, crew.nodes["b"].wait().status) == (0, 143), told.stderr
-    assert json.loads(told.stdout)["ended"] is True
-    crew.wait_world("a")
-    crew.finish_well("a")
+@needs_curl
+def test_the_flag_wins_over_torchs_variable(room: Room) -> None:
+    named = free_port()
+    launcher, port = start(room, env={"TORCHELASTIC_HEALTH_CHECK_PORT": str(named)})
+    assert port != named
+    assert (curl(port, "readyz")[0], curl(named, "readyz")) == (200, SILENT)
+    launcher.signal(signal.SIGTERM)
+    assert launcher.wait().status == 143

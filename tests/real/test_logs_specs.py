@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from programs import clean_environment, install
+
 PLAN = """
 import os
 from planaria.elastic.multiprocessing import LogsDest, LogsSpecs
@@ -31,21 +33,19 @@ class Broken(Flat):
     def reify(self, envs):
         raise RuntimeError("no room")
 """
-POINTS = "[torchrun.logs_specs]\nflat = plans:Flat\nbroken = plans:Broken\nabsent = plans:Absent\n"
+POINTS = {"flat": "plans:Flat", "broken": "plans:Broken", "absent": "plans:Absent"}
 WORKER = "import os\nprint('loss of', os.environ['RANK'])\nopen(os.environ['TORCHELASTIC_ERROR_FILE'] + '.seen', 'w')\n"
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "plans.py").write_text(PLAN)
-    (folder / "plans-1.dist-info").mkdir(exist_ok=True)
-    (folder / "plans-1.dist-info" / "entry_points.txt").write_text(POINTS)
-    (folder / "plans-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: plans\nVersion: 1\n")
+    install(folder, "plans", {"torchrun.logs_specs": POINTS})
     (folder / "main.py").write_text(WORKER)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-m", "planaria", "run", "--nproc-per-node=2", "--log-dir=logs", *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
+        env=clean_environment(PYTHONPATH=path),
         capture_output=True,
         text=True,
         check=False,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
+
+from programs import clean_environment
 
 TIMEOUT_S = 100
 TRAIN = """
@@ -26,13 +27,11 @@ main()
 def call(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(TRAIN)
     (folder / "caller.py").write_text(program)
-    dropped = ("PET_", "TORCH", "PLANARIA_", "LOGLEVEL", "PYTHON_EXEC")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     own = {"TMPDIR": str(folder), "TORCHELASTIC_ERROR_FILE": str(folder / "own.json"), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, "caller.py"],
         cwd=folder,
-        env={**env, **own},
+        env=clean_environment(**own),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -6,14 +6,13 @@ import json
 import os
 import re
 import signal
-import socket
-import stat
 import subprocess
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from harness import wait_until
+from ports import free_port
 
 if TYPE_CHECKING:
     from harness import Room
@@ -113,9 +112,10 @@ def test_scopes_that_end_in_time_end_nobody(room: Room, kind: str) -> None:
     """Nested, repeated, of one name, left by an exception; each would expire long before the worker ends."""
     script = f"""{kind}
 import time
-limit_s, until = 3.0, time.monotonic() + 4.5
+limit_s, rounds, until = 1.0, 0, time.monotonic() + 1.5
 with expires(after=60, scope="all"):
-    while time.monotonic() < until:
+    while rounds < 100 or time.monotonic() < until:
+        rounds += 1
         with expires(after=limit_s, scope="outer"):
             with expires(after=limit_s, scope="inner"):
                 pass
@@ -174,8 +174,8 @@ in_the_parent(pid)
     assert "in_the_parent" in cause["traceback"]
 
 
-@BOTH
-def test_64_workers_that_hang_at_once_are_one_restart(room: Room, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "count"), [(OURS, 64), (FILE, 8)], ids=["64 by socket", "8 by pipe"])
+def test_workers_that_hang_at_once_are_one_restart(room: Room, kind: str, count: int) -> None:
     script = f"""
 if LIFE == 0:
 {_indented(kind)}
@@ -185,166 +185,19 @@ if LIFE == 0:
         wait_forever()
 """
     room.make_gate("all")
-    job = room.start(("--nproc-per-node=64", "--max-restarts=1"), script, env=PIPE)
-    room.hear("ready", 64, timeout_s=100)
-    room.open_gate("all", 64)
+    job = room.start((f"--nproc-per-node={count}", "--max-restarts=1"), script, env=PIPE)
+    room.hear("ready", count, timeout_s=100)
+    room.open_gate("all", count)
     end = job.wait(100)
     assert (end.status, end.report["restarts"]) == (0, 1), end.err
     failures = end.report["lives"][0]["failures"]
-    assert len(failures) == 64
-    assert failures[0]["kind"] == "watchdog"
-    assert "wait_forever" in failures[0]["traceback"]
-
-
-def test_the_pipe_is_private_made_in_the_run_s_folder_and_named_to_the_workers(room: Room) -> None:
-    room.make_gate("go")
-    script = "tell(os.environ['TORCHELASTIC_TIMER_FILE'])\nwait_at('go')\n"
-    job = room.start((), script, env=PIPE)
-    path = wait_until(room.heard, "a path")[0]
-    found = os.stat(path)
-    assert (stat.S_ISFIFO(found.st_mode), stat.S_IMODE(found.st_mode)) == (True, 0o600)
-    assert os.path.dirname(os.path.dirname(path)) == room.tmp
-    room.open_gate("go")
-    assert job.wait().status == 0
-
-
-def test_a_name_of_ones_own_is_used_through_restarts_and_removed_at_the_end(room: Room) -> None:
-    path = room.path("my-pipe")
-    script = f"""{FILE}
-assert os.environ["TORCHELASTIC_TIMER_FILE"] == {path!r}
-with expires(after=60, scope="fine"):
-    pass
-with expires(after=0.3, scope="step"):
-    if LIFE < 2:
-        wait_forever()
-"""
-    end = room.run(("--max-restarts=2",), script, env={**PIPE, "TORCHELASTIC_TIMER_FILE": path})
-    assert (end.status, end.report["restarts"]) == (0, 2), end.err
-    assert not os.path.exists(path)
-
-
-def test_without_the_variable_there_is_no_pipe(room: Room) -> None:
-    for env in ({}, {"TORCHELASTIC_ENABLE_FILE_TIMER": "0"}):
-        end = room.run((), "assert 'TORCHELASTIC_TIMER_FILE' not in os.environ\n", env=env)
-        assert end.status == 0, end.err
-
-
-def test_a_file_of_that_name_is_one_sentence_and_status_2(room: Room) -> None:
-    path = room.write("taken", "precious")
-    end = room.run((), "tell('started')\n", env={**PIPE, "TORCHELASTIC_TIMER_FILE": path})
-    assert end.status == 2
-    assert end.err == (
-        f"planaria: TORCHELASTIC_TIMER_FILE expects the path of a pipe to be made, got '{path}', "
-        "where there is a file already (remove it, or choose another name)\n"
-    )
-    assert (room.heard(), room.read("taken")) == ([], b"precious")
-
-
-def test_a_pipe_that_another_process_reads_is_one_sentence_and_status_2(room: Room) -> None:
-    path = room.path("foreign")
-    os.mkfifo(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        end = room.run((), "tell('started')\n", env={**PIPE, "TORCHELASTIC_TIMER_FILE": path})
-    finally:
-        os.close(reader)
-    assert end.status == 2
-    assert "a pipe that another process reads already" in end.err
-    assert os.path.exists(path)
-
-
-def test_a_pipe_that_a_killed_run_left_is_taken_over(room: Room) -> None:
-    os.mkfifo(room.path("stale"))
-    end = room.run(
-        (), f"{FILE}\nwith expires(after=60): pass\n", env={**PIPE, "TORCHELASTIC_TIMER_FILE": room.path("stale")}
-    )
-    assert (end.status, "watchdog" in end.err) == (0, False), end.err
-
-
-TROUBLE = """
-path = os.environ["TORCHELASTIC_TIMER_FILE"]
-def write(data):
-    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    os.write(fd, data)
-    os.close(fd)
-def line(pid, after=60.0, sig=9):
-    import json, time
-    fields = {"version": 1, "pid": pid, "scope_id": "x", "expiration_time": time.time() + after, "signal": sig}
-    return json.dumps(fields).encode() + b"\\n"
-"""
-TROUBLES = {
-    "malformed lines": (
-        "for _ in range(100):\n    write(b'garbage\\n')\n",
-        "ignored a line that is no timer (not JSON): garbage",
-    ),
-    "wrong pids": (
-        "for _ in range(100):\n    write(line(1, 0.1))\n",
-        "ignored a line of process 1, which is gone or not below any worker",
-    ),
-    "a deleted pipe": (
-        "os.unlink(path)\nwhile not os.path.exists(path):\n    pass\n",
-        "was deleted; it was made again",
-    ),
-    "no signal": ("write(line(os.getpid(), 0.01, 0))\n", "asked for no signal, so nothing is done"),
-}
-
-
-@pytest.mark.parametrize("trouble", TROUBLES)
-def test_trouble_is_one_clear_line_and_nothing_dies_of_it(room: Room, trouble: str) -> None:
-    code, said = TROUBLES[trouble]
-    room.make_gate("said")
-    script = f"""{TROUBLE}{code}
-tell("done")
-wait_at("said")
-{FILE}
-with expires(after=60, scope="still works"):
-    pass
-with expires(after=0.2, scope="still watched"):
-    if LIFE == 0:
-        wait_forever()
-"""
-    job = room.start(("--max-restarts=1",), script, env=PIPE)
-    for _ in range(2):
-        room.hear("done")
-        wait_until(lambda: said.encode() in room.read("err"), said)
-        room.open_gate("said")
-    end = job.wait()
-    assert (end.status, end.report["restarts"]) == (0, 1), end.err
-    lines = [one for one in end.err.splitlines() if said in one]
-    assert all(one.startswith("planaria: watchdog: ") for one in lines)
-    assert len(lines) <= 10, end.err
-
-
-def test_a_full_pipe_is_one_clear_line_and_what_was_in_it_counts(room: Room) -> None:
-    """The agent is stopped while a worker fills the pipe, and finds everything when it goes on."""
-    script = f"""{TROUBLE}
-import time
-write(line(os.getpid(), 0.2))
-try:
-    while True:
-        write(line(os.getpid(), 600.0))
-except BlockingIOError:
-    pass
-tell("full")
-wait_at("on")
-write(line(os.getpid(), -10.0**10))
-time.sleep(0.5)
-"""
-    room.make_gate("on")
-    room.make_gate("stopped")
-    job = room.start((), "tell('up')\nwait_at('stopped')\n" + script, env=PIPE)
-    room.hear("up")
-    agent = job.agent()
-    os.kill(agent, signal.SIGSTOP)
-    try:
-        room.open_gate("stopped")
-        room.hear("full")
-    finally:
-        os.kill(agent, signal.SIGCONT)
-    wait_until(lambda: b"was full, so a worker may have failed to write to it" in room.read("err"), "a line")
-    room.open_gate("on")
-    end = job.wait()
-    assert (end.status, end.err.count("was full")) == (0, 1), end.err
+    first = failures[0]
+    assert first["kind"] == "watchdog"
+    assert "wait_forever" in first["traceback"]
+    # Who is late within the second in which stacks are collected hung by itself; a busy machine lets some be later than that.
+    assert sorted(one["rank"] for one in failures) == list(range(count))
+    assert all(one["kind"] == "watchdog" or one["stopped_for"] == first["rank"] for one in failures)
+    assert sum(one["kind"] == "watchdog" for one in failures) >= 2
 
 
 def test_an_agent_that_was_stopped_does_not_end_those_who_were_in_time(room: Room) -> None:
@@ -378,13 +231,13 @@ def test_a_scope_that_expires_while_the_job_drains_does_not_change_how_it_ends(r
     script = f"""{OURS}
 import time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-with expires(after=3, scope="save"):
-    tell("inside")
-    signal.sigwait([signal.SIGTERM])
-    time.sleep(3.5)
+tell("up")
+signal.sigwait([signal.SIGTERM])
+with expires(after=0.2, scope="save"):
+    time.sleep(0.6)
 """
     job = room.start((), script)
-    room.hear("inside")
+    room.hear("up")
     job.signal(signal.SIGTERM)
     end = job.wait()
     assert (end.status, "watchdog" in end.err) == (143, False), end.err
@@ -409,9 +262,7 @@ if LIFE == 0:
         wait_forever()
 """,
     )
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{chosen.getsockname()[1]}"
+    endpoint = f"127.0.0.1:{free_port()}"
     flags = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=hang", "--max-restarts=1")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     reports = [room.path(f"{name}.json") for name in "ab"]

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from programs import clean_environment
+
 from planaria.process.command import BOOTSTRAP
 
 TIMEOUT_S = 100
@@ -94,9 +96,7 @@ if __name__ == "__main__":
 
 def environment(**changes: str) -> dict[str, str]:
     """Return a plain environment: nothing of pytest's or of the shell's that would make runs differ."""
-    dropped = ("PYTHON", "PET_", "TORCHELASTIC_", "PLANARIA_", "OMP_", "COV")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**kept, "PYTHONHASHSEED": "7", **changes}
+    return clean_environment("PYTHON", "COV", PYTHONHASHSEED="7", **changes)
 
 
 def start(

@@ -7,7 +7,6 @@ arguments; the answer is a JSON object, with `error` for the name of what was ra
 from __future__ import annotations
 
 import json
-import os
 import select
 import subprocess
 import sys
@@ -16,6 +15,8 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from programs import clean_environment
+
 PATIENCE_S = 60.0
 
 
@@ -23,13 +24,12 @@ class Node:
     """A process with a handler. Every call but `begin` waits for its answer."""
 
     def __init__(
-        self, backend: str, endpoint: str, *, nodes: str, env: dict[str, str] | None = None, **conf: Any
+        self, backend: str, endpoint: str, run_id: str, *, nodes: str, env: dict[str, str] | None = None, **conf: Any
     ) -> None:
         least, _, most = nodes.partition(":")
-        settings = {"last_call_timeout": 1, **conf}
-        words = [backend, endpoint, least, most or least, json.dumps(settings)]
-        dropped = ("PLANARIA_", "PET_")
-        environ = {key: value for key, value in os.environ.items() if not key.startswith(dropped)} | (env or {})
+        settings = {"last_call_timeout": 1, **conf}  # torch takes whole seconds here
+        words = [backend, endpoint, run_id, least, most or least, json.dumps(settings)]
+        environ = clean_environment(**(env or {}))
         self.process = subprocess.Popen(
             [sys.executable, __file__, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
         )
@@ -116,7 +116,7 @@ class Hand:
         return {"found": [one.decode() for one in found]}
 
 
-def main(backend: str, endpoint: str, least: str, most: str, settings: str) -> None:
+def main(backend: str, endpoint: str, run_id: str, least: str, most: str, settings: str) -> None:
     from planaria.elastic.rendezvous import RendezvousParameters
     from planaria.elastic.rendezvous.registry import get_rendezvous_handler
 
@@ -125,13 +125,13 @@ def main(backend: str, endpoint: str, least: str, most: str, settings: str) -> N
         from planaria.elastic.rendezvous import c10d_rendezvous_backend, etcd_rendezvous_backend
         from planaria.elastic.rendezvous.dynamic_rendezvous import create_handler
 
-        params = RendezvousParameters(backend, endpoint, "job", int(least), int(most), "127.0.0.1", **conf)
+        params = RendezvousParameters(backend, endpoint, run_id, int(least), int(most), "127.0.0.1", **conf)
         module = c10d_rendezvous_backend if backend == "c10d" else etcd_rendezvous_backend
         board, store = module.create_backend(params)
         hand = Hand(create_handler(store, board, params))
     else:
         hand = Hand(
-            get_rendezvous_handler(RendezvousParameters(backend, endpoint, "job", int(least), int(most), **conf))
+            get_rendezvous_handler(RendezvousParameters(backend, endpoint, run_id, int(least), int(most), **conf))
         )
     for line in sys.stdin:
         method, *args = json.loads(line)

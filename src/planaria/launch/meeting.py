@@ -85,7 +85,7 @@ def _backend(options: Options, has_url: bool, plugins: frozenset[str]) -> str:
         got = quoted(options.rdzv_backend)
         raise UsageError(f"{options.source('rdzv_endpoint')} with {URL_SCHEME} expects {source}=etcd, got {got}")
     if backend not in BACKENDS.values() and backend not in plugins:
-        expected = f"one of {', '.join(BACKENDS)} or an installed plugin ({PLUGIN_GROUP})"
+        expected = f"one of {', '.join(BACKENDS)} or an installed plugin ({PLUGIN_GROUP}, not torchrun.handlers)"
         raise values.wrong(source, expected, options.rdzv_backend)
     return backend
 

@@ -8,7 +8,7 @@
         if worker.drain_notice() or worker.resize_notice():
             save_and_leave()
 
-Under `planaria run` the agent hears of it; outside of it all this does nothing.
+Under `planaria run`, or an agent that a program embeds, the agent hears of it; where there is none all this does nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from planaria.worker.scope import Scope, caller
 
 __all__ = ["Drain", "Resize", "Scope", "drain_notice", "expires", "report_progress", "resize_notice"]
 
-_LINK = Link(os.environ.get(CONTROL))  # noqa: TID251  the one place where the worker reads what its agent told it
+_LINK = Link(lambda: os.environ.get(CONTROL))  # noqa: TID251  the one place where the worker reads what its agent told it
 
 
 def report_progress(step: int, **values: float) -> None:

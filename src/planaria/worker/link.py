@@ -1,6 +1,6 @@
 """The worker's end of the control socket: report progress and scopes, hear that a stop or another world is coming.
 
-Outside of `planaria run` there is no agent to talk to, and everything here does nothing.
+Where there is no agent to talk to, everything here does nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from planaria.contract.control import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from planaria.contract.control import Message
 
@@ -33,10 +33,11 @@ _LONGEST_NAME = 1000  # of a scope; a line has a limit
 
 
 class Link:
-    """A connection to the agent, made at the first use and given up for good when it breaks."""
+    """A connection to the agent, made at the first use and given up for good when it breaks. `find` names its socket."""
 
-    def __init__(self, path: str | None) -> None:
-        self._path = path
+    def __init__(self, find: Callable[[], str | None]) -> None:
+        self._find = find
+        self._found: tuple[int, str | None] = 0, None
         self._pid = 0
         self._socket: socket.socket | None = None
         self._heard = b""
@@ -49,6 +50,14 @@ class Link:
     def _renew_lock(self) -> None:
         """Make a lock that nobody holds: in a forked child, the thread that held it may not exist."""
         self._lock = _thread.RLock()  # a signal handler may report while its thread does
+
+    @property
+    def _path(self) -> str | None:
+        """Where this process's agent is: a function that a program forked as a worker is told so after the fork."""
+        pid = os.getpid()
+        if self._found[0] != pid:
+            self._found = pid, self._find()
+        return self._found[1]
 
     def report(self, step: int, values: Mapping[str, float]) -> None:
         """Send progress; never blocks for long and never raises: training goes on without an agent that listens."""
@@ -114,12 +123,13 @@ class Link:
 
     def _peer(self) -> socket.socket | None:
         """Return the connection of this process; a forked child makes its own."""
-        if self._pid != os.getpid() and self._path:
+        path = self._path
+        if path and self._pid != os.getpid():
             self._pid = os.getpid()
             found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             found.settimeout(1.0)
             try:
-                found.connect(self._path)
+                found.connect(path)
                 self._socket = found
             except OSError:
                 found.close()

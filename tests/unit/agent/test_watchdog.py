@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -272,10 +273,15 @@ def test_64_writers_at_once_lose_nothing(rig: Rig) -> None:
     pids = [fork_writer(rig, number % 2 == 0) for number in range(WRITERS)]
     wanted = WRITERS * PAIRS
     deadline = time.monotonic() + TIMEOUT_S
-    while rig.watchdog.scopes.released < wanted and time.monotonic() < deadline:
-        rig.loop.run_once(0.05)
-    for pid in pids:
-        assert os.waitpid(pid, 0)[1] == 0
+    try:
+        while rig.watchdog.scopes.released < wanted and time.monotonic() < deadline:
+            rig.loop.run_once(0.05)
+    finally:
+        if rig.watchdog.scopes.released < wanted:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+        ends = [os.waitpid(pid, 0)[1] for pid in pids]
+    assert ends == [0] * WRITERS
     assert (rig.watchdog.scopes.acquired, rig.watchdog.scopes.released) == (wanted, wanted)
     assert (len(rig.watchdog.scopes), rig.expired) == (0, [])
     assert [said for said in rig.said if "was full" not in said] == []  # these writers wait for room

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import signal
 import subprocess
 import sys
 
 import pytest
 
+PATIENCE_S = 60.0
 # The worker, a shell, holds the write end of a pipe: its end of file is the worker's death.
 PROGRAM = """
 import os, signal, sys, threading
@@ -38,6 +42,7 @@ signal.pause()
 @pytest.mark.parametrize("kind", ["main", "thread", "fork"])
 def test_a_worker_dies_with_its_caller_and_not_with_the_thread_that_forked_it(kind: str) -> None:
     alive, held = os.pipe()
+    pid = 0
     caller = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, kind, str(held)],
         stdout=subprocess.PIPE,
@@ -46,16 +51,28 @@ def test_a_worker_dies_with_its_caller_and_not_with_the_thread_that_forked_it(ki
     )
     os.close(held)
     assert caller.stdout is not None
-    pid = int(caller.stdout.readline())
-    with open(f"/proc/{pid}/stat") as file:
-        assert file.read().rpartition(")")[2].split()[0] in "SR"
-    caller.kill()
-    caller.wait()
-    assert os.read(alive, 1) == b""
-    os.close(alive)
-    caller.stdout.close()
-    if kind == "fork":
-        os.killpg(caller.pid, 9)
+    try:
+        assert is_readable(caller.stdout.fileno()), "the caller never said a word"
+        pid = int(caller.stdout.readline())
+        with open(f"/proc/{pid}/stat") as file:
+            assert file.read().rpartition(")")[2].split()[0] in "SR"
+        caller.kill()
+        caller.wait()
+        assert is_readable(alive), "the worker outlived its caller"
+        assert os.read(alive, 1) == b""
+        pid = 0
+    finally:
+        os.close(alive)
+        caller.stdout.close()
+        for end, number in ((os.killpg, caller.pid), (os.kill, pid)):  # its session has the copy of the caller
+            if number:
+                with contextlib.suppress(ProcessLookupError):
+                    end(number, signal.SIGKILL)
+        caller.wait()
+
+
+def is_readable(fd: int) -> bool:
+    return bool(select.select([fd], [], [], PATIENCE_S)[0])
 
 
 def test_who_comes_too_late_does_not_start_at_all() -> None:

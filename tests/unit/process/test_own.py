@@ -4,6 +4,7 @@ import sys
 import time
 
 import pytest
+from programs import end_marked
 
 from planaria.process.own import kill_own
 
@@ -49,5 +50,30 @@ def test_the_dead_are_not_counted_or_waiting_for_them_would_never_end(sleeper):
     assert os.waitid(os.P_PID, leader.pid, os.WEXITED | os.WNOWAIT).si_status == 9
 
 
-def test_a_process_never_kills_itself():
-    assert kill_own({os.getsid(0)} if os.getsid(0) == os.getpid() else set(), b"NOBODY=has-this") == 0
+# It leads a session, as no worker of pytest must: the call would end the tests themselves.
+OWN_SESSION = """
+import os, subprocess
+from planaria.process.own import kill_own
+assert os.getsid(0) == os.getpid()
+sleeper = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+try:
+    print(kill_own({os.getpid()}, b"NOBODY=has-this"), sleeper.wait(30))
+finally:
+    sleeper.kill()
+"""
+
+
+def test_a_process_kills_its_own_session_and_never_itself(tmp_path):
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", OWN_SESSION],
+            env={**os.environ, "FOLDER": str(tmp_path)},
+            start_new_session=True,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S * 2,
+            check=False,
+        )
+    finally:
+        end_marked(str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "1 -9\n"), done.stderr

@@ -5,6 +5,7 @@ import textwrap
 import time
 
 import pytest
+from programs import end_marked
 
 from planaria.process.sentry import Sentry
 
@@ -20,6 +21,16 @@ def board():
 
 
 @pytest.fixture
+def sentry(board, tmp_path):
+    """Start a sentry, and end it if the test did not."""
+    found = Sentry(board, MARK, str(tmp_path / "scratch"))
+    yield found
+    if found._process.poll() is None:
+        found._process.kill()
+        found._process.wait()
+
+
+@pytest.fixture
 def worker():
     child = subprocess.Popen(["sleep", "100"], start_new_session=True)
     yield child
@@ -31,16 +42,14 @@ def until(moment_s: float) -> bytes:
     return int(moment_s * 1e9).to_bytes(8, "little")
 
 
-def test_a_moment_that_passes_costs_the_workers_their_lives_and_the_agent_nothing(board, worker, tmp_path):
-    sentry = Sentry(board, MARK, str(tmp_path / "scratch"))
+def test_a_moment_that_passes_costs_the_workers_their_lives_and_the_agent_nothing(sentry, board, worker):
     sentry.know(frozenset({worker.pid}))
     os.pwrite(board, until(time.monotonic() + 0.1), 0)
     assert worker.wait(PATIENCE_S) == -9
     sentry.dismiss()
 
 
-def test_a_moment_that_is_moved_in_time_costs_nothing(board, worker, tmp_path):
-    sentry = Sentry(board, MARK, str(tmp_path / "scratch"))
+def test_a_moment_that_is_moved_in_time_costs_nothing(sentry, board, worker):
     sentry.know(frozenset({worker.pid}))
     deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline:
@@ -49,8 +58,7 @@ def test_a_moment_that_is_moved_in_time_costs_nothing(board, worker, tmp_path):
     assert worker.poll() is None
 
 
-def test_a_sentry_that_is_dismissed_kills_nobody_and_is_gone(board, worker, tmp_path):
-    sentry = Sentry(board, MARK, str(tmp_path / "scratch"))
+def test_a_sentry_that_is_dismissed_kills_nobody_and_is_gone(sentry, board, worker):
     sentry.know(frozenset({worker.pid}))
     sentry.dismiss()
     assert worker.poll() is None
@@ -71,17 +79,20 @@ def test_when_the_agent_dies_its_workers_and_its_folder_go_too(worker, tmp_path)
     os.kill(os.getpid(), signal.SIGKILL)
     """
     agent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], start_new_session=True)
-    assert agent.wait(PATIENCE_S) == -9
-    assert worker.wait(PATIENCE_S) == -9
-    deadline = time.monotonic() + PATIENCE_S
-    while scratch.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.killpg(agent.pid, 9)
+    try:
+        assert agent.wait(PATIENCE_S) == -9
+        assert worker.wait(PATIENCE_S) == -9
+        deadline = time.monotonic() + PATIENCE_S
+        while scratch.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        end_marked(str(scratch))  # the one who kept the pipe open, and what failed
+        agent.kill()
+        agent.wait()
 
 
-def test_a_sentry_that_somebody_ended_does_not_hurt_the_agent(board, tmp_path):
-    sentry = Sentry(board, MARK, str(tmp_path / "scratch"))
+def test_a_sentry_that_somebody_ended_does_not_hurt_the_agent(sentry):
     sentry._process.kill()
     sentry._process.wait()
     sentry.know(frozenset({1}))

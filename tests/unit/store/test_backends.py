@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from programs import install
 
 from planaria.base.loop import Loop
 from planaria.errors import UsageError
@@ -41,12 +42,8 @@ def loop() -> Iterator[Loop]:
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that is installed like any other: a module and its metadata in a folder of sys.path."""
     (tmp_path / "their_store.py").write_text(PLUGIN)
-    metadata = tmp_path / "their_store-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-store\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(
-        "[planaria.stores]\ntheirs = their_store:Theirs\nbroken = their_store:Missing\nlost = nowhere_at_all:Store\n"
-    )
+    points = {"theirs": "their_store:Theirs", "broken": "their_store:Missing", "lost": "nowhere_at_all:Store"}
+    install(tmp_path, "their-store", {"planaria.stores": points})
     monkeypatch.syspath_prepend(str(tmp_path))
 
 

@@ -26,7 +26,7 @@ def agent(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def linked(agent: socket.socket) -> tuple[Link, socket.socket]:
-    link = Link(agent.getsockname())
+    link = Link(agent.getsockname)
     assert link.drain() is None
     peer, _ = agent.accept()
     return link, peer

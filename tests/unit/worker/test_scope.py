@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,7 +32,7 @@ def agent(tmp_path: Path) -> Iterator[socket.socket]:
 
 @pytest.fixture
 def link(agent: socket.socket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
-    found = Link(agent.getsockname())
+    found = Link(agent.getsockname)
     monkeypatch.setattr(worker, "_LINK", found)
     yield found
     found._give_up()
@@ -146,22 +148,57 @@ def test_a_forked_child_has_a_connection_of_its_own_and_ends_no_scope_of_its_par
 
 
 def test_a_child_forked_while_another_thread_sends_is_not_stuck(agent: socket.socket, link: Link) -> None:
-    link._lock.acquire()
-    held = threading.Thread(target=link._lock.acquire)  # never gets it; in the child it does not exist
-    held.daemon = True
+    holds, may_end = threading.Event(), threading.Event()
+
+    def send() -> None:
+        with link._lock:
+            holds.set()
+            may_end.wait(30)
+
+    sender = threading.Thread(target=send)  # in the child it does not exist, and lets go of nothing
+    sender.start()
+    assert holds.wait(30)
     try:
         pid = os.fork()
         if pid == 0:
             worker.report_progress(1)
             os._exit(0)
-        assert os.waitpid(pid, 0)[1] == 0
+        assert end_of(pid) == 0
     finally:
-        link._lock.release()
+        may_end.set()
+        sender.join()
+
+
+def end_of(pid: int, patience_s: float = 30.0) -> int:
+    """Return how a child ended; kill it when it does not."""
+    deadline = time.monotonic() + patience_s
+    while (found := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            return os.waitpid(pid, 0)[1]
+        time.sleep(0.01)
+    return found[1]
+
+
+def test_a_forked_worker_talks_to_the_agent_that_it_was_told_of_after_the_fork(agent: socket.socket) -> None:
+    told: list[str] = []
+    link = Link(lambda: told[0] if told else None)
+    link.report(1, {})  # the program itself has no agent
+    pid = os.fork()
+    if pid == 0:
+        told.append(agent.getsockname())
+        link.report(2, {})
+        os._exit(0)
+    assert end_of(pid) == 0
+    agent.settimeout(30)
+    peer, _ = agent.accept()
+    with peer, peer.makefile("rb") as lines:
+        assert [decode(line) for line in lines] == [Progress(2, ())]
 
 
 def test_outside_of_a_run_a_scope_does_nothing() -> None:
     for path in (None, "", "/nowhere/control"):
-        scope = Scope(Link(path), 0.001, "step")
+        scope = Scope(Link(lambda path=path: path), 0.001, "step")
         with scope, scope:
             pass
 

@@ -70,12 +70,12 @@ def test_functions_return_their_values_by_rank(tmp_path: Path, method: str) -> N
 
 @every_method
 def test_large_values_come_also_when_one_only_looks_now_and_then(tmp_path: Path, method: str) -> None:
-    context = started(tmp_path, targets.large, [(64 << 20,), (1,)], method=method)
+    context = started(tmp_path, targets.large, [(4 << 20,), (1,)], method=method)
     deadline = time.monotonic() + 60
     while (result := context.wait(0)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert {rank: len(value) for rank, value in result.return_values.items()} == {0: 64 << 20, 1: 1}
+    assert {rank: len(value) for rank, value in result.return_values.items()} == {0: 4 << 20, 1: 1}
 
 
 @every_method
@@ -263,11 +263,11 @@ def test_a_context_of_somebody_else_is_asked_every_period(tmp_path: Path) -> Non
 
 
 @every_method
-def test_many_rounds_leave_no_descriptor(tmp_path: Path, method: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_rounds_leave_no_descriptor(tmp_path: Path, method: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     finished(started(tmp_path, targets.add, [(1, 2)], method=method))
     before = set(os.listdir("/proc/self/fd"))
-    for _ in range(10):
+    for _ in range(3):
         finished(started(tmp_path, targets.add, [(1, 2), (3, 4)], method=method))
         finished(started(tmp_path, targets.broken, [("x",), ("y",)], method=method))
         finished(started(tmp_path, "true", [(), ()]))

@@ -174,6 +174,11 @@ def test_a_store_has_the_methods_that_agents_call_and_no_queues(store: Store) ->
     assert not any(hasattr(store, name) for name in ("queue_push", "queue_pop", "queue_len"))
 
 
+def wait_and_be_interrupted(store: Store) -> None:
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    store.get("never")
+
+
 def test_a_signal_interrupts_who_waits() -> None:
     class Interrupted(Exception):
         pass
@@ -184,9 +189,8 @@ def test_a_signal_interrupts_who_waits() -> None:
     store = create_c10d_store(True, "127.0.0.1")
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
         with pytest.raises(Interrupted):
-            store.get("never")
+            wait_and_be_interrupted(store)
     finally:
         signal.signal(signal.SIGUSR1, before)
     store.set("still", "there")

@@ -194,10 +194,14 @@ def test_a_process_that_shares_a_queue_is_killed_when_it_hangs() -> None:
     worker = context.Process(target=hang, args=(requests,))
     worker.start()
     server.start()
-    worker.join(TIMEOUT_S)
-    assert worker.exitcode == -signal.SIGKILL
-    server.stop()
-    requests.close()
+    try:
+        worker.join(TIMEOUT_S)
+        assert worker.exitcode == -signal.SIGKILL
+    finally:
+        worker.kill()
+        worker.join()
+        server.stop()
+        requests.close()
 
 
 def test_the_local_server_keeps_timers_by_process_and_never_ends_its_own() -> None:
