@@ -7,7 +7,7 @@ import pytest
 from planaria.contract.control import INTEGER_LIMIT, Acquire, Progress, decode
 
 
-@pytest.mark.parametrize("number", [INTEGER_LIMIT, -INTEGER_LIMIT - 1, 10**400])
+@pytest.mark.parametrize("number", [INTEGER_LIMIT, -INTEGER_LIMIT - 1, 10**400], ids=["above", "below", "huge"])
 @pytest.mark.parametrize("message", ['"progress", "step": %d', '"progress", "step": 1, "x": %d', '"release", "id": %d'])
 def test_integers_of_more_than_64_bits_are_refused(message: str, number: int) -> None:
     with pytest.raises(ValueError, match="64 bits"):
