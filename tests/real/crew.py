@@ -175,9 +175,9 @@ class Crew:
     def add_all(self, *names: str, **settings: Any) -> list[CrewNode]:
         return [self.add(name, **settings) for name in names]
 
-    def add_first(self, name: str) -> CrewNode:
+    def add_first(self, name: str, **settings: Any) -> CrewNode:
         """Start the node that will lead, because it has the endpoint's port before anybody else comes."""
-        node = self.add(name)
+        node = self.add(name, **settings)
         port = f"{int(self.endpoint.rpartition(':')[2]):04X}"
 
         def listens() -> bool:

@@ -195,7 +195,10 @@ def test_another_packages_handler_that_cannot_be_made_ends_the_launcher_before_a
 ) -> None:
     end = room.run(("--event-log-handler=broken",), "tell('started')", env=installed)
     assert end.status == 2
-    assert end.err == "planaria: the event handler 'broken' cannot be made: LookupError('no such place')\n"
+    assert (
+        end.err
+        == "planaria: --event-log-handler: the event handler 'broken' cannot be made: LookupError('no such place')\n"
+    )
     assert room.heard() == []
 
 

@@ -266,7 +266,7 @@ def test_without_a_token_only_the_owners_door_takes_orders(room: Room) -> None:
     assert curl(door(room), "v1/stop", "-X", "POST")[0] == 202
     end = launcher.wait()
     assert (end.status, end.report["outcome"]) == (143, "stopped")
-    assert "planaria: stopped by its owner: its owner asked for the end of the run" in end.err
+    assert "planaria: stopped: its owner asked for the end of the run" in end.err
 
 
 @needs_curl

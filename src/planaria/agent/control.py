@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from planaria.base.loop import Loop
 
-_PEER_CREDENTIALS = 17  # SO_PEERCRED on Linux: pid, uid, gid as three native ints
 _BACKLOG = 1024
 _CHUNK_BYTES = 1 << 16
 _CHUNKS = 8  # more than the kernel keeps for one connection
@@ -124,8 +123,7 @@ class ControlServer:
 
     def _who_is(self, peer: socket.socket) -> tuple[int, int | None]:
         """Return the peer's pid and the local rank of the worker that it is or descends from."""
-        credentials = memoryview(peer.getsockopt(socket.SOL_SOCKET, _PEER_CREDENTIALS, 12)).cast("i")
-        pid, uid = credentials[0], credentials[1]
+        pid, uid = linux.peer_of(peer)
         return pid, None if uid != os.getuid() else rank_of(pid, self._workers)
 
     def _read(self, peer: Peer) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import _socket as socket  # the `socket` module costs 10 ms to import and adds nothing we use
 import os
 
+from planaria.base import linux
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from planaria.base.loop import Loop
 
 SOCKET_NAME = "http"
-_PEER_CREDENTIALS = 17  # SO_PEERCRED on Linux: pid, uid, gid as three native ints
 _BACKLOG = 64
 _PAUSE_S = 0.25  # after an error of `accept`: whoever waits is still waiting then
 
@@ -46,8 +47,7 @@ class Door:
             return
         os.set_blocking(descriptor, False)
         visitor = socket.socket(fileno=descriptor)
-        uid = memoryview(visitor.getsockopt(socket.SOL_SOCKET, _PEER_CREDENTIALS, 12)).cast("i")[1]
-        if uid in (0, os.getuid()):
+        if linux.peer_of(visitor)[1] in (0, os.getuid()):
             self._on_visitor(visitor)
         else:
             visitor.close()

@@ -25,8 +25,8 @@ _CHUNK_BYTES = 1 << 16
 _LOOK_EVERY_S = 0.25  # nothing tells us of a deleted name, and torch's client gives up after 0.9 s
 
 
-def make_fifo(path: str, source: str) -> None:
-    """Make a named pipe that only our user may use; a stale one of ours, which nobody reads, is replaced.
+def make_fifo(path: str, source: str) -> int:
+    """Make a named pipe that only our user may use, and open it; a stale one of ours, which nobody reads, is replaced.
 
     Raises:
         UsageError: The name is taken, or nothing can be made there; `source` is who chose it.
@@ -35,7 +35,7 @@ def make_fifo(path: str, source: str) -> None:
         if _is_stale(path):
             os.unlink(path)
         os.mkfifo(path, 0o600)
-        os.chmod(path, 0o600)  # whatever the umask is
+        return _open_fifo(path)
     except FileExistsError as exc:
         raise UsageError(
             f"{source} expects the path of a pipe to be made, got {path!r}, where there is {_what_is_at(path)} already",
@@ -62,18 +62,26 @@ def _is_stale(path: str) -> bool:
 
 
 def _what_is_at(path: str) -> str:
-    found = os.lstat(path)
+    try:
+        found = os.lstat(path)
+    except OSError:  # gone again
+        return "something"
     if not stat.S_ISFIFO(found.st_mode):
         return "a file" if stat.S_ISREG(found.st_mode) else "something else"
     return "a pipe that another process reads" if found.st_uid == os.getuid() else "a pipe of another user"
 
 
-def open_fifo(path: str) -> int:
-    """Open both ends of a named pipe, without blocking, and make room in it."""
+def _open_fifo(path: str) -> int:
+    """Open both ends of the pipe that was just made, without blocking, and make room in it."""
     import fcntl
     from contextlib import suppress
 
     descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    found = os.fstat(descriptor)
+    if not stat.S_ISFIFO(found.st_mode) or found.st_uid != os.geteuid():  # somebody put another thing there meanwhile
+        os.close(descriptor)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    os.fchmod(descriptor, 0o600)  # whatever the umask is
     with suppress(OSError):  # this user has too many large pipes already: 64 KiB have to do
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     return descriptor
@@ -111,15 +119,14 @@ class TimerPipe:
         self._complain = complain
         self._reader = LineReader()
         self._retired: int | None = None
-        make_fifo(path, source)
-        self._open()
+        self._use(make_fifo(path, source))
         self._look_later()
 
-    def _open(self) -> None:
-        self._descriptor = open_fifo(self.path)
-        found = os.fstat(self._descriptor)
+    def _use(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        found = os.fstat(descriptor)
         self._identity = (found.st_dev, found.st_ino)
-        self._loop.on_readable(self._descriptor, self._read_some)
+        self._loop.on_readable(descriptor, self._read_some)
 
     def read_all(self) -> None:
         """Take every line that waits in the pipe now; what is written meanwhile may be left."""
@@ -131,8 +138,9 @@ class TimerPipe:
                 return
 
     def _read_some(self) -> None:
-        _, writable, _ = select.select([], [self._descriptor], [], 0)
-        if not writable:
+        room = select.poll()  # select() takes no descriptor from 1,024 on, and a leader has thousands
+        room.register(self._descriptor, select.POLLOUT)
+        if not room.poll(0):
             self._complain(f"watchdog: {self.path} was full, so a worker may have failed to write to it")
         self.read_all()
 
@@ -159,21 +167,24 @@ class TimerPipe:
         except OSError as exc:
             self._complain(f"watchdog: {self.path} cannot be reached: {os.strerror(exc.errno or 0)}")
         else:
-            if (found.st_dev, found.st_ino) != self._identity:
+            if (found.st_dev, found.st_ino) == self._identity:
+                return
+            if _is_stale(self.path):  # we made it at the last look, and could not open it
+                self._make_again()
+            else:
                 self._complain(f"watchdog: {self.path} is not our pipe any more, so no new scope is heard of there")
 
     def _make_again(self) -> None:
         try:
-            make_fifo(self.path, self._source)
-        except UsageError as problem:
+            descriptor = make_fifo(self.path, self._source)
+        except UsageError as problem:  # it is tried again at the next look
             self._complain(f"watchdog: {self.path} was deleted and cannot be made again: {problem}")
             return
         self._complain(f"watchdog: {self.path} was deleted; it was made again")
         self._loop.forget(self._descriptor)
-        self._retired = (
-            self._descriptor
-        )  # a client may have opened it a moment ago: it is read once more at the next look
-        self._open()
+        # A client may have opened it a moment ago: it is read once more at the next look.
+        self._retired = self._descriptor
+        self._use(descriptor)
 
     def _let_go(self) -> None:
         if self._retired is not None:

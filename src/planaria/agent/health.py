@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 
 from planaria.agent import gate, status
-from planaria.agent.model import DONE, DRAINING, FINISHING, LEAVING, EndRequested, StopRequested
+from planaria.agent.model import EndRequested, StopRequested
 from planaria.base import signals
 from planaria.base.mailbox import Mailbox
+from planaria.base.text import safe_line
+from planaria.base.usage import LONGEST_S
 from planaria.observe.http import OWNER, HttpServer
+from planaria.observe.metrics import CONTENT_TYPE
 from planaria.observe.request import Reply, refused
 
 TYPE_CHECKING = False
@@ -30,18 +33,25 @@ if TYPE_CHECKING:
 BEAT_S = 0.25  # how long a probe waits for the loop before it is judged by its age: probes give up after a second
 ANSWER_S = 2.0  # how long other questions wait for it
 MOST_QUESTIONS = 256  # that wait for a loop that is stuck; more are refused at once
-LONGEST_DRAIN_S = 10**9
-_ENDING = (DRAINING, FINISHING, LEAVING, DONE)
 
 
 class Health:
     """The agent's answers. `metrics` returns Prometheus' text, on the loop."""
 
-    def __init__(self, job: Job, loop: Loop, driver: Driver, metrics: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        loop: Loop,
+        driver: Driver,
+        say: Callable[[str], object],
+        metrics: Callable[[], str] | None = None,
+    ) -> None:
         self._job = job
         self._loop = loop
         self._driver = driver
+        self._say = say
         self._metrics = metrics
+        self._has_failed = False
         self._launcher = os.getppid()
         self._door: HttpServer | None = None
         self._far: _Far | None = None
@@ -52,29 +62,40 @@ class Health:
             self._door = HttpServer(self._loop, self._answer_here)
         self._door.take(visitor, OWNER)
 
-    def open(self, check: HealthCheck, say: Callable[[str], object]) -> None:
+    def open(self, check: HealthCheck) -> None:
         """Answer over TCP, for as long as the agent lives. Where that cannot be, the job goes on without it."""
         from planaria.base.addresses import join_address
         from planaria.observe.responder import Responder
 
-        far = _Far(check, Mailbox(self._loop), self.reply_to)
+        mailbox = Mailbox(self._loop)
+        far = _Far(check, mailbox, self.reply_to)
         try:
             responder = Responder(check.host, check.port, far.answer)
             far.responder = responder
             responder.start()
         except (OSError, RuntimeError) as problem:
+            mailbox.close()
             why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
-            say(f"no health check at {join_address(check.host, check.port)}: {why}; the job goes on without it")
+            self._say(f"no health check at {join_address(check.host, check.port)}: {why}; the job goes on without it")
             return
         self._far = far
         if check.port == 0:
-            say(f"health check at http://{responder.address}/")
+            self._say(f"health check at http://{responder.address}/")
 
     def _answer_here(self, request: Request, peer: Peer, respond: Respond) -> None:
         respond(gate.refusal(request, peer, None) or self.reply_to(request))
 
     def reply_to(self, request: Request) -> Reply:
-        """Answer a request that may be made, on the loop."""
+        """Answer a request that may be made, on the loop. A mistake of ours costs this answer, and nothing else."""
+        try:
+            return self._reply_to(request)
+        except Exception as problem:  # noqa: BLE001  who only asks must never end a job; that it failed is said once
+            if not self._has_failed:
+                self._has_failed = True
+                self._say(f"cannot answer {request.path}, which is a bug of planaria's: {problem!r}; the job goes on")
+            return refused(500, f"this is a bug of planaria's: {safe_line(repr(problem))}")
+
+    def _reply_to(self, request: Request) -> Reply:
         match request.path:
             case "/livez" | "/":
                 return Reply(200, b"the loop turns\n")
@@ -83,7 +104,7 @@ class Health:
                 return refused(503, why) if why else Reply(200, b"in a completed round\n")
             case "/metrics":
                 text = status.as_gauges(self._view(), None if self._metrics is None else self._metrics())
-                return Reply(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
+                return Reply(200, text.encode(), CONTENT_TYPE)
             case "/v1/status":
                 return _json(200, status.as_json(self._view()))
             case "/v1/drain":
@@ -97,14 +118,15 @@ class Health:
             return refused(400, 'expected an empty body or JSON such as {"grace_s": 10}, with seconds from 0')
         reason = "its owner asked for the end of the run"
         listening = self._driver.control.has_listeners
+        why_not = status.why_nobody_can_be_asked(self._view())
+        if why_not:
+            return refused(409, why_not)
         return self._order(EndRequested(reason, grace_s, self._loop.now(), listening), "the whole job is told to end")
 
     def _order(self, event: StopRequested | EndRequested, what: str) -> Reply:
-        """Do what the owner asks once this reply is on its way; who asks again is told that it happens."""
-        phase = self._driver.group.phase
-        if phase not in _ENDING:
-            self._loop.call_soon(lambda: self._driver.post(event))
-        return _json(202, {"schema": status.SCHEMA, "accepted": what, "state": phase})
+        """Do what the owner asks once this reply is on its way; what it means to a group that ends is the machine's to say."""
+        self._loop.call_soon(lambda: self._driver.post(event))
+        return _json(202, {"schema": status.SCHEMA, "accepted": what, "state": self._driver.group.phase})
 
     def _view(self) -> status.View:
         driver = self._driver
@@ -214,4 +236,4 @@ def _grace(body: bytes) -> float | None:
     if not isinstance(found, dict) or not set(found) <= {"grace_s"}:
         return None
     grace_s = found.get("grace_s", 0)
-    return float(grace_s) if type(grace_s) in (int, float) and 0 <= grace_s <= LONGEST_DRAIN_S else None
+    return float(grace_s) if type(grace_s) in (int, float) and 0 <= grace_s <= LONGEST_S else None

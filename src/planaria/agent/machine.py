@@ -345,13 +345,22 @@ def _end_by_owner(group: Group, event: EndRequested) -> Step:
     match group.phase:
         case "running" | "settling" if event.grace_s > 0 and event.has_listeners:
             told = replace(group, phase=DRAINING, stop_signal=signals.SIGTERM, stop_at=event.at, ladder=-1)
-            effects = (TellDrain(signals.SIGTERM, event.grace_s), SetDeadline(event.grace_s))
-            return replace(told, outcome=outcome, interrupted=False), effects
+            return _tell(replace(told, outcome=outcome, interrupted=False), event)
+        case "draining" if group.ladder < 0 and not (event.grace_s > 0 and event.has_listeners):
+            return _begin_ladder(group, signals.SIGTERM)
+        case "draining" if group.ladder < 0 and event.at + event.grace_s < group.told_until:  # less time than before
+            return _tell(group, event)
         case "draining" | "finishing" | "leaving" | "done":
             return group, ()
         case _:
             ending, effects_of_drain = drain(group, StopRequested(signals.SIGTERM, event.at))
             return replace(ending, outcome=outcome), effects_of_drain
+
+
+def _tell(group: Group, event: EndRequested) -> Step:
+    """Let workers that listen end by themselves."""
+    effects = (TellDrain(signals.SIGTERM, event.grace_s), SetDeadline(event.grace_s))
+    return replace(group, told_until=event.at + event.grace_s), effects
 
 
 def _begin_ladder(group: Group, number: int) -> Step:

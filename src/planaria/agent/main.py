@@ -186,12 +186,13 @@ def _open_doors(job: Job, loop: Loop, driver: Driver, screen: _Screen, scratch_d
             from planaria.agent.health import Health
 
             observer = driver.observer
-            made.append(Health(job, loop, driver, None if observer is None else observer.registry.expose))
+            metrics = None if observer is None else observer.registry.expose
+            made.append(Health(job, loop, driver, screen.say, metrics))
         return made[0]
 
     Door(loop, os.path.join(scratch_dir, SOCKET_NAME), lambda visitor: health().welcome(visitor))
     if job.health is not None:
-        health().open(job.health, screen.say)
+        health().open(job.health)
 
 
 def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> None:
@@ -228,7 +229,10 @@ def observe(job: Job, loop: Loop, workers: Workers, say: Callable[[str], object]
 
         level = job.environment.get("LOGLEVEL") or "INFO"
         around = Surroundings(say, say, observer.registry, loop.call_soon, level)
-        observer.handlers = open_handlers(read_specs(job.event_handlers), around)
+        try:
+            observer.handlers = open_handlers(read_specs(job.event_handlers), around)
+        except UsageError as problem:
+            raise UsageError(f"--event-log-handler: {problem}") from problem
     return observer
 
 

@@ -91,9 +91,9 @@ def step_among_others(group: Group, event: Event) -> Step | None:
             return _fence(group, event)
         case RunEnded():
             return _run_ended(group, event)
-        case EndRequested(reason, grace_s):  # the end comes from those who decide for all, unless we are ending already
-            is_ending = group.phase in ("draining", "finishing", "leaving", "done")
-            return group, () if is_ending else (RequestEnd(reason, grace_s),)
+        case EndRequested(reason, grace_s):  # the end comes from those who decide for all; who drains asks before
+            is_over = group.run_over or group.phase in ("leaving", "done")
+            return group, () if is_over else (RequestEnd(reason, grace_s),)
         case _:
             return _own_event(group, event)
 
@@ -151,18 +151,25 @@ def _round_stopped(group: Group, event: RoundStopped) -> Step:
         case "waiting":
             return group, (ReportStopped(),)
         case "running" | "settling" if told:
-            resizing = replace(_ended_from_outside(group), phase=RESIZING, stop_at=event.at)
-            return resizing, (TellResize(event.reason, event.grace_s), SetDeadline(event.grace_s))
+            return _tell(replace(_ended_from_outside(group), phase=RESIZING, stop_at=event.at), event)
         case "running" | "settling":
             return stop(_ended_from_outside(group), event.at)
-        case "resizing":  # asked again, for another reason; there may be no time any more
-            return (group, ()) if told else _climb(group, event.at)
+        case "resizing" if told:  # asked again; there may be less time than before
+            return _tell(group, event) if event.at + event.grace_s < group.told_until else (group, ())
+        case "resizing":
+            return _climb(group, event.at)
         case "stopping" | "restarting":
             return _excuse(group), ()
         case "draining" | "finishing" | "leaving" | "done":
             return group, ()
         case _:
             raise InvalidTransition(group.phase, event)
+
+
+def _tell(group: Group, event: RoundStopped) -> Step:
+    """Let workers that listen end by themselves."""
+    effects = (TellResize(event.reason, event.grace_s), SetDeadline(event.grace_s))
+    return replace(group, told_until=event.at + event.grace_s), effects
 
 
 def _ended_from_outside(group: Group) -> Group:

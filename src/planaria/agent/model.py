@@ -134,6 +134,7 @@ class Group(Value):
     """The state of a worker group. `ladder` counts the rungs of the stop ladder already taken in this life.
 
     `expired` has the local rank of each worker that a scope of its own condemned, and the signal it is to be sent.
+    `told_until` is the moment until which workers that were told of an end may come to it by themselves.
 
     Not `alone`: other nodes have groups too, and rounds are decided elsewhere. Then `lease_until` is the moment from which no
     worker may live, `round_over` says that this life was ended from outside, `verdict` how it ended, `run_over` that the
@@ -158,6 +159,7 @@ class Group(Value):
     stop_at: float = 0.0
     stop_signal: int = 0
     interrupted: bool = False
+    told_until: float = 0.0
     ladder: int = 0
     expired: tuple[tuple[int, int], ...] = ()
     port_tries: int = 0

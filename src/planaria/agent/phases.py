@@ -3,7 +3,8 @@
 A restart is seven moments, one after the other, and the six phases between them:
 
     detect      a worker's own end, where its black box tells it, until the agent saw it; 0 where we were only told
-    decide      until the stop was ordered: a first failure that looks like a mistake waits for the other ranks
+    decide      until the stop was ordered: a first failure that looks like a mistake waits for the other ranks, and after a
+                scope has expired all workers show where they are
     stop        until no process of the old life is left
     rendezvous  until this node's place in the next round is known; 0 for a node alone
     start       until every worker is forked
@@ -18,6 +19,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from planaria.agent.model import (
+    BlameWorker,
     EndTree,
     Fenced,
     Finish,
@@ -25,6 +27,7 @@ from planaria.agent.model import (
     ReportStopped,
     RoundStarted,
     RoundStopped,
+    ScopeExpired,
     SignalWorkers,
     StartWorkers,
     TakePlace,
@@ -122,6 +125,8 @@ def follow(
     match event:
         case WorkerExited(_, at, failure) if failure is not None:
             watch = _failed(watch, failure, at)
+        case ScopeExpired(failure) if any(isinstance(effect, BlameWorker) for effect in effects):
+            watch = _failed(watch, failure, failure.at)
         case RoundStopped() | Fenced():
             watch = watch if watch.moments or watch.life_began_at is None else replace(watch, moments=(event.at,) * 2)
         case TreeEnded(at):

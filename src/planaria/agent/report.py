@@ -104,7 +104,7 @@ def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
 def _stopped_line(outcome: Outcome) -> str:
     if outcome.kind == "signal":
         return f"stopped by {signals.name_of(outcome.signal)}"
-    return f"stopped by its owner: {safe_line(outcome.explanation)}"
+    return f"stopped: {safe_line(outcome.explanation)}"
 
 
 _HEADINGS = {"failed": "job failed", "timeout": "no round", "lost": "majority lost", "refused": "refused"}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from planaria.rendezvous.driver import Snapshot
 
 SCHEMA = 1
-TIERS = ("memory", "buddy", "disk")
+TIERS = ("node", "buddy", "disk")
 _NOT_READY = {
     "waiting": "waiting for the other nodes",
     "starting": "the workers are being started",
@@ -52,8 +52,22 @@ def why_not_ready(view: View) -> str:
     """Say why this node does not work in a completed round; empty when it does."""
     if view.group.phase == RUNNING:
         return ""
+    if view.group.phase == "draining" and view.group.outcome is not None:
+        return "the job is being ended by its owner"
     waiting_for = view.meeting.waiting_for if view.meeting is not None and view.group.phase == "waiting" else ""
     return safe_line(waiting_for) or _NOT_READY[view.group.phase]
+
+
+def why_nobody_can_be_asked(view: View) -> str:
+    """Say why this node, which goes, cannot ask the others for the end of the run; empty when it can."""
+    group, seen = view.group, view.meeting
+    if seen is None or group.run_over or group.phase not in ("draining", "finishing", "leaving", "done"):
+        return ""
+    if group.phase in ("leaving", "done"):
+        return "this node has said goodbye to the run already; ask another of its nodes"
+    if not seen.has_leader:
+        return "this node drains and is not in touch with the others; ask another node of the run"
+    return ""
 
 
 def as_json(view: View) -> dict[str, object]:

@@ -28,9 +28,10 @@ def private_path(temp_dir: str | None) -> str:
     return os.path.join(parent, f"planaria-{random_name()}{random_name()}")
 
 
-def write_atomically(path: str, content: bytes) -> None:
+def write_atomically(path: str, content: bytes, *, sync: bool = True) -> None:
     """Replace `path` by a file with `content`; readers see the old one or the whole new one, also after a crash.
 
+    Without `sync` a power cut may leave an empty one, and no disk is waited for.
     A link is followed; a device, a pipe and whatever `/dev/stdout` stands for are written to, never replaced.
     """
     if os.path.exists(path) and (not os.path.isfile(path) or _stands_for_a_stream(path)):
@@ -47,7 +48,8 @@ def write_atomically(path: str, content: bytes) -> None:
     try:
         try:
             write_all(descriptor, content)
-            os.fsync(descriptor)
+            if sync:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.replace(draft, path)

@@ -8,6 +8,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _socket import socket
     from collections.abc import Iterable
 
 _PR_SET_PDEATHSIG = 1
@@ -24,6 +25,7 @@ _SIGNAL_SET_BYTES = 128
 _NS = 1_000_000_000
 _F_SETSIG = 10
 _SIGKILL = 9
+_SOL_SOCKET, _SO_PEERCRED = 1, 17
 _OUT_OF_THE_WAY = 900  # of programs that close or reuse low descriptors
 
 
@@ -98,6 +100,12 @@ def read_file(path: str, limit_bytes: int = 1 << 20) -> bytes:
         return b""
     finally:
         os.close(descriptor)
+
+
+def peer_of(connection: socket) -> tuple[int, int]:
+    """Return the pid and the user of the process at the other end of a UNIX socket: who connected, or who listens."""
+    found = memoryview(connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, 12)).cast("i")  # pid, user and group
+    return found[0], found[1]
 
 
 def parent_of(pid: int) -> int | None:

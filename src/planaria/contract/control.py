@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 LINE_LIMIT_BYTES = 16 << 10
+INTEGER_LIMIT = 1 << 63
+"""Integers lie between minus this and this: more fits in nobody's counter, and far more in no float."""
+_INFINITY = float("inf")
 
 
 class Progress(Value):
@@ -95,14 +98,18 @@ def decode(line: bytes) -> Message | None:
     kind = found.pop("type", None)
     if kind == "progress":
         step = found.pop("step", None)
-        if type(step) is not int or not all(type(value) in (int, float) for value in found.values()):
-            raise ValueError("a progress message takes an integer step and numbers")
+        if type(step) is not int or not all(map(_is_number, (step, *found.values()))):
+            raise ValueError("a progress message takes an integer step and numbers, all of 64 bits")
         return Progress(step, tuple(found.items()))
     if kind in ("acquire", "release"):
         return _scope(kind, found)
     if kind in ("drain", "resize"):
         return _notice(Drain if kind == "drain" else Resize, found)
     return None
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is float or (type(value) is int and -INTEGER_LIMIT <= value < INTEGER_LIMIT)
 
 
 def _notice(kind: type[Drain | Resize], found: Mapping[str, Any]) -> Drain | Resize:
@@ -114,13 +121,13 @@ def _notice(kind: type[Drain | Resize], found: Mapping[str, Any]) -> Drain | Res
 
 def _scope(kind: str, found: Mapping[str, Any]) -> Acquire | Release:
     number, name = found.get("id"), found.get("scope")
-    if type(number) is not int:
-        raise ValueError("a scope takes an integer id")
+    if type(number) is not int or not _is_number(number):
+        raise ValueError("a scope takes an integer id of 64 bits")
     if kind == "release":
         return Release(number)
     after_s, at = found.get("after_s"), found.get("at")
     if type(name) is not str or type(after_s) is not float or type(at) is not float:
         raise ValueError("a scope takes a name, a number of seconds and a moment")
-    if not after_s > 0 or not at < float("inf"):  # neither is true of what is not a number
+    if not after_s > 0 or not -_INFINITY < at < _INFINITY:  # neither is true of what is not a number
         raise ValueError("a scope takes seconds above 0 and a moment that is over")
     return Acquire(number, name, after_s, at)

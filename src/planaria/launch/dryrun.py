@@ -24,7 +24,7 @@ _LATER = "(chosen at start)"
 _AGREED = "(agreed when the nodes meet)"
 _AGREED_RANKS = ("RANK", "ROLE_RANK", "GROUP_RANK", "WORLD_SIZE", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE")
 _NO_PORT = 0
-_ALWAYS_SHOWN = (env.OMP_NUM_THREADS, "TORCHELASTIC_SIGNALS_TO_HANDLE")
+_ALWAYS_SHOWN = (env.OMP_NUM_THREADS, "TORCHELASTIC_SIGNALS_TO_HANDLE", env.TIMER_FILE)
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_")
 
 
@@ -206,6 +206,8 @@ def _environment(job: Job, local_rank: int) -> dict[str, str]:
     if job.meeting is not None:
         agreed = (*_AGREED_RANKS, "MASTER_ADDR", "MASTER_PORT") if _is_agreed(job) else _AGREED_RANKS
         whole.update(dict.fromkeys(agreed, _AGREED))
+    if job.environment.get(env.ENABLE_FILE_TIMER) == "1":
+        whole[env.TIMER_FILE] = job.environment.get(env.TIMER_FILE) or _LATER
     own = env.worker_environment({}, life, local_rank, error_file="", control="", virtual_rank=job.virtual_local_rank)
     return {name: whole[name] for name in (*own, *_ALWAYS_SHOWN) if name in whole}
 

@@ -21,7 +21,7 @@ _TIMEOUT_S = 120.0
 _COMMON = """\
   --run-id ID        the run, where this machine has several
   --pid PID          the launcher, where several nodes of one run are on this machine
-  --port PORT        the agent that answers at this port (TORCHELASTIC_HEALTH_CHECK_PORT)
+  --port PORT        the agent that answers at this port; of several runs here, TORCHELASTIC_HEALTH_CHECK_PORT is preferred
   --host HOST        ... of this host; orders over the network need PLANARIA_TOKEN or PLANARIA_TOKEN_FILE
   --timeout SECONDS  how long to wait for the end; 120
   --no-wait          return when the agent has been told
@@ -63,13 +63,18 @@ Examples:
 
 
 class Order(Value):
-    """What the owner wants. `grace_s` 0: no time before the first signal."""
+    """What the owner wants. `grace_s` 0: no time before the first signal.
+
+    `port` and `host` are what the command line names: only there is the token of the run ever sent. `likely_port` is a
+    variable's, and only helps to choose among the runs of this machine.
+    """
 
     command: str
     run_id: str = ""
     pid: int = 0
     port: int | None = None
-    host: str = "127.0.0.1"
+    host: str | None = None
+    likely_port: int | None = None
     timeout_s: float = _TIMEOUT_S
     grace_s: float = 0.0
     waits: bool = True
@@ -94,8 +99,9 @@ def read_flags(command: str, argv: Sequence[str], environ: Mapping[str, str]) ->
         command,
         run_id=found.get("--run-id", ""),
         pid=_number(found, "--pid", "the pid of a launcher", 1 << 22),
-        port=_port(found, environ),
-        host=values.host(found.get("--host", "127.0.0.1"), "--host"),
+        port=_port(found),
+        host=values.host(found["--host"], "--host") if "--host" in found else None,
+        likely_port=_likely_port(environ),
         timeout_s=_seconds(found, "--timeout", _TIMEOUT_S),
         grace_s=grace_s,
         waits="--no-wait" not in found,
@@ -120,18 +126,20 @@ def _collect(command: str, argv: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _port(found: Mapping[str, str], environ: Mapping[str, str]) -> int | None:
-    """Return the port that was named. A variable that says "a free one" names none."""
-    if "--port" in found:
-        return _number(found, "--port", "a port from 1 to 65535", 1 << 16)
+def _port(found: Mapping[str, str]) -> int | None:
+    if "--port" not in found and "--host" in found:
+        raise UsageError("--host expects a --port beside it, got none")
+    return _number(found, "--port", "a port from 1 to 65535", 1 << 16) or None
+
+
+def _likely_port(environ: Mapping[str, str]) -> int | None:
+    """Return the port that a variable names. One that says "a free one" names none."""
     for name in _PORT_VARIABLES:
         if environ.get(name):
             number = environ[name]
             if not (number.isascii() and number.isdigit() and len(number) <= 5 and int(number) < 1 << 16):
                 raise values.wrong(name, "a port from 0 to 65535", number)
             return int(number) or None
-    if "--host" in found:
-        raise UsageError("--host expects a --port beside it, got none")
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from planaria.base.files import write_atomically
 from planaria.base.value import Value
 from planaria.errors import UsageError
 
@@ -199,11 +200,8 @@ class PrometheusHandler:
     def _write(self) -> None:
         """Replace the file. It is not synced: after a power cut its numbers mean nothing anyway."""
         self._is_due = False
-        draft = f"{self._path}.{os.getpid()}.tmp"
         try:
-            with open(draft, "wb") as file:
-                file.write(self._around.registry.expose().encode())
-            os.replace(draft, self._path or "")
+            write_atomically(self._path or "", self._around.registry.expose().encode(), sync=False)
         except OSError as problem:
             if not self._has_warned:
                 self._has_warned = True

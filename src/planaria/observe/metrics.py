@@ -223,6 +223,11 @@ def _escaped_label(text: str) -> str:
 
 
 def _number(value: float) -> str:
+    """Return any number as Prometheus reads it, also an integer that no float can hold."""
+    try:
+        value = value if abs(value) < 1 << 53 else float(value)
+    except OverflowError:
+        return "+Inf" if value > 0 else "-Inf"
     if value != value:  # noqa: PLR0124  the one number that is not itself
         return "NaN"
     if value in (_INFINITY, -_INFINITY):

@@ -46,13 +46,14 @@ class Responder:
         self._ended = _thread.allocate_lock()
 
     def start(self) -> None:
-        """Start the thread. Raises RuntimeError where the system has none left."""
+        """Start the thread. Raises RuntimeError where the system has none left; then the port is free again."""
         self._ended.acquire()
         before = signals.block(signals.NUMBERS.values())  # a thread inherits the mask of its maker
         try:
             _thread.start_new_thread(self._run, ())
         except RuntimeError:
             self._ended.release()
+            self.stop()
             raise
         finally:
             signals.restore_mask(before)

@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+_FORK_WARNING = r"This process \(pid=\d+\) is multi-threaded, use of fork\(\) may lead to deadlocks in the child"
 SPAWN_FAILED = 127
 PARENT_GONE = 126
 
@@ -55,12 +56,25 @@ def fork(start: Start, main: Callable[[], int]) -> int:
     # A signal that reaches the child before exec must neither run the agent's handlers nor wake the agent's loop.
     before = signals.block(start.handled_signals)
     try:
-        pid = os.fork()
+        pid = _fork()
         if pid == 0:
             _become(start, parent, main, is_lasting=is_lasting)
     finally:
         signals.restore_mask(before)
     return pid
+
+
+def _fork() -> int:
+    """Fork, and be silent about other threads, which Python warns of since 3.12: see above why they do no harm here."""
+    if (
+        len(os.listdir("/proc/self/task")) == 1
+    ):  # as Python counts; `_thread` does not know of one that is just starting
+        return os.fork()
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=_FORK_WARNING, category=DeprecationWarning)
+        return os.fork()
 
 
 def _become(start: Start, parent: int, main: Callable[[], int], *, is_lasting: bool) -> None:

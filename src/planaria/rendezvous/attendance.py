@@ -14,7 +14,7 @@ from planaria.rendezvous.seats import Seat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.rendezvous.messages import Ended, ToMember
+    from planaria.rendezvous.messages import Ended, Quit, ToMember
     from planaria.rendezvous.model import Effect, Held, Settings
     from planaria.rendezvous.ranks import Candidate
 
@@ -46,6 +46,7 @@ class Attendance:
         self.is_dirty = True
         self._conns: dict[str, Seat] = {}
         self._reason = ""
+        self._quit: Quit | None = None
         self._chosen: tuple[Candidate, ...] = ()
         self._announced = standing
         self._places: dict[str, Place] = {}
@@ -241,7 +242,8 @@ class Attendance:
                 self._send(seat, Waiting(text))
         stale = seat.runs >= 0 and (node not in roll.members or seat.runs != roll.last.round)
         if stale or (self.phase == "stopping" and node in roll.members):
-            self._send(seat, Stop(self.next_round, self._reason or "the job went on without this node", 0.0))
+            at_once = Stop(self.next_round, self._reason or "the job went on without this node", 0.0)
+            self._send(seat, at_once if stale else self._final_stop() or at_once)
 
     def _present_spectator(self, seat: Seat) -> None:
         """Tell a spectator what runs; where deputies are few, tell the others that there is one more."""
@@ -334,11 +336,18 @@ class Attendance:
 
     def resign(self, address: str, term: int, gone: str = "") -> list[Effect]:
         """Send everybody to another leader, or (no address) to look for one."""
+        last_words = (*((order,) if (order := self._final_stop()) else ()), Redirect(address, term, gone))
         out: list[Effect] = []
         for seat in self.seats.values():
             if seat.conn != SELF:
-                out += [Send(seat.conn, Redirect(address, term, gone)), Close(seat.conn)]
+                out += [*(Send(seat.conn, message) for message in last_words), Close(seat.conn)]
         return out
+
+    def _final_stop(self) -> Stop | None:
+        """Return what to tell those who have to go on without us if an owner wants the end and it has not come yet."""
+        if self._quit is None or self.ended is not None:
+            return None
+        return Stop(self.next_round, self._quit.reason, self._quit.grace_s, final=True)
 
     # Small things.
 

@@ -88,6 +88,7 @@ class Snapshot(Value):
     address: str = ""
     standing: Standing = Standing()
     is_leading: bool = False
+    has_leader: bool = False
     is_ended: bool = False
     connections: int = 0
     traffic: Traffic = Traffic()
@@ -189,6 +190,7 @@ class Driver:
             address=self.settings.address,
             standing=self._machine.standing,
             is_leading=self._machine.is_leading,
+            has_leader=self._machine.has_leader,
             is_ended=self._machine.is_ended,
             connections=len(self.links),
             traffic=self.links.traffic,

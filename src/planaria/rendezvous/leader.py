@@ -56,7 +56,6 @@ class Leader(Ending):
         self._failed: list[tuple[Failed, Join, float]] = []
         self._for_failure = False
         self._lost_one = False
-        self._quit: tuple[Quit, str] | None = None  # and on which host it was said
         self._base: frozenset[str] = frozenset()
         self._placed_at = now
         self._began_at = now
@@ -98,7 +97,7 @@ class Leader(Ending):
             case Leave():
                 self._leave(seat)
             case Quit():
-                self._quit = self._quit or (message, seat.join.host)
+                self._note_quit(message)
             case Heard():
                 self.heard_end(seat)
 
@@ -216,10 +215,21 @@ class Leader(Ending):
         self._for_failure = bool(self._failed)
         self.phase = "stopping"
         self.roll.settled = set()
+        self._tell_stop(reason, grace_s)
+        return True
+
+    def _tell_stop(self, reason: str, grace_s: float) -> None:
         for node, seat in self.seats.items():
             if node in self.roll.members or seat.runs >= 0:
-                self._send(seat, Stop(self.next_round, reason, grace_s))
-        return True
+                self._send(seat, Stop(self.next_round, reason, grace_s, final=self._quit is not None))
+
+    def _note_quit(self, said: Quit) -> None:
+        """Take an owner's order to end the run; one that gives less time counts more, also when all stop already."""
+        if not said.hurries(self._quit):
+            return
+        self._quit = said
+        if self.phase == "stopping":
+            self._tell_stop(said.reason, said.grace_s)
 
     def _all_done(self) -> bool:
         roll = self.roll
@@ -228,7 +238,7 @@ class Leader(Ending):
     def _reason_to_change(self, now: float) -> tuple[str, float]:
         roll = self.roll
         if self._quit is not None:
-            return words.stopped(*self._quit), self._quit[0].grace_s
+            return self._quit.reason, self._quit.grace_s
         if self._failed:
             return verdict.reason(self._failed), 0.0
         for node in roll.members:
@@ -299,12 +309,12 @@ class Leader(Ending):
         self.phase = "gathering"
         return True
 
-    def _end_by_owner(self, said: tuple[Quit, str], now: float) -> bool:
+    def _end_by_owner(self, said: Quit, now: float) -> bool:
         """End the run for its owner, now that no worker of it lives."""
-        self._end(Ended("stopped", STOPPED_STATUS, words.stopped(*said), (), self.restart_count), now)
+        self._end(Ended("stopped", STOPPED_STATUS, said.reason, (), self.restart_count), now)
         return True
 
-    def _quit_before_a_round(self, said: tuple[Quit, str], now: float) -> bool:
+    def _quit_before_a_round(self, said: Quit, now: float) -> bool:
         """End the run while nothing runs. One who has just founded it waits for an older world to object."""
         founded = not self.roll.has_round and not self.settings.external
         when = self._began_at + (self.settings.boot_quiet_s if founded else 0.0)

@@ -85,6 +85,11 @@ class Rendezvous:
         return self.leader is not None
 
     @property
+    def has_leader(self) -> bool:
+        """Tell whether there is somebody who could be asked for something now."""
+        return self.member.phase == "joined"
+
+    @property
     def is_ended(self) -> bool:
         """Tell whether the run is over here."""
         return self.member.phase == "ended"

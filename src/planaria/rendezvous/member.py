@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planaria.base.value import replace
+from planaria.rendezvous import words
 from planaria.rendezvous.messages import (
     Ack,
     Departing,
@@ -181,8 +182,8 @@ class Member:
                 self._welcomed(message, now)
             case Ack():
                 self._acked(message, now)
-            case Stop(number, reason, grace_s):
-                self._stop(number, reason, grace_s)
+            case Stop():
+                self._stop(message)
             case Place():
                 self._placed(message, now)
             case Start(number, left_s):
@@ -271,12 +272,14 @@ class Member:
 
     # Workers.
 
-    def _stop(self, number: int, reason: str, grace_s: float) -> None:
-        self._stop_for = max(self._stop_for, number)
-        self.standing = replace(self.standing, next_round=max(self.standing.next_round, number))
-        if self.workers == "running":
+    def _stop(self, order: Stop) -> None:
+        self._stop_for = max(self._stop_for, order.round)
+        self.standing = replace(self.standing, next_round=max(self.standing.next_round, order.round))
+        if order.final:
+            self._keep_end(Quit(order.reason, order.grace_s))
+        if self.workers == "running" or (self.workers == "stopping" and order.final):  # there may be less time now
             self.workers = "stopping"
-            self.out.append(StopWorkers(number, reason, grace_s))
+            self.out.append(StopWorkers(order.round, order.reason, order.grace_s))
         elif self.workers == "idle":
             self._send(Stopped(self._stop_for, self.port, self.fenced))
 
@@ -372,8 +375,12 @@ class Member:
 
     def ask_end(self, reason: str, grace_s: float) -> None:
         """Ask for the end of the run: this leader, and any other we hold to before it has come."""
-        self._quit = Quit(reason, grace_s)
-        self._send(self._quit)
+        self._send(self._keep_end(Quit(words.asked(reason, self.settings.host), grace_s)))
+
+    def _keep_end(self, said: Quit) -> Quit:
+        """Remember that an owner wants the end of the run, and the shortest time that one gave for it."""
+        self._quit = said if self._quit is None or said.hurries(self._quit) else self._quit
+        return self._quit
 
     def leave(self, reason: str) -> None:
         """Say goodbye."""

@@ -93,10 +93,14 @@ class Leave(Value):
 
 
 class Quit(Value):
-    """My owner wants the run to end, everywhere. Workers that listen get `grace_s` to end by themselves."""
+    """An owner wants the run to end, everywhere. Workers that listen get `grace_s` to end by themselves."""
 
     reason: str
     grace_s: float
+
+    def hurries(self, known: Quit | None) -> bool:
+        """Tell whether this leaves less time than what was known before."""
+        return known is None or self.grace_s < known.grace_s
 
 
 class Heard(Value):
@@ -121,11 +125,16 @@ class Ack(Value):
 
 
 class Stop(Value):
-    """Stop your workers, if any run, and wait for `round`. Workers that listen get `grace_s` to stop by themselves."""
+    """Stop your workers, if any run, and wait for `round`. Workers that listen get `grace_s` to stop by themselves.
+
+    `final`: an owner wants the end of the run. Who hears it tells whoever leads next: we may be gone by then, and so may
+    the node that asked. It may come again, with less time than before.
+    """
 
     round: int
     reason: str
     grace_s: float
+    final: bool = False
 
 
 class Place(Value):

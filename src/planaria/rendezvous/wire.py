@@ -192,7 +192,7 @@ _SCHEMA: dict[str, tuple[type, tuple[Check, ...]]] = {
     "Heard": (messages.Heard, ()),
     "Welcome": (messages.Welcome, (_count, as_name)),
     "Ack": (messages.Ack, (_count, _seconds)),
-    "Stop": (messages.Stop, (_count, _line, _seconds)),
+    "Stop": (messages.Stop, (_count, _line, _seconds, _truth)),
     "Place": (messages.Place, (*_PLACE_RANKS, *_PLACE_ROUND)),
     "Start": (messages.Start, (_count, _seconds)),
     "Waiting": (messages.Waiting, (_line,)),

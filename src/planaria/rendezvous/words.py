@@ -8,7 +8,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planaria.rendezvous.messages import Quit
     from planaria.rendezvous.model import Rules, Settings
 
 MOST_NAMES = 5
@@ -82,9 +81,9 @@ def another_run(run_id: str) -> str:
     return f"run {run_id!r} that this node was in is over, and another with the same --rdzv-id has begun"
 
 
-def stopped(said: Quit, host: str) -> str:
-    """Say who ended the run."""
-    return f"{said.reason} (on node {host})"
+def asked(reason: str, host: str) -> str:
+    """Say where an owner asked for the end of the run."""
+    return f"{reason} (on node {host})"
 
 
 def joined(hosts: Sequence[str]) -> str:

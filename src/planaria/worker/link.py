@@ -11,7 +11,17 @@ import os
 import socket
 import time
 
-from planaria.contract.control import LINE_LIMIT_BYTES, Acquire, Drain, Progress, Release, Resize, decode, encode
+from planaria.contract.control import (
+    INTEGER_LIMIT,
+    LINE_LIMIT_BYTES,
+    Acquire,
+    Drain,
+    Progress,
+    Release,
+    Resize,
+    decode,
+    encode,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,4 +144,7 @@ class Link:
 
 def _plain(step: int, values: Mapping[str, float]) -> Progress:
     """Make Python numbers of whatever counts as one, such as a tensor or an array with a single element."""
-    return Progress(int(step), tuple((name, float(value)) for name, value in values.items()))
+    number = int(step)
+    if not -INTEGER_LIMIT <= number < INTEGER_LIMIT:  # the agent would take us for broken, and hang up
+        raise ValueError("a step has 64 bits")
+    return Progress(number, tuple((name, float(value)) for name, value in values.items()))

@@ -32,6 +32,7 @@ class Agent(Talking, Working):
         self.is_leaving = False
         self.is_polite = False
         self.has_quit = False
+        self.has_left = False
         self.ended = None
         self.inbox = deque()
         self.is_busy = False
@@ -198,10 +199,12 @@ class Agent(Talking, Working):
 
     def quit(self, grace_s):
         """Let the owner end the whole run, from this node."""
-        if self.is_leaving or not self.is_alive or self.ended:
+        if self.has_left or not self.is_alive or self.ended:
             return
+        if self.is_leaving and not self.machine.has_leader:
+            return  # it is refused: nobody could be told
         self.has_quit = True
-        self.cluster.checks.owner_quit()
+        self.cluster.checks.owner_quit(must_end=self.machine.has_leader and self.cluster.plan.is_peaceful)
         self.post(EndRequested("its owner said so", grace_s))
 
     def _depart(self, limit):
@@ -210,18 +213,23 @@ class Agent(Talking, Working):
         else:
             self.cluster.after(0.02, self._depart, limit)
 
-    def _go(self):
+    def drain(self):
+        """Let the owner take this node out, and take half a second for it."""
+        self._go(0.5)
+
+    def _go(self, at_least_s=0.0):
         """End the workers, then say goodbye."""
         if self.is_leaving or not self.is_alive or self.ended:
             return
         self.is_leaving = True
-        took = self.rng.random() * 0.5
+        took = at_least_s + self.rng.random() * 0.5
         if self.life is not None:
             self.cluster.after(took, self.end_life, self.life)
         self.cluster.after(took + 0.001, self._goodbye)
 
     def _goodbye(self):
         if self.is_alive:
+            self.has_left = True
             self.cluster.checks.said_goodbye(self)
             self.post(LeaveRequested("its owner said so"))
             self.soon(lambda: self.die(polite=True))

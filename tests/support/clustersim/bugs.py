@@ -102,9 +102,9 @@ def guardians_are_told_nothing(patch):
 def stopped_is_said_too_early(patch):
     honest = Member._stop
 
-    def stop(self, number, reason, grace_s):
-        honest(self, number, reason, grace_s)
-        self._send(Stopped(number, 1, fenced=False))
+    def stop(self, order):
+        honest(self, order)
+        self._send(Stopped(order.round, 1, fenced=False))
 
     patch.setattr(Member, "_stop", stop)
 

@@ -43,6 +43,8 @@ class Checks:
         self.last_round = {}
         self.is_quit = False
         """Whether an owner has asked for the end of the run."""
+        self.must_end = False
+        """Whether a leader heard of it that nothing can befall."""
 
     # What agents report.
 
@@ -198,9 +200,10 @@ class Checks:
         """Take note that a node left politely."""
         self.gone.add(agent.name)
 
-    def owner_quit(self):
+    def owner_quit(self, *, must_end):
         """Take note that an owner wants the run to end."""
         self.is_quit = True
+        self.must_end |= must_end
 
     def ended(self, agent, ended):
         """Check how the run ended for one agent."""
@@ -253,6 +256,8 @@ class Checks:
             return f"the run ended, and {left} do not know"
         if asked := [one.name for one in agents if one.has_quit]:
             return f"the owner of {asked} wants the run to end, and it does not"
+        if self.must_end:
+            return "an owner wants the run to end, whose node has left, and it does not"
         worlds = {one.life.world for one in agents if _takes_part(one)}
         if len(worlds) != 1:
             return f"{len(worlds)} worlds for {[one.name for one in agents]}"

@@ -195,6 +195,9 @@ class Cluster:
     def _quit(self, agent, fault):
         agent.quit(fault.more)
 
+    def _go(self, agent, _fault):
+        agent.drain()
+
     def _snap(self, agent, fault):
         ends = list(agent.ends.values())
         if ends:

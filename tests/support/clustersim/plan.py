@@ -79,6 +79,11 @@ class Plan(Value):
     is_quiet: bool = False
 
     @property
+    def is_peaceful(self):
+        """Whether nothing befalls an agent that its owner did not want."""
+        return self.is_quiet and not any(fault.kind == "ambush" for fault in self.faults)
+
+    @property
     def wishes(self):
         """Whether an owner fixed a slot."""
         return any(spec.wish is not None for spec in self.specs)
@@ -202,7 +207,22 @@ def _owner(seed, specs, style):
         attacks = OPEN_ATTACKS if style in ("mild", "quiet") else SILENT_ATTACKS
         what = rng.choice(("Quit", "Quit", "Stop", "Ended", "WriteKey", "Heard"))
         found.append(Fault(max(at - 0.001, 0.0), "ambush", "", 0.0, (what, rng.choice((1, 1, 2)), rng.choice(attacks))))
-    return found
+    return found + _impatience(seed, found[0], style)
+
+
+def _impatience(seed, quit_fault, style):
+    """Let an owner shorten the time it gave, or drain the node that it asked a moment ago. Drawn by itself, too."""
+    rng = random.Random(f"impatience {seed}")
+    soon = round(quit_fault.at + rng.uniform(0.0, 0.4), 3)
+    match rng.randrange(4):
+        case 0:
+            return [Fault(soon, "quit", quit_fault.who, 0.0, 0.0)]
+        case 1 if style == "quiet":
+            return [Fault(soon, "go", quit_fault.who)]
+        case 2 if style == "quiet":  # it drains already when it is asked
+            return [Fault(max(quit_fault.at - 0.1, 0.0), "go", quit_fault.who)]
+        case _:
+            return []
 
 
 def _exile(rng, specs):

@@ -13,7 +13,7 @@ GUARDIAN_S = 0.2
 class Life:
     """The workers of one round on one node."""
 
-    __slots__ = ("ending", "is_alive", "number", "place", "started")
+    __slots__ = ("ending", "grace_s", "is_alive", "number", "place", "started")
 
     def __init__(self, place, number, started):
         self.place = place
@@ -21,6 +21,7 @@ class Life:
         self.started = started
         self.is_alive = True
         self.ending = False
+        self.grace_s = 0.0
 
     @property
     def world(self):
@@ -54,9 +55,10 @@ class Working:
         life = self.life
         if life is None or not life.is_alive:
             self.cluster.after(0.0, self._say_stopped, self.lives)
-        elif not life.ending:
-            life.ending = True
-            self.cluster.checks.stopping(life)
+        elif not life.ending or effect.grace_s < life.grace_s:  # the first time, or there is less time now
+            if not life.ending:
+                self.cluster.checks.stopping(life)
+            life.ending, life.grace_s = True, effect.grace_s
             self.cluster.after(self.cluster.jobs.stop_s(self, effect.grace_s), self.end_life, life)
 
     def _on_kill_workers(self, _effect):

@@ -184,7 +184,7 @@ def test_a_pipe_that_another_run_reads_is_left_alone(rig: Rig) -> None:
 
 def test_a_stale_pipe_that_nobody_reads_is_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o644)
-    make_fifo(str(tmp_path / "pipe"), "THE_NAME")
+    os.close(make_fifo(str(tmp_path / "pipe"), "THE_NAME"))
     assert stat.S_IMODE((tmp_path / "pipe").stat().st_mode) == 0o600
 
 

@@ -46,8 +46,8 @@ class Desk:
     def __init__(self) -> None:
         self.loop = Loop()
         self.driver = FakeDriver()
-        self.health = Health(JOB, self.loop, self.driver)  # type: ignore[arg-type]
         self.said: list[str] = []
+        self.health = Health(JOB, self.loop, self.driver, self.said.append)  # type: ignore[arg-type]
 
     def ask(self, path: str, body: bytes = b"") -> Reply:
         reply = self.health.reply_to(Request("POST" if body else "GET", path, {}, body=body))
@@ -55,7 +55,7 @@ class Desk:
         return reply
 
     def open(self, **settings: Any) -> int:
-        self.health.open(HealthCheck(0, **settings), self.said.append)
+        self.health.open(HealthCheck(0, **settings))
         return int(self.said[0].rstrip("/").rpartition(":")[2])
 
     def turn_until(self, thread: threading.Thread) -> None:
@@ -117,15 +117,15 @@ def test_an_order_that_makes_no_sense_is_refused(desk: Desk, body: bytes) -> Non
 
 
 @pytest.mark.parametrize("phase", ["draining", "finishing", "leaving", "done"])
-def test_who_ends_already_is_not_told_again(desk: Desk, phase: Any) -> None:
+def test_what_an_order_means_to_a_group_that_ends_is_for_its_machine_to_say(desk: Desk, phase: Any) -> None:
     desk.driver.group = Group(size=1, max_restarts=0, grace_s=1.0, phase=phase)
     assert desk.ask("/v1/drain").status == desk.ask("/v1/stop").status == 202
-    assert desk.driver.posted == []
+    assert [type(event) for event in desk.driver.posted] == [StopRequested, EndRequested]
 
 
 def test_metrics_are_whatever_the_registry_says(desk: Desk) -> None:
     assert b"planaria_ready 1\n" in desk.ask("/metrics").body
-    health = Health(JOB, desk.loop, desk.driver, lambda: "mine 1\n")  # type: ignore[arg-type]
+    health = Health(JOB, desk.loop, desk.driver, desk.said.append, lambda: "mine 1\n")  # type: ignore[arg-type]
     reply = health.reply_to(Request("GET", "/metrics", {}))
     assert (reply.body.startswith(b"mine 1\n# HELP planaria_ready "), reply.content_type) == (
         True,

@@ -7,25 +7,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planaria.contract.control import Acquire, Drain, Progress, Release, Resize, decode, encode
+from planaria.contract.control import INTEGER_LIMIT, Acquire, Drain, Progress, Release, Resize, decode, encode
 
 NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name not in ("type", "step"))
-NUMBERS = st.floats(allow_nan=False) | st.integers()
+INTEGERS = st.integers(-INTEGER_LIMIT, INTEGER_LIMIT - 1)
+NUMBERS = st.floats(allow_nan=False) | INTEGERS
 
 
 @settings(derandomize=True)
 @given(
-    st.builds(Progress, st.integers(), st.dictionaries(NAMES, NUMBERS, max_size=5).map(lambda it: tuple(it.items())))
+    st.builds(Progress, INTEGERS, st.dictionaries(NAMES, NUMBERS, max_size=5).map(lambda it: tuple(it.items())))
     | st.builds(Drain, st.text(), st.floats(allow_nan=False))
     | st.builds(Resize, st.text(), st.floats(allow_nan=False))
     | st.builds(
         Acquire,
-        st.integers(),
+        INTEGERS,
         st.text(),
         st.floats(min_value=0, exclude_min=True, allow_nan=False),
         st.floats(allow_nan=False, allow_infinity=False),
     )
-    | st.builds(Release, st.integers())
+    | st.builds(Release, INTEGERS)
 )
 def test_a_message_survives_the_wire(message: Progress | Drain | Resize | Acquire | Release) -> None:
     line = encode(message)

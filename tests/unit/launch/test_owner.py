@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from owned_agent import Agent
 
 from planaria.errors import UsageError
-from planaria.launch import owner
+from planaria.launch import owner_runs
 from planaria.launch.owner import run_order
 from planaria.launch.owner_flags import Order, help_text, read_flags
 
@@ -20,57 +19,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Agent:
-    """Answers `/v1/*` on a socket in a folder of its own; gone once it was told to end."""
-
-    def __init__(self, parent: Path, name: str, run_id: str = "job7", pid: int = 11, code: int = 202) -> None:
-        self.folder = parent / f"planaria-{name}"
-        self.folder.mkdir(mode=0o700)
-        self.told: list[bytes] = []
-        self._status = {"state": "running", "job": {"run_id": run_id, "launcher_pid": pid, "address": "127.0.0.1:81"}}
-        self._code = code
-        self._looks = 0
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(self.folder / "http"))
-        self._listening.listen()
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            with client:
-                asked = client.recv(65536)
-                if not asked:
-                    continue
-                code, body = 200, json.dumps(self._status)
-                if asked.startswith(b"POST"):
-                    self.told.append(asked)
-                    code, body = self._code, "{}"
-                kind = "application/json"
-                client.sendall(f"HTTP/1.1 {code} X\r\nContent-Type: {kind}\r\n\r\n{body}".encode())
-                if self.told and code == 200:
-                    self._looks += 1
-                    if self._looks == 2:
-                        self._listening.close()
-                        return
-
-    def close(self) -> None:
-        if self._thread.is_alive():
-            self._listening.shutdown(socket.SHUT_RDWR)
-            self._listening.close()
-        self._thread.join(20)
-
-
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A short folder: a UNIX socket's path has 107 bytes. What else runs on this machine is not looked at."""
     found = tmp_path_factory.mktemp("o")
-    honest = owner._folders
-    monkeypatch.setattr(owner, "_folders", lambda environ: [x for x in honest(environ) if x.startswith(str(found))])
+    honest = owner_runs._folders
+    monkeypatch.setattr(
+        owner_runs, "_folders", lambda environ: [x for x in honest(environ) if x.startswith(str(found))]
+    )
     return found
 
 
@@ -151,8 +107,7 @@ def test_several_nodes_of_one_run_are_one_run_to_stop_and_several_to_drain(
 
 def test_the_port_finds_our_own_agent_by_its_socket_without_a_token(folder: Path, agents: dict[str, Agent]) -> None:
     agents["a"] = Agent(folder, "a")
-    env = environ(folder, TORCHELASTIC_HEALTH_CHECK_PORT="81", PLANARIA_TOKEN="s3cret")
-    assert run_order("drain", ["--no-wait"], env) == 0
+    assert run_order("drain", ["--no-wait", "--port=81"], environ(folder, PLANARIA_TOKEN="s3cret")) == 0
     assert b"s3cret" not in agents["a"].told[0]
 
 
@@ -160,9 +115,10 @@ def test_nobody_there_is_a_sentence(folder: Path) -> None:
     (folder / "planaria-dead").mkdir()
     (folder / "planaria-file").write_text("")
     os.symlink("/tmp", folder / "planaria-link")
-    assert refused("drain", env=environ(folder)) == f"planaria drain found no run of yours in {folder}"
+    where = f"in {folder} or /tmp (it is in the TMPDIR of its launcher)"
+    assert refused("drain", env=environ(folder)) == f"planaria drain found no run of yours {where}"
     wanted = refused("drain", "--run-id=x", "--pid=3", env=environ(folder))
-    assert wanted == f"planaria drain found no run of yours with run id x with pid 3 in {folder}"
+    assert wanted == f"planaria drain found no run of yours with run id x with pid 3 {where}"
     far = refused("drain", "--port=1", env=environ(folder))
     assert far == (
         "no run of yours answers at 127.0.0.1:1, and others take orders with a token only (set PLANARIA_TOKEN)"

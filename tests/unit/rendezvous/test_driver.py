@@ -55,7 +55,7 @@ class FakeMachine:
         FakeMachine.made = self
         self.settings = settings
         self.standing = Standing()
-        self.is_leading = self.is_ended = False
+        self.is_leading = self.has_leader = self.is_ended = False
         self.heard: list[Event] = []
         self.rules: dict[object, tuple[Effect, ...]] = {}
 

@@ -11,8 +11,8 @@ from planaria.rendezvous.member import Member
 from planaria.rendezvous.messages import Done, Ended, Heard, Placed, Quit, Redirect, Start, Stop, Stopped, Welcome
 from planaria.rendezvous.model import EndRequested, EndRun, Send, WriteKey
 
-QUIT = Quit("its owner asked for the end of the run", 0.0)
 WHY = "its owner asked for the end of the run (on node host-b)"
+QUIT = Quit(WHY, 0.0)
 
 
 def test_everybody_stops_before_the_run_ends_and_hears_the_same() -> None:
@@ -21,7 +21,7 @@ def test_everybody_stops_before_the_run_ends_and_hears_the_same() -> None:
     court.say("b", QUIT)
     told = court.look()
     assert to_whom(told, Stop) == ["a", "b", "c"]
-    assert only(told, Stop) == Stop(1, WHY, 0.0)
+    assert only(told, Stop) == Stop(1, WHY, 0.0, final=True)
     court.say("ab", Stopped(1, 1, False))
     assert court.look() == [], "one still has workers"
     court.say("c", Stopped(1, 1, False))
@@ -34,7 +34,7 @@ def test_a_drain_passes_its_grace_on() -> None:
     court = Court()
     court.begin("ab")
     court.say("a", Quit("enough", 7.0))
-    assert only(court.look(), Stop) == Stop(1, "enough (on node host-a)", 7.0)
+    assert only(court.look(), Stop) == Stop(1, "enough", 7.0, final=True)
 
 
 def test_failures_on_the_way_do_not_change_the_outcome() -> None:
@@ -106,7 +106,7 @@ def test_a_member_asks_every_leader_it_holds_to() -> None:
         member.opened(1.0)
         member.out = []
         member.received(Welcome(number, "b"), 1.1)
-        assert Send(member.conn, Quit("enough", 2.0)) in member.out
+        assert Send(member.conn, Quit("enough (on node host-a)", 2.0)) in member.out
 
 
 @pytest.mark.parametrize("asker", [0, 1])

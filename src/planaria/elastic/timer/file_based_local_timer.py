@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from planaria.agent.fifo import LineReader, make_fifo, open_fifo
+from planaria.agent.fifo import LineReader, make_fifo
 from planaria.contract import timer
 from planaria.elastic.timer.api import TimerBook, TimerClient, TimerRequest
 from planaria.elastic.timer.debug_info_logging import log_debug_info_for_expired_timers
@@ -154,8 +154,7 @@ class FileTimerServer:
         self._stop_signaled = False
         self._run_once = False
         self._watchdog_thread: threading.Thread | None = None
-        make_fifo(file_path, "file_path")
-        self._fifo: int | None = open_fifo(file_path)
+        self._fifo: int | None = make_fifo(file_path, "file_path")
         self._wake, self._wake_end = os.pipe()
         self._log_event = log_event if log_event is not None else lambda _name, _request: None
         self._last_progress_time = int(time.time())
