@@ -153,7 +153,7 @@ def _listen(
             over = over or failure is not None
         case RoundStopped() | Fenced() | SignsGivenUp():
             over = True
-    return _finished(watch) if over or not watch.silent else (watch, None)
+    return finished(watch) if over or not watch.silent else (watch, None)
 
 
 def _announce(watch: Watch, effect: Effect) -> Watch:
@@ -198,10 +198,11 @@ def _started(watch: Watch, at: float, signing: frozenset[int]) -> tuple[Watch, R
         return replace(watch, life_began_at=at), None
     watch = replace(watch, life_began_at=at, silent=signing, signs=())
     watch = _reach(_reach(watch, _PLACED, watch.moments[-1] if watch.moments else at), _STARTED, at)
-    return (watch, None) if signing else _finished(watch)
+    return (watch, None) if signing else finished(watch)
 
 
-def _finished(watch: Watch) -> tuple[Watch, Restart]:
+def finished(watch: Watch) -> tuple[Watch, Restart]:
+    """Return the restart whose workers are all started, and what is known of the life that begins with it."""
     moments = (*watch.moments, max((watch.moments[-1], *watch.signs)))
     marks = [round((moment - moments[0]) * 1e6) for moment in moments]  # whole microseconds: their differences add up
     detect, decide, stop, meet, start, ready = ((after - before) / 1e6 for before, after in pairwise(marks))

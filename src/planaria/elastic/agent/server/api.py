@@ -89,6 +89,8 @@ class SimpleElasticAgent(Recording, ElasticAgent):
         self._total_execution_time = 0
         self._in_exit_barrier = False
         self._others_are_done = False
+        self._milestones: list[float] = []
+        """When the workers of the restart under way were stopped, were given their new places, and were started."""
         self._signals_to_handle: str | None = None
         """Names of signals; whoever runs the agent may set them. None: those of `TORCHELASTIC_SIGNALS_TO_HANDLE`."""
 
@@ -154,10 +156,12 @@ class SimpleElasticAgent(Recording, ElasticAgent):
     def _initialize_workers(self, worker_group: WorkerGroup) -> None:
         """Meet the others and start the workers. Whoever calls has stopped the last ones."""
         self._rendezvous(worker_group)
+        self._milestones.append(time.monotonic())
         for local_rank, worker_id in self._start_workers(worker_group).items():
             worker = worker_group.workers[local_rank]
             worker.id = worker_id
             record(self._construct_event("START", EventSource.WORKER, worker), worker_group.spec.event_log_handler)
+        self._milestones.append(time.monotonic())
         worker_group.state = WorkerState.HEALTHY
 
     @prof
@@ -165,6 +169,7 @@ class SimpleElasticAgent(Recording, ElasticAgent):
         """Stop the workers, meet the others again and start new ones."""
         logger.info("[%s] stopping the workers, to start them again", worker_group.spec.role)
         self._stop_workers(worker_group)
+        self._milestones.append(time.monotonic())
         worker_group.state = WorkerState.STOPPED
         self._initialize_workers(worker_group)
 

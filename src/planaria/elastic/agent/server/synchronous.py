@@ -7,6 +7,7 @@ call, `_restart_workers`; so they count as ended as soon as their stop is ordere
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +25,17 @@ from planaria.agent.model import (
     WorkerExited,
     WorkersStarted,
 )
-from planaria.base.value import replace
+from planaria.agent.phases import Watch, finished
+from planaria.base.value import as_dict, replace
 from planaria.contract.failure import Failure
 from planaria.elastic.agent.server.model import RunResult, WorkerState
+from planaria.elastic.events import Event, EventSource, record
 from planaria.elastic.metrics import put_metric
 from planaria.elastic.utils.logging import get_logger
 
 if TYPE_CHECKING:
-    from planaria.agent.model import Effect, Event
+    from planaria.agent.model import Effect
+    from planaria.agent.model import Event as Happening
 
 logger = get_logger(__name__)
 
@@ -46,7 +50,9 @@ class Synchronous:
         # torch starts again whatever the error, and a foreign rendezvous chooses the master port.
         budget = self._spec.max_restarts
         self._group = Group(size=1, max_restarts=budget, grace_s=0.0, always_restart=True, fixed_port=True)
-        self._queue: list[Event] = []
+        self._queue: list[Happening] = []
+        self._saw_at = 0.0
+        self._charged = 0
         self._result = RunResult(state=WorkerState.INIT)
 
     def run(self) -> RunResult:
@@ -58,7 +64,7 @@ class Synchronous:
             self._look()
         return self._result
 
-    def _post(self, event: Event) -> None:
+    def _post(self, event: Happening) -> None:
         self._queue.append(event)
         while self._queue:
             # The agent's counter is the truth: subclasses change it, as torch's does for a worker stuck in the kernel.
@@ -75,7 +81,7 @@ class Synchronous:
         role = self._spec.role
         put_metric(f"workers.{role}.remaining_restarts", self._agent._remaining_restarts)  # noqa: SLF001
         put_metric(f"workers.{role}.{state.name.lower()}", 1)
-        now = time.monotonic()
+        self._saw_at = now = time.monotonic()
         match state:
             case WorkerState.SUCCEEDED:
                 self._post(WorkerExited(0, now))
@@ -99,7 +105,7 @@ class Synchronous:
                 self._agent._initialize_workers(self._workers)  # noqa: SLF001
                 self._queue.append(WorkersStarted(time.monotonic()))
             case StartWorkers():
-                self._agent._restart_workers(self._workers)  # noqa: SLF001
+                self._restart(effect)
                 self._queue.append(WorkersStarted(time.monotonic()))
             case SignalWorkers():
                 self._queue.append(WorkerExited(0, time.monotonic()))
@@ -114,6 +120,22 @@ class Synchronous:
                 self._queue.append(TreeEnded(time.monotonic()))
             case _:  # deadlines, words and the end: a subclass has its own ways for these
                 return
+
+    def _restart(self, order: StartWorkers) -> None:
+        """Start the workers again, and record where the time went; a subclass with a way of its own tells less."""
+        moments = [self._saw_at, self._saw_at, time.monotonic()]
+        milestones: list[float] = self._agent._milestones  # noqa: SLF001  it notes them for us
+        milestones.clear()
+        self._agent._restart_workers(self._workers)  # noqa: SLF001
+        moments += milestones if len(milestones) == 3 else [time.monotonic()] * 3
+        charged = order.restart_count > self._charged
+        self._charged = order.restart_count
+        watch = Watch(tuple(moments), None, frozenset(), (), order.round, order.restart_count, order.reason, charged)
+        _, restart = finished(watch)
+        run_id = self._spec.rdzv_handler.get_run_id()
+        told: dict[str, Any] = {"run_id": run_id, "role": self._spec.role, "host": os.uname().nodename, "at": moments[-1]}
+        event = Event("planaria.restart", EventSource.AGENT, metadata={**told, **as_dict(restart)})
+        record(event, self._spec.event_log_handler)
 
 
 def _as_failure(result: RunResult, now: float) -> Failure:

@@ -5,8 +5,9 @@ import threading
 import pytest
 from scripted_agent import Handler, MemoryStore, scripted
 
+from planaria.agent.phases import PHASES
 from planaria.elastic import events, metrics
-from planaria.elastic.agent.server import api, recording
+from planaria.elastic.agent.server import api, recording, synchronous
 from planaria.elastic.agent.server.api import WorkerState, _RoleInstanceInfo
 from planaria.elastic.agent.server.ranks import assign_ranks, places_of
 from planaria.elastic.multiprocessing import SignalException
@@ -210,3 +211,27 @@ def test_a_run_is_counted_in_metrics():
     assert {name: counted[f"workers.trainer.{name}"] for name in wanted} == wanted
     assert counted["workers.trainer.remaining_restarts"] == 2
     assert counted["SimpleElasticAgent.run.success"] == 1
+
+
+def test_every_restart_leaves_one_record_whose_phases_are_its_wall_time(monkeypatch):
+    told = []
+    monkeypatch.setattr(synchronous, "record", lambda event, destination: told.append((event, destination)))
+    agent, _ = scripted(api, ["HEALTHY", "FAILED", "SUCCEEDED"], waiting=[1])
+    agent.run()
+    records = [event.metadata for event, _ in told]
+    assert [event.name for event, _ in told] == ["planaria.restart"] * 2
+    assert [(one["restart_count"], one["charged"]) for one in records] == [(0, False), (1, True)]
+    for one in records:
+        phases = [one[f"{phase}_s"] for phase in PHASES]
+        assert min(phases) >= 0
+        assert sum(phases) == pytest.approx(one["total_s"], abs=1e-6)
+
+
+def test_a_subclass_that_restarts_in_a_way_of_its_own_leaves_a_record_too(monkeypatch):
+    told = []
+    monkeypatch.setattr(synchronous, "record", lambda event, _destination: told.append(event.metadata))
+    agent, _ = scripted(api, ["FAILED", "SUCCEEDED"])
+    monkeypatch.setattr(agent, "_restart_workers", agent._start_workers)
+    agent.run()
+    (one,) = told
+    assert one["decide_s"] + one["stop_s"] == pytest.approx(one["total_s"], abs=1e-6)
