@@ -134,7 +134,8 @@ class Synchronous:
         _, restart = finished(watch)
         run_id = self._spec.rdzv_handler.get_run_id()
         told: dict[str, Any] = {"run_id": run_id, "role": self._spec.role, "host": os.uname().nodename, "at": moments[-1]}
-        event = Event("planaria.restart", EventSource.AGENT, metadata={**told, **as_dict(restart)})
+        told.update(as_dict(restart))
+        event = Event("planaria.restart", EventSource.AGENT, metadata=told)
         record(event, self._spec.event_log_handler)
 
 
