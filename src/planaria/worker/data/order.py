@@ -65,7 +65,9 @@ def pieces(samples: int, start: int, stop: int) -> Iterator[tuple[int, int, int]
 
 def indices(order: Order, start: int, stop: int) -> list[int]:
     """Return a part of the stream as plain indices."""
-    return [index for epoch, first, last in pieces(order.samples, start, stop) for index in order.part(epoch, first, last)]
+    return [
+        index for epoch, first, last in pieces(order.samples, start, stop) for index in order.part(epoch, first, last)
+    ]
 
 
 def picks(order: Order, start: int, stop: int) -> list[int]:

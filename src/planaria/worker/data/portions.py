@@ -1,7 +1,7 @@
 """Who gets which part of the stream: arithmetic on one cursor, the same on every rank, without a word between them.
 
 A *step* is one global batch, after which the optimizer moves: the next `global_batch` samples of the stream. With W ranks and
-batches of B it takes one *turn* if it is W*B samples, the default, and more turns if it is more: then gradients are accumulated.
+batches of B that is one *turn* if it is W*B samples, the default, and several if it is more: then gradients are accumulated.
 A turn is a slice [c, c+W*B) of the stream, less at the end of a step, and rank r gets its r-th contiguous part, its *portion*.
 Turns are prefixes of the stream: whatever the sizes of the worlds that took them, what was taken is everything below a cursor.
 """
@@ -107,7 +107,7 @@ def samples_left(shape: Shape, start: int, end: int) -> int:
     return steps * _own(shape, shape.global_batch) + _own(shape, _step_size(shape, rest))
 
 
-def steps_begun(shape: Shape, start: int, end: int) -> int:
+def steps_left(shape: Shape, start: int, end: int) -> int:
     """Count the steps that `portions` would yield."""
     steps, rest = divmod(max(end - start, 0), shape.global_batch)
     return steps + (_step_size(shape, rest) > 0)

@@ -10,6 +10,10 @@ import hashlib
 from array import array
 from sys import byteorder
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
 _64_BITS = (1 << 64) - 1
 _ODD = 0x9E3779B97F4A7C15  # splitmix64's: 2^64 divided by the golden ratio
 
@@ -54,7 +58,7 @@ class Pick(int):
     epoch: int
     key: int
 
-    def __new__(cls, index: int, epoch: int, key: int) -> Pick:
+    def __new__(cls, index: int, epoch: int, key: int) -> Self:
         """Make a pick out of an epoch's number and its `epoch_key`."""
         pick = super().__new__(cls, index)
         pick.epoch = epoch
