@@ -278,17 +278,18 @@ class Indices:
 
 
 def _order(data: Order | Sized | int, seed: int, *, shuffle: bool) -> Order:
-    if not isinstance(data, int) and _is_order(data):
+    if _is_order(data):
         if seed != 0 or not shuffle:
             raise UsageError("an order has its own seed and shuffling: give them to it, not to the sampler")
         return data
-    samples = data if isinstance(data, int) else len(data)
+    sized: Any = data
+    samples = data if isinstance(data, int) else len(sized)
     if type(samples) is not int or samples < 0:
         raise UsageError(f"data expects a dataset with a length, or a number of samples, got {data!r}")
     return Shuffled(samples, seed=seed, shuffle=shuffle)
 
 
-def _is_order(data: Order | Sized) -> TypeGuard[Order]:
+def _is_order(data: object) -> TypeGuard[Order]:
     return hasattr(data, "part") and hasattr(data, "describe")
 
 
