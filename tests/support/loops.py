@@ -78,8 +78,10 @@ class Job:
                 turns += 1
                 expected -= 1
                 assert [len(sampler) for sampler in samplers] == [expected] * life.world_size
-                sizes = [sampler.portion.size for sampler in samplers if sampler.portion is not None]
-                new.append(Taken(epoch, [batch[:size] for batch, size in zip(batches, sizes, strict=True)]))
+                for batch, sampler in zip(batches, samplers, strict=True):
+                    assert sampler.portion is not None
+                    assert len(batch) == sampler.portion.size
+                new.append(Taken(epoch, list(batches)))
                 if samplers[0].portion.closes and samplers[0].steps % life.every == 0:  # type: ignore[union-attr]
                     self._commit(samplers, new)
             assert expected == 0

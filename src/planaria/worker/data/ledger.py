@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from planaria.errors import UsageError
-from planaria.worker.data.place import Place, after
+from planaria.worker.data.bookmark import Bookmark, after
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,15 +35,15 @@ class Ledger:
     """Where the loop stands, moved by what it takes out. One loop at a time."""
 
     def __init__(self) -> None:
-        self.place = Place()
+        self.bookmark = Bookmark()
         self.taken: Portion | None = None
         self.uncounted = False
         """Whether batches were given out that nobody counts."""
         self._feed: Feed | None = None
 
-    def move(self, place: Place) -> None:
+    def move(self, bookmark: Bookmark) -> None:
         """Stand somewhere else. Whatever iterates has to begin again."""
-        self.place = place
+        self.bookmark = bookmark
         self.taken = None
         self.uncounted = False
         self._feed = None
@@ -77,7 +77,7 @@ class Ledger:
         """
         if feed is not self._feed:
             raise UsageError(
-                "the loader's iterator is older than the sampler's place",
+                "the loader's iterator is older than the sampler's bookmark",
                 hint="one loop at a time; begin it again after load_state_dict(), resize() and set_epoch()",
             )
         if not feed.given:
@@ -85,7 +85,7 @@ class Ledger:
                 "the loader hands out batches that its sampler did not give out", hint="is it the batch_sampler?"
             )
         self.taken = feed.given.popleft()
-        self.place = after(self.place, self.taken)
+        self.bookmark = after(self.bookmark, self.taken)
         return self.taken
 
     def finish(self, feed: Feed) -> None:
@@ -100,6 +100,6 @@ class Ledger:
                 hint="something between sampler and loop drops batches, as drop_last does",
             )
         for portion in feed.skipped:
-            self.place = after(self.place, portion)
+            self.bookmark = after(self.bookmark, portion)
         if self._feed is feed:
             self._feed = None

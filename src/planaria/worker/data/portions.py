@@ -22,7 +22,7 @@ TAILS = ("exact", "pad", "drop")
 
 
 class Shape(Value):
-    """A rank's view of how the stream is cut: its place in the world and the sizes of batches."""
+    """A rank's view of how the stream is cut: its rank and world, and the sizes of batches."""
 
     rank: int
     world_size: int

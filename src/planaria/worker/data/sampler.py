@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from itertools import islice
 
 from planaria.errors import UsageError
+from planaria.worker.data.bookmark import Bookmark, decode, encode, epoch_begins
 from planaria.worker.data.counted import Counted, emptied
 from planaria.worker.data.ledger import Ledger
 from planaria.worker.data.order import Shuffled, indices, picks
-from planaria.worker.data.place import Place, decode, encode, epoch_begins
 from planaria.worker.data.portions import leaves_ranks_empty, portions, samples_left, shape, steps_left, turns_left
 from planaria.worker.data.seeded import Seeded
 from planaria.worker.data.seeds import words
@@ -71,17 +71,17 @@ class ElasticSampler:
         self._tags = False
         self._skips_empty = False
         self.ledger = Ledger()
-        self.resize(*_place_in_world(rank, world_size))
+        self.resize(*_rank_and_world_size(rank, world_size))
 
     @property
     def epoch(self) -> int:
         """The number of the epoch, from 0."""
-        return self.ledger.place.epoch
+        return self.ledger.bookmark.epoch
 
     @property
     def cursor(self) -> int:
         """How many samples, of all epochs, lie in the whole steps that the loop has taken out."""
-        return self.ledger.place.cursor
+        return self.ledger.bookmark.cursor
 
     @property
     def data_start_index(self) -> int:
@@ -91,7 +91,7 @@ class ElasticSampler:
     @property
     def steps(self) -> int:
         """How many whole steps of this epoch the loop has taken out, in all worlds."""
-        return self.ledger.place.steps
+        return self.ledger.bookmark.steps
 
     @property
     def steps_left(self) -> int:
@@ -105,7 +105,7 @@ class ElasticSampler:
 
     def __len__(self) -> int:
         """Return how many batches are left of this epoch in this world, after those that the loop took out."""
-        return turns_left(self._shape, self.cursor, self._end) - self.ledger.place.turns
+        return turns_left(self._shape, self.cursor, self._end) - self.ledger.bookmark.turns
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the indices of this rank's batches, from where the loop stands to the end of the epoch."""
@@ -165,17 +165,17 @@ class ElasticSampler:
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"epoch expects a whole number from 0, got {epoch!r}")
         if epoch != self.epoch:
-            self.ledger.move(epoch_begins(self.ledger.place, epoch, self._order.samples, self._shape))
+            self.ledger.move(epoch_begins(self.ledger.bookmark, epoch, self._order.samples, self._shape))
 
     def resize(self, rank: int, world_size: int) -> None:
-        """Take a place in another world. A step that was taken in part begins anew.
+        """Take a rank in another world. A step that was taken in part begins anew.
 
         Raises:
-            UsageError: There is no such place.
+            UsageError: There is no such rank.
         """
         batch_size, global_batch, tail = self._sizes
         self._shape: Shape = shape(rank, world_size, batch_size, global_batch, tail)
-        self.ledger.move(Place(self.epoch, self.cursor, 0, self.steps))
+        self.ledger.move(Bookmark(self.epoch, self.cursor, 0, self.steps))
 
     def state_dict(self) -> dict[str, object]:
         """Return where the loop stands, after the last whole step it took out: safe data, the same on every rank.
@@ -188,7 +188,7 @@ class ElasticSampler:
                 "nobody counts what the loop takes out of the loader, so where it stands is unknown",
                 hint="iterate over sampler.count(loader) instead of the loader",
             )
-        return encode(self.ledger.place, self._order)
+        return encode(self.ledger.bookmark, self._order)
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Stand where that state was taken, in the world of today. Loops that run have to begin again.
@@ -225,7 +225,7 @@ class ElasticSampler:
 
     def own_samples_left(self) -> int:
         """Return how many samples this rank still loads in this epoch."""
-        taken = self.ledger.place.turns * self._shape.batch_size
+        taken = self.ledger.bookmark.turns * self._shape.batch_size
         return samples_left(self._shape, self.cursor, self._end) - taken
 
     def one_by_one(self) -> Iterator[int]:
@@ -239,7 +239,7 @@ class ElasticSampler:
         return (self.epoch + 1) * self._order.samples
 
     def _ahead(self) -> Iterator[Portion]:
-        return islice(portions(self._shape, self.cursor, self._end), self.ledger.place.turns, None)
+        return islice(portions(self._shape, self.cursor, self._end), self.ledger.bookmark.turns, None)
 
     def _load(self, portion: Portion) -> list[int]:
         """Return a portion's indices; repeats are the epoch's samples from its beginning, as often as it takes."""
@@ -293,7 +293,7 @@ def _is_order(data: object) -> TypeGuard[Order]:
     return hasattr(data, "part") and hasattr(data, "describe")
 
 
-def _place_in_world(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def _rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Complete what was given by what a worker is told, as under any launcher of torch's kind."""
     told = os.environ  # noqa: TID251  a default for whoever builds a sampler, as torch reads it too
     if (rank is None) != (world_size is None):

@@ -231,8 +231,15 @@ def test_another_world_may_come_without_another_process() -> None:
     assert next(loader) == list(range(10, 20))
     sampler.resize(0, 4)
     assert next(iter(sampler.count())) == list(range(20, 30))
-    with pytest.raises(UsageError, match="older than the sampler's place"):
+    with pytest.raises(UsageError, match="older than the sampler's bookmark"):
         next(loader)
+
+
+def test_another_world_takes_a_step_anew_that_was_taken_in_part() -> None:
+    sampler = ElasticSampler(100, 10, shuffle=False, global_batch=40, rank=0, world_size=2)
+    next(iter(sampler.count()))
+    sampler.resize(0, 1)
+    assert (len(sampler), next(iter(sampler.count()))) == (10, list(range(10)))
 
 
 def test_batches_that_nobody_counts_are_not_lost_in_silence() -> None:

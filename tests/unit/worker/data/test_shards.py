@@ -22,7 +22,7 @@ lengths = st.lists(st.integers(0, 30), min_size=1, max_size=12)
 forms = st.fixed_dictionaries(
     {
         "lanes": st.integers(1, 9),
-        "run": st.integers(1, 9),
+        "chunk": st.integers(1, 9),
         "block": st.none() | st.integers(1, 9),
         "shuffle": st.booleans(),
     }
@@ -110,13 +110,13 @@ def test_blocks_shuffle_within_shards() -> None:
 
 
 def test_lanes_take_turns() -> None:
-    assert ShardOrder([4, 4, 3], shuffle=False, lanes=3, run=2).part(0, 0, 11) == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10]
+    assert ShardOrder([4, 4, 3], shuffle=False, lanes=3, chunk=2).part(0, 0, 11) == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10]
 
 
 def test_a_lane_for_each_worker_is_read_from_front_to_back() -> None:
     """Two ranks with two loader workers each: nobody reads a row it does not need, but for what shards share."""
     files_of = []
-    order = ShardOrder([64] * 8, shuffle=False, lanes=4, run=8)
+    order = ShardOrder([64] * 8, shuffle=False, lanes=4, chunk=8)
     for rank in range(2):
         sampler = ElasticSampler(order, 8, rank=rank, world_size=2)
         workers = [Files([64] * 8), Files([64] * 8)]
@@ -154,7 +154,7 @@ def test_a_shard_that_is_shorter_than_was_said_is_named() -> None:
 
 
 def one_shard(_: int, row: int) -> Iterator[int]:
-    return islice(iter(range(10)), row, None)
+    yield from range(row, 10)
 
 
 def test_a_reader_is_not_taken_along_into_another_process() -> None:
@@ -193,7 +193,7 @@ def test_a_forked_child_opens_its_own_shards(tmp_path: Path) -> None:
     ("form", "said"),
     [
         ({"lanes": 0}, "lanes expects"),
-        ({"run": -1}, "run expects"),
+        ({"chunk": -1}, "chunk expects"),
         ({"block": 0}, "block expects"),
         ({"lengths": [1, -1]}, "lengths expects"),
     ],

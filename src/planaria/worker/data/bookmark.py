@@ -1,6 +1,6 @@
 """Where a loop stands in the stream, and the safe data that says it.
 
-A place has no rank and no world size in it: every rank of a world stands at the same, and so does the next world.
+A bookmark has no rank and no world size in it: every rank of a world stands at the same, and so does the next world.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-class Place(Value):
+class Bookmark(Value):
     """What the loop has taken out of the loader."""
 
     epoch: int = 0
@@ -27,29 +27,29 @@ class Place(Value):
     steps: int = 0  # whole steps taken in this epoch, in worlds of whatever size
 
 
-def after(place: Place, portion: Portion) -> Place:
-    """Return the place once a turn was taken. The cursor moves with the last turn of a step."""
+def after(bookmark: Bookmark, portion: Portion) -> Bookmark:
+    """Return the bookmark once a turn was taken. The cursor moves with the last turn of a step."""
     if portion.closes:
-        return Place(place.epoch, portion.reach, 0, place.steps + 1)
-    return Place(place.epoch, place.cursor, place.turns + 1, place.steps)
+        return Bookmark(bookmark.epoch, portion.reach, 0, bookmark.steps + 1)
+    return Bookmark(bookmark.epoch, bookmark.cursor, bookmark.turns + 1, bookmark.steps)
 
 
-def epoch_begins(place: Place, epoch: int, samples: int, shape: Shape) -> Place:
+def epoch_begins(bookmark: Bookmark, epoch: int, samples: int, shape: Shape) -> Bookmark:
     """Return the beginning of an epoch. What the one before dropped opens the next."""
     begin = epoch * samples
-    if shape.tail == "drop" and epoch == place.epoch + 1 and begin - place.cursor < shape.global_batch:
-        begin = place.cursor
-    return Place(epoch, begin)
+    if shape.tail == "drop" and epoch == bookmark.epoch + 1 and begin - bookmark.cursor < shape.global_batch:
+        begin = bookmark.cursor
+    return Bookmark(epoch, begin)
 
 
-def encode(place: Place, order: Order) -> dict[str, object]:
-    """Return a place as safe data. A step that was taken in part is not in it, as its gradients are not in the weights."""
-    where = {"epoch": place.epoch, "cursor": place.cursor, "steps": place.steps}
+def encode(bookmark: Bookmark, order: Order) -> dict[str, object]:
+    """Return a bookmark as safe data. A step that was taken in part is not in it, as its gradients are not in the weights."""
+    where = {"epoch": bookmark.epoch, "cursor": bookmark.cursor, "steps": bookmark.steps}
     return {"version": VERSION, **where, "order": order.describe()}
 
 
-def decode(found: Mapping[str, object], order: Order) -> Place:
-    """Read a place.
+def decode(found: Mapping[str, object], order: Order) -> Bookmark:
+    """Read a bookmark.
 
     Raises:
         UsageError: It is not one, or the data or its order is another: the cursor would mean other samples.
@@ -68,7 +68,7 @@ def decode(found: Mapping[str, object], order: Order) -> Place:
     epoch, cursor, steps = (_whole(found, name) for name in ("epoch", "cursor", "steps"))
     if cursor > (epoch + 1) * order.samples:
         raise UsageError(f"the sampler's state is damaged: cursor {cursor} lies behind the end of epoch {epoch}")
-    return Place(epoch, cursor, 0, steps)
+    return Bookmark(epoch, cursor, 0, steps)
 
 
 def _whole(found: Mapping[str, object], name: str) -> int:
