@@ -2,8 +2,8 @@
 
 An epoch shuffles whole shards, or blocks of rows within them, and lays them end to end. That line is cut into `lanes` of equal
 length, and the stream goes round them, `chunk` rows from each. The order knows no world; but where W ranks with D loader
-workers take batches of B, `lanes=W*D, chunk=B` makes each of these workers read its own lane from front to back. Any other world costs
-skipped rows, never samples.
+workers take batches of B, `lanes=W*D, chunk=B` makes each of these workers read its own lane from front to back. Any other
+world costs skipped rows, never samples.
 """
 
 from __future__ import annotations
