@@ -23,7 +23,6 @@ from planaria.worker.data.counted import Counted, emptied
 from planaria.worker.data.ledger import Ledger
 from planaria.worker.data.order import Shuffled, indices, picks
 from planaria.worker.data.portions import leaves_ranks_empty, portions, samples_left, shape, steps_left, turns_left
-from planaria.worker.data.seeded import Seeded
 from planaria.worker.data.seeds import words
 
 TYPE_CHECKING = False
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from planaria.worker.data.order import Order
     from planaria.worker.data.portions import Portion, Shape, Tail
+    from planaria.worker.data.seeded import Seeded
 
     class Joinable(Protocol):
         """DistributedDataParallel, as far as it matters here."""
@@ -147,6 +147,8 @@ class ElasticSampler:
         Python's, numpy's and torch's generators are seeded before each sample, and the index that `dataset` gets has `seed` and
         `epoch`. With `transform` only that is called under the seed, and samples are read as the dataset likes best.
         """
+        from planaria.worker.data.seeded import Seeded  # `random` takes 5 ms to import
+
         self._tags = True
         return Seeded(dataset, transform)
 
