@@ -1,0 +1,105 @@
+"""A loader whose batches are counted as the loop takes them out."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+
+from planaria.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from planaria.worker.data.ledger import Ledger
+    from planaria.worker.data.portions import Portion
+
+_FIELDLESS = (str, bytes, int, float, bool, type(None))
+
+
+class Counted:
+    """Made by `ElasticSampler.count`. Iterates over a loader, and has its attributes."""
+
+    def __init__(self, sampler: Counting, loader: Iterable[Any] | None, empty: Callable[[Any], Any]) -> None:
+        if not getattr(loader, "in_order", True):
+            raise UsageError(
+                "a loader with in_order=False hands out batches in any order: what was taken cannot be known"
+            )
+        self._sampler = sampler
+        self._loader: Iterable[Any] = sampler if loader is None else loader
+        self._stands_in = loader is not None
+        self._empty = empty
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    @property
+    def portion(self) -> Portion | None:
+        """What the loop took out last."""
+        return self._sampler.ledger.taken
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the loader's batches. One that is handed to the loop has been taken."""
+        ledger = self._sampler.ledger
+        feed = ledger.open(stands_in=self._stands_in)
+        with _own_random_numbers(self._loader, self._sampler.base_seed()):
+            batches = iter(self._loader)
+        for batch in batches:
+            portion = ledger.take(feed)
+            yield batch if portion.size or not feed.stands_in else self._empty(batch)
+        ledger.finish(feed)
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Counting(Protocol):
+        """A sampler, as a counter sees it."""
+
+        ledger: Ledger
+
+        def __len__(self) -> int: ...
+
+        def __iter__(self) -> Iterator[list[int]]: ...
+
+        def base_seed(self) -> int:
+            """Return what a loader's own random numbers begin with."""
+
+
+def emptied(batch: Any) -> Any:
+    """Return a batch without samples, made of one that has some: its fields, types and shapes, but for the first dimension."""
+    if getattr(batch, "shape", ()):
+        return batch[:0]
+    if isinstance(batch, dict):
+        return {name: emptied(part) for name, part in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        if all(isinstance(part, _FIELDLESS) for part in batch):  # one of each sample, as collating leaves strings
+            return type(batch)()
+        parts = [emptied(part) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return batch
+
+
+@contextmanager
+def _own_random_numbers(loader: object, seed: int) -> Iterator[None]:
+    """Give torch's generator back as it was: a DataLoader draws a seed for its workers from it each time a loop begins.
+
+    The loop after a restart begins in mid-epoch, where an undisturbed one does not: dropout would come out differently.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    generator = getattr(loader, "generator", None) or torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        generator.set_state(before)
