@@ -44,20 +44,19 @@ class Shelf:
         self._keep = keep
         self._at = at
 
-    def write(self, memory: memoryview) -> Outcome:
-        """Write a sealed snapshot that nobody changes meanwhile. Never raises for what a disk can do."""
+    def write(self, memory: memoryview, stamp: Stamp) -> Outcome:
+        """Write a sealed snapshot that nobody changes meanwhile. Whatever goes wrong is returned, not raised."""
         try:
             snapshot = snapshots.read(memory)
-            if snapshot is None:
-                raise ValueError("there is no sealed snapshot")
-        except ValueError as exc:
-            raise AssertionError(f"only sealed snapshots are written: {exc}") from exc
-        stamp = snapshot.stamp
-        try:
+            if snapshot is None or snapshot.stamp != stamp:
+                return Failed(stamp, "its memory holds something else")
             snapshots.verify(memory, snapshot)
-            return self._write(memory[: snapshot.size_bytes], snapshot)
         except ValueError as exc:
-            return Failed(stamp, f"{exc}, in memory already")
+            return Failed(stamp, f"in memory already, {exc}")
+        try:
+            return self._write(memory[: snapshot.size_bytes], stamp)
+        except ValueError as exc:
+            return Failed(stamp, str(exc))
         except FileNotFoundError as exc:
             if os.path.isdir(self.directory):  # its folder was removed: a newer commit is complete
                 return Skipped(stamp, "a newer commit was completed meanwhile")
@@ -65,11 +64,10 @@ class Shelf:
         except OSError as exc:
             return Failed(stamp, _reason(exc))
 
-    def _write(self, memory: memoryview, snapshot: Snapshot) -> Outcome:
-        stamp = snapshot.stamp
+    def _write(self, memory: memoryview, stamp: Stamp) -> Outcome:
         self._at("begin")
         os.makedirs(self.directory, exist_ok=True)
-        complete = {order for order, whole in self._orders().items() if whole}
+        complete = {manifest.order for manifest in self.commits()}
         if plan.is_fenced(stamp.order, complete):
             return Failed(stamp, f"round {stamp.round} is over: a later one has written to {self.directory}")
         if any(order >= stamp.order for order in complete):
@@ -131,8 +129,8 @@ class Shelf:
 
     def prune(self) -> None:
         """Delete what is superseded; what cannot be deleted stays for the next time."""
-        orders = self._orders()
-        for order in plan.superseded(orders, {order for order, whole in orders.items() if whole}, self._keep):
+        complete = {manifest.order for manifest in self.commits()}
+        for order in plan.superseded(self._orders(), complete, self._keep):
             folder = self._folder(order)
             _unlink(os.path.join(folder, plan.MANIFEST))  # first: from here on nobody takes it for a whole commit
             self._at("unlisted")
@@ -140,14 +138,16 @@ class Shelf:
             self._at("removed")
 
     def commits(self) -> Iterator[Manifest]:
-        """Yield the complete commits, newest first. A manifest that cannot be read is passed over."""
-        for order in sorted((order for order, whole in self._orders().items() if whole), reverse=True):
+        """Yield the complete commits, newest first. One whose manifest or whose files' sizes are wrong is passed over."""
+        for order in sorted(self._orders(), reverse=True):
+            folder = self._folder(order)
             try:
-                with open(os.path.join(self._folder(order), plan.MANIFEST), "rb") as file:
+                with open(os.path.join(folder, plan.MANIFEST), "rb") as file:
                     found = manifests.decode(file.read(manifests.SIZE_LIMIT_BYTES))
+                sizes = [os.stat(os.path.join(folder, listed.name)).st_size for listed in found.files]
             except (OSError, ValueError):
                 continue
-            if found.order == order:
+            if found.order == order and sizes == [listed.size_bytes for listed in found.files]:
                 yield found
 
     def open(self, manifest: Manifest, rank: int) -> tuple[memoryview, Snapshot]:
@@ -187,18 +187,13 @@ class Shelf:
         """Return the highest run that has left a folder here, 0 without one: the next start of the job counts on from it."""
         return max((order[0] for order in self._orders()), default=0)
 
-    def _orders(self) -> dict[Order, bool]:
-        """Return the commits that have a folder, and whether each has a manifest."""
-        found = {}
+    def _orders(self) -> list[Order]:
+        """Return the commits that have a folder, whole or not."""
         try:
             names = os.listdir(self.directory)
         except (FileNotFoundError, NotADirectoryError):
-            return {}
-        for name in names:
-            order = plan.order_of(name)
-            if order:
-                found[order] = os.path.exists(os.path.join(self.directory, name, plan.MANIFEST))
-        return found
+            return []
+        return [order for name in names if (order := plan.order_of(name))]
 
     def _folder(self, order: Order) -> str:
         return os.path.join(self.directory, plan.folder_name(order))

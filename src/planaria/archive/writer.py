@@ -44,7 +44,6 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._wanted = self._stopping = self._failing = self._slow = False
         self._since: float | None = None
-        self._done: dict[Order, Outcome] = {}
         self.last: Outcome | None = None
 
     def wake(self) -> None:
@@ -111,7 +110,7 @@ class Writer:
         try:
             if self.last and not isinstance(self.last, Failed) and self.last.stamp.order >= held.stamp.order:
                 return None
-            return self.shelf.write(held.memory)
+            return self.shelf.write(held.memory, held.stamp)
         finally:
             held.memory.release()
             held.release()

@@ -73,8 +73,8 @@ def decode(content: bytes) -> Manifest:
         raise ValueError(f"not a manifest of version {VERSION}")
     rows = found.pop("files", None)
     files = tuple(_file(row) for row in rows) if isinstance(rows, list) else ()
-    numbers = [_number(found, name) for name in ("run", "round", "generation", "step", "world_size")]
-    manifest = Manifest(*numbers, files)
+    run, round_, generation = (_number(found, name) for name in ("run", "round", "generation"))
+    manifest = Manifest(run, round_, generation, _number(found, "step"), _number(found, "world_size"), files)
     if not files or [file.rank for file in files] != [*range(manifest.world_size)]:
         raise ValueError("a manifest has one file of every rank")
     return manifest

@@ -33,20 +33,20 @@ _BULK = {int: (b"q", "q"), float: (b"e", "d")}
 _BULK_CODES = dict(_BULK.values())
 
 
-def encode(value: object, keep: Keep | None = None) -> bytes:
-    """Return the bytes of a value; what is not plain is given to `keep` with its path.
+def encode(value: object, keep: Keep | None = None, name: str = "the value") -> bytes:
+    """Return the bytes of a value; what is not plain is given to `keep` with its path, which begins with `name`.
 
     Raises:
         StateRefused: A value, named by its path, is neither plain nor kept, or is nested too deeply.
     """
-    encoder = _Encoder(keep)
+    encoder = _Encoder(keep, name)
     encoder.add(value)
     return b"".join(encoder.parts)
 
 
 def path_text(path: Iterable[object]) -> str:
     """Return a path as its owner would write it: `optimizer['state'][0]`."""
-    first, *rest = [*path] or ["the value"]
+    first, *rest = path
     return "".join([str(first), *(f"[{_short(key)}]" for key in rest)])
 
 
@@ -58,9 +58,9 @@ def _short(key: object) -> str:
 class _Encoder:
     """One walk through a value; `path` is where it is now."""
 
-    def __init__(self, keep: Keep | None) -> None:
+    def __init__(self, keep: Keep | None, name: str) -> None:
         self.parts: list[bytes] = []
-        self._path: list[object] = []
+        self._path: list[object] = [name]
         self._keep = keep
 
     def add(self, value: object) -> None:
@@ -122,7 +122,7 @@ class _Encoder:
             self._path.pop()
 
     def _begin(self, tag: bytes, count: int) -> None:
-        if len(self._path) >= DEPTH_LIMIT:
+        if len(self._path) > DEPTH_LIMIT:
             raise StateRefused(
                 f"{path_text(self._path[:4])}... is nested more than {DEPTH_LIMIT} deep",
                 hint="a list or dict that contains itself cannot be kept",
