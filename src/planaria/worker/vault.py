@@ -130,7 +130,7 @@ class LocalVault:
         self._slots[number] = memoryview(b"")  # the old one goes first: there may be no room for both
         owned = sum(len(slot) for slot in self._slots)
         check_memory(size_bytes, 0, self._free_bytes() + owned)
-        self._slots[number] = self._memory(-(-(size_bytes + size_bytes // 64) // 4096 + 1) * 4096)
+        self._slots[number] = self._memory(((size_bytes + size_bytes // 64) // 4096 + 2) * 4096)
 
     def sealed(self, stamp: Stamp) -> None:
         """Take the commit in; the disk's writer may have it."""
