@@ -15,7 +15,7 @@ from planaria.contract.commit import Place, check_memory, slot_to_write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Protocol
 
     from planaria.archive.writer import Held, Writer
@@ -65,6 +65,14 @@ def say(line: str) -> None:
     print(f"planaria: {line}", file=sys.stderr, flush=True)  # noqa: T201  this is the door to the reader
 
 
+def _stamp_in(slot: memoryview) -> Stamp | None:
+    try:
+        found = snapshots.read(slot)
+    except ValueError:
+        return None
+    return found.stamp if found else None
+
+
 class LocalVault:
     """Snapshots in this process's own memory, and in a directory if one is given.
 
@@ -80,13 +88,14 @@ class LocalVault:
         directory: str | None = None,
         *,
         keep: int = 2,
+        slots: Sequence[memoryview] = (),
         memory: Callable[[int], memoryview] = anonymous,
         free_bytes: Callable[[], int] = free_bytes,
     ) -> None:
         self._memory = memory
         self._free_bytes = free_bytes
-        self._slots: list[memoryview] = []
-        self._stamps: list[Stamp | None] = []
+        self._slots = [*slots]  # what an earlier life may have left
+        self._stamps: list[Stamp | None] = [_stamp_in(slot) for slot in slots]
         self._held: list[int] = []
         self._lent = -1
         self._changed = threading.Condition()  # the disk's writer holds and releases slots in its own thread

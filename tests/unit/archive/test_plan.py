@@ -18,8 +18,17 @@ def test_a_folder_s_name_says_which_commit_it_is(order: tuple[int, int, int]) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["", "commit", "commit-1-2-3", "commit-000001-000002-0000000003-x", "commit-000001-000002-000000000x", "checkpoint-000001"]
-    + ["commit-000001-000002-0000000003.bak", "commit--00001-000002-0000000003", "commit-00000²-000002-0000000003"],
+    [
+        "",
+        "commit",
+        "commit-1-2-3",
+        "commit-000001-000002-0000000003-x",
+        "commit-000001-000002-000000000x",
+        "checkpoint-000001",
+        "commit-000001-000002-0000000003.bak",
+        "commit--00001-000002-0000000003",
+        "commit-00000²-000002-0000000003",
+    ],
 )
 def test_what_is_not_ours_is_left_alone(name: str) -> None:
     assert order_of(name) is None
@@ -31,7 +40,9 @@ def test_files_are_named_by_rank() -> None:
 
 @settings(derandomize=True)
 @given(FEW, st.randoms(use_true_random=False), st.integers(0, 4))
-def test_the_newest_complete_commits_and_what_is_newer_stay(present: set[tuple[int, int, int]], rng: object, keep: int) -> None:
+def test_the_newest_complete_commits_and_what_is_newer_stay(
+    present: set[tuple[int, int, int]], rng: object, keep: int
+) -> None:
     complete = {order for order in present if rng.random() < 0.5}  # type: ignore[attr-defined]
     gone = superseded(present, complete, keep)
     left = present - {*gone}

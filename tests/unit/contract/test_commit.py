@@ -51,7 +51,9 @@ def test_the_slot_that_may_be_overwritten(
 
 @settings(derandomize=True)
 @given(st.integers(1, 4), st.randoms(use_true_random=False), st.integers(1, 40))
-def test_ranks_that_seal_in_any_order_always_have_a_complete_commit_in_common(world: int, rng: object, steps: int) -> None:
+def test_ranks_that_seal_in_any_order_always_have_a_complete_commit_in_common(
+    world: int, rng: object, steps: int
+) -> None:
     """Each rank has two slots and overwrites one only when the rule allows it; a death may come after any step."""
     slots: list[list[Stamp | None]] = [[None, None] for _ in range(world)]
     writing: dict[int, int] = {}

@@ -52,7 +52,8 @@ def test_a_value_comes_back_as_it_was(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "numbers", [[*range(100)], [2**63, *range(50)], [-(2**63)] * 20, [0.1] * 99, [1, *[0.5] * 30], [True] * 40, [0] * 15]
+    "numbers",
+    [[*range(100)], [2**63, *range(50)], [-(2**63)] * 20, [0.1] * 99, [1, *[0.5] * 30], [True] * 40, [0] * 15],
 )
 def test_long_lists_of_numbers_come_back_as_they_were(numbers: list[object]) -> None:
     for value in (numbers, tuple(numbers)):
