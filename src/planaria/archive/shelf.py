@@ -183,6 +183,10 @@ class Shelf:
             return Found(manifest, opened, passed_over)
         return None
 
+    def has(self, order: Order) -> bool:
+        """Tell whether this commit, or a newer one, is complete here."""
+        return next((manifest.order >= order for manifest in self.commits()), False)
+
     def newest_run(self) -> int:
         """Return the highest run that has left a folder here, 0 without one: the next start of the job counts on from it."""
         return max((order[0] for order in self._orders()), default=0)

@@ -162,7 +162,7 @@ class ElasticState:
             return Synced(stamp, group.rank)
         sent = exchange.pack(self._parts, stamp or self._vault.place.stamp(0, 0)) if group.rank == source else None
         memory = exchange.broadcast(group, source, sent)
-        if group.rank != source and newest != (stamp.order if stamp else None):
+        if group.rank != source and (newest is None or stamp is None or stamp.order != newest):
             found = snapshots.read(memory)
             if found is None:
                 raise ValueError("what the other rank sent is not a snapshot")

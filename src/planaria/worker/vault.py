@@ -53,6 +53,9 @@ class Loaded(Value):
     shared: tuple[memoryview, Snapshot] | None = None
 
 
+LOOK_EVERY_S = 0.05
+
+
 def anonymous(size_bytes: int) -> memoryview:
     """Return new memory that belongs to no file."""
     from mmap import mmap
@@ -98,6 +101,7 @@ class LocalVault:
         self._stamps: list[Stamp | None] = [_stamp_in(slot) for slot in slots]
         self._held: list[int] = []
         self._lent = -1
+        self._never = threading.Event()
         self._changed = threading.Condition()  # the disk's writer holds and releases slots in its own thread
         self._writer = self._start_writer(directory, keep) if directory else None
         run = self._writer.shelf.newest_run() + 1 if self._writer else 1
@@ -169,12 +173,21 @@ class LocalVault:
 
     def wait(self, stamp: Stamp, tier: Tier, timeout_s: float) -> Tier | None:
         """Wait for the disk if it is asked for; there is no buddy here, so `buddy` is not reached."""
+        from time import monotonic
+
         from planaria.archive.plan import Failed
 
         if tier != "disk" or not self._writer:
             return "node"
+        deadline = monotonic() + timeout_s
         outcome = self._writer.flush(stamp.order, timeout_s)
-        return "node" if outcome is None or isinstance(outcome, Failed) else "disk"
+        if outcome is None or isinstance(outcome, Failed):
+            return "node"
+        while not self._writer.shelf.has(stamp.order):  # the files of other ranks, which only the directory tells of
+            if monotonic() > deadline:
+                return "node"
+            self._never.wait(LOOK_EVERY_S)
+        return "disk"
 
     def load(self) -> Loaded | None:
         """Return the newest commit of memory that is whole, else of the directory."""
