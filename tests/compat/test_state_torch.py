@@ -98,7 +98,11 @@ def same(one: Any, other: Any) -> bool:
 
 
 def raw(tensor: torch.Tensor) -> bytes:
-    return bytes(tensor.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8).tolist()) if tensor.numel() else b""
+    return (
+        bytes(tensor.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8).tolist())
+        if tensor.numel()
+        else b""
+    )
 
 
 def everything(state: ElasticState) -> list[Any]:
@@ -324,7 +328,7 @@ WORLD = """
 import json, os, random, sys, warnings
 import torch, torch.distributed as dist
 from torch import nn
-from planaria.contract.commit import Place
+from planaria.contract.commit import Origin
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
 
@@ -332,9 +336,9 @@ rank, what = int(sys.argv[1]), sys.argv[3]
 dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
 torch.manual_seed(rank)
 net = nn.Linear(3, 3)
-place = Place(rank=rank, world_size=2)
+origin = Origin(rank=rank, world_size=2)
 if what == "ddp":
-    vault = LocalVault(place)
+    vault = LocalVault(origin)
     wrapped = nn.parallel.DistributedDataParallel(net)
     ElasticState(vault=vault, model=wrapped).commit()
     plain = nn.Linear(3, 3)
@@ -358,7 +362,7 @@ elif what == "sharded":
     else:
         sys.exit("not refused")
 else:
-    vault = LocalVault(place)
+    vault = LocalVault(origin)
     state = ElasticState(vault=vault, model=net, step=10 + rank)
     if what == "behind" and rank == 1:
         state.commit()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SLOW_S = 60.0  # a write that takes longer is worth a line: commits on disk grow old meanwhile
 
 
-class Held(Value):
+class Pinned(Value):
     """A sealed snapshot that nobody overwrites until it is released."""
 
     stamp: Stamp
@@ -29,12 +29,12 @@ class Held(Value):
 class Writer:
     """Write to a shelf without holding anybody up.
 
-    `take` holds the newest complete commit, or returns None; it and `say` are called in this writer's thread. `say` hears one
+    `take` pins the newest complete commit, or returns None; it and `say` are called in this writer's thread. `say` hears one
     line when writing begins to fail, one when it works again, one when a write is slow.
     """
 
     def __init__(
-        self, shelf: Shelf, take: Callable[[], Held | None], say: Callable[[str], None], clock: Callable[[], float]
+        self, shelf: Shelf, take: Callable[[], Pinned | None], say: Callable[[str], None], clock: Callable[[], float]
     ) -> None:
         self.shelf = shelf
         self._take = take
@@ -104,16 +104,16 @@ class Writer:
                 self._tell(outcome)
 
     def _write_newest(self) -> Outcome | None:
-        held = self._take()
-        if held is None:
+        pinned = self._take()
+        if pinned is None:
             return None
         try:
-            if self.last and not isinstance(self.last, Failed) and self.last.stamp.order >= held.stamp.order:
+            if self.last and not isinstance(self.last, Failed) and self.last.stamp.order >= pinned.stamp.order:
                 return None
-            return self.shelf.write(held.memory, held.stamp)
+            return self.shelf.write(pinned.memory, pinned.stamp)
         finally:
-            held.memory.release()
-            held.release()
+            pinned.memory.release()
+            pinned.release()
 
     def _tell(self, outcome: Outcome) -> None:
         if isinstance(outcome, Failed) and not self._failing:

@@ -41,8 +41,8 @@ class Stamp(Value):
         return f"commit {self.generation} (step {self.step}, round {self.round}, rank {self.rank} of {self.world_size})"
 
 
-class Place(Value):
-    """Where this worker is: what a stamp says beside generation and step.
+class Origin(Value):
+    """Where the commits of this worker come from: what a stamp says beside generation and step.
 
     Of the workers of a node that have the same model, one `keeps_shared` for all.
     """
@@ -66,16 +66,16 @@ def newest_complete(sealed: Iterable[Stamp]) -> Order | None:
     return max((order for (order, world), found in ranks.items() if found >= {*range(world)}), default=None)
 
 
-def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, held: Collection[int] = ()) -> int | None:
+def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, pinned: Collection[int] = ()) -> int | None:
     """Return the slot that the next commit may overwrite, or None: wait until a newer commit is complete, or add a slot.
 
     Kept are the newest complete commit, since nobody may be left without it, every later one, since it may become complete,
-    and those `held` by a reader. What is not sealed is used first, then the oldest.
+    and those `pinned` by a reader. What is not sealed is used first, then the oldest.
     """
     free = [
         (stamp is not None, stamp.order if stamp else (), number)
         for number, stamp in enumerate(slots)
-        if number not in held and (stamp is None or (complete is not None and stamp.order < complete))
+        if number not in pinned and (stamp is None or (complete is not None and stamp.order < complete))
     ]
     return min(free)[2] if free else None
 

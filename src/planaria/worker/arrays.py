@@ -100,13 +100,22 @@ def _numpy_array(value: Any, path: str) -> Tensor:
 def _copy_torch(value: Any, target: memoryview) -> None:
     torch = sys.modules["torch"]
     whole = value.detach().resolve_conj().resolve_neg()
-    if whole.device.type == "cpu" and whole.is_contiguous():
-        # Three times as fast as torch's own copy on the machine it was measured on, and without the GIL.
-        from ctypes import c_char, memmove
+    _copy(torch.frombuffer(target, dtype=torch.uint8).view(whole.dtype).reshape(whole.shape), whole)
 
-        memmove((c_char * len(target)).from_buffer(target), whole.data_ptr(), len(target))
+
+def _copy(target: Any, source: Any) -> None:
+    """Copy one tensor into another of the same form."""
+    if all(
+        one.device.type == "cpu" and one.is_contiguous() and not one.is_conj() and not one.is_neg()
+        for one in (target, source)
+    ):
+        # Three times as fast as torch's own copy on the two cores it was measured on, and other threads run meanwhile.
+        from ctypes import memmove
+
+        memmove(target.data_ptr(), source.data_ptr(), source.numel() * source.element_size())
         return
-    torch.frombuffer(target, dtype=torch.uint8).view(whole.dtype).reshape(whole.shape).copy_(whole)
+    with sys.modules["torch"].no_grad():
+        target.copy_(source)
 
 
 def _copy_numpy(value: Any, target: memoryview) -> None:
@@ -189,9 +198,11 @@ def write_into(target: Any, source: Any) -> Any:
     if not is_array(target) or not same_form(target, source):
         return copied(source)
     if hasattr(target, "data_ptr"):
-        with sys.modules["torch"].no_grad():
-            return target.copy_(source)
-    if not target.flags.writeable:
+        if 0 in target.stride() and target.numel() > 1:  # expanded: several of its elements are one
+            return copied(source)
+        _copy(target, source)
+    elif target.flags.writeable:
+        target[...] = source
+    else:
         return copied(source)
-    target[...] = source
     return target

@@ -148,8 +148,9 @@ def give_back(kind: str, saved: Any, known: Any, value: Any) -> Any:
 
 
 def _load_module(module: Any, saved: dict[str, Any], known: Any) -> None:
-    tensors = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
-    own = OrderedDict((key, item if key in tensors else owned(item)) for key, item in saved.items())
+    here = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    # What is copied here is the module's own tensor, and torch's copy of it to itself does nothing; its hooks still run.
+    own = OrderedDict((key, owned(item, here.get(key))) for key, item in saved.items())
     if known:
         vars(own)["_metadata"] = OrderedDict(known)  # where torch looks for the versions of layers
     module.load_state_dict(own)

@@ -116,7 +116,7 @@ class ElasticState:
         self._finish_sealing()
         captured = capture.Captured(self._kept_here())
         generation = self.stamp.generation + 1 if self.stamp else 1
-        stamp = self._vault.place.stamp(generation, self._step(generation))
+        stamp = self._vault.origin.stamp(generation, self._step(generation))
         buffer = self._vault.open(captured.layout.size_bytes)
         snapshots.unseal(buffer)
         captured.copy_into(buffer)
@@ -156,11 +156,11 @@ class ElasticState:
         stamp = self.restore()
         group = exchange.group()
         if group is None:
-            return Synced(stamp, self._vault.place.rank)
+            return Synced(stamp, self._vault.origin.rank)
         source, newest = exchange.agree(group, stamp)
         if source is None:
             return Synced(stamp, group.rank)
-        sent = exchange.pack(self._parts, stamp or self._vault.place.stamp(0, 0)) if group.rank == source else None
+        sent = exchange.pack(self._parts, stamp or self._vault.origin.stamp(0, 0)) if group.rank == source else None
         memory = exchange.broadcast(group, source, sent)
         if group.rank != source and (newest is None or stamp is None or stamp.order != newest):
             found = snapshots.read(memory)
@@ -173,7 +173,7 @@ class ElasticState:
         return Synced(stamp, source)
 
     def _kept_here(self) -> dict[str, Any]:
-        if not self._replicated or self._vault.place.keeps_shared:
+        if not self._replicated or self._vault.origin.keeps_shared:
             return self._parts
         return {name: value for name, value in self._parts.items() if name not in SHARED}
 

@@ -11,14 +11,14 @@ import threading
 from planaria.base.memory import free_bytes
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Place, check_memory, slot_to_write
+from planaria.contract.commit import Origin, check_memory, slot_to_write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
-    from planaria.archive.writer import Held, Writer
+    from planaria.archive.writer import Pinned, Writer
     from planaria.contract.commit import Stamp, Tier
     from planaria.contract.snapshot import Snapshot
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         """What an elastic state needs of a place for its snapshots. Methods are called by one thread, `sealed` by another."""
 
         @property
-        def place(self) -> Place:
-            """Return where this worker is; it may change between commits only by a restore."""
+        def origin(self) -> Origin:
+            """Return where this worker's commits come from; it may change between commits only by a restore."""
 
         def open(self, size_bytes: int) -> memoryview:
             """Lend memory for the next commit, which may block until one is free. Never that of the newest complete commit.
@@ -87,7 +87,7 @@ class LocalVault:
 
     def __init__(
         self,
-        place: Place | None = None,
+        origin: Origin | None = None,
         directory: str | None = None,
         *,
         keep: int = 2,
@@ -99,13 +99,13 @@ class LocalVault:
         self._free_bytes = free_bytes
         self._slots = [*slots]  # what an earlier life may have left
         self._stamps: list[Stamp | None] = [_stamp_in(slot) for slot in slots]
-        self._held: list[int] = []
+        self._pinned: list[int] = []
         self._lent = -1
         self._never = threading.Event()
-        self._changed = threading.Condition()  # the disk's writer holds and releases slots in its own thread
+        self._changed = threading.Condition()  # the disk's writer pins and releases slots in its own thread
         self._writer = self._start_writer(directory, keep) if directory else None
         run = self._writer.shelf.newest_run() + 1 if self._writer else 1
-        self.place = place or Place(run=run)
+        self.origin = origin or Origin(run=run)
 
     def _start_writer(self, directory: str, keep: int) -> Writer:
         from time import monotonic
@@ -113,7 +113,7 @@ class LocalVault:
         from planaria.archive.shelf import Shelf
         from planaria.archive.writer import Writer
 
-        return Writer(Shelf(directory, keep), self.hold, say, monotonic)
+        return Writer(Shelf(directory, keep), self.pin, say, monotonic)
 
     def open(self, size_bytes: int) -> memoryview:
         """Lend the slot that is not needed, made anew when it is too small."""
@@ -133,7 +133,7 @@ class LocalVault:
         if len(self._slots) < 2:
             return len(self._slots)
         newest = max((stamp.order for stamp in self._stamps if stamp), default=None)
-        number = slot_to_write(self._stamps, newest, self._held)
+        number = slot_to_write(self._stamps, newest, self._pinned)
         if number is None and self._free_bytes() > size_bytes:
             return len(self._slots)
         return number
@@ -152,9 +152,9 @@ class LocalVault:
         if self._writer and stamp.world_size == 1:
             self._writer.wake()
 
-    def hold(self) -> Held | None:
+    def pin(self) -> Pinned | None:
         """Return the newest sealed commit for a reader, which releases it; it is not overwritten meanwhile."""
-        from planaria.archive.writer import Held
+        from planaria.archive.writer import Pinned
 
         with self._changed:
             sealed = [(stamp.order, number) for number, stamp in enumerate(self._stamps) if stamp]
@@ -163,12 +163,12 @@ class LocalVault:
             number = max(sealed)[1]
             stamp = self._stamps[number]
             assert stamp
-            self._held.append(number)
-            return Held(stamp, self._slots[number][:], lambda: self._release(number))
+            self._pinned.append(number)
+            return Pinned(stamp, self._slots[number][:], lambda: self._release(number))
 
     def _release(self, number: int) -> None:
         with self._changed:
-            self._held.remove(number)
+            self._pinned.remove(number)
             self._changed.notify_all()
 
     def wait(self, stamp: Stamp, tier: Tier, timeout_s: float) -> Tier | None:
@@ -202,7 +202,7 @@ class LocalVault:
 
     def _load_from_disk(self) -> Loaded | None:
         assert self._writer
-        rank = self.place.rank
+        rank = self.origin.rank
         found = self._writer.shelf.newest({0, rank})
         for line in found.passed_over if found else ():
             say(f"passed over a damaged commit: {line}")

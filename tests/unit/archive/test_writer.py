@@ -8,7 +8,7 @@ from snapshot_maker import sealed
 
 from planaria.archive.plan import Failed, Skipped, Written
 from planaria.archive.shelf import Shelf
-from planaria.archive.writer import SLOW_S, Held, Writer
+from planaria.archive.writer import SLOW_S, Pinned, Writer
 from planaria.contract.commit import Stamp
 
 TIMEOUT_S = 60.0
@@ -21,7 +21,7 @@ class Rig:
         self.commits: list[tuple[memoryview, Stamp]] = []
         self.lines: list[str] = []
         self.now = 0.0
-        self.held = 0
+        self.pinned = 0
         self.released = 0
         self.gate = threading.Event()
         self.began = threading.Semaphore(0)
@@ -32,12 +32,12 @@ class Rig:
         self.shelf.write = self.write  # type: ignore[method-assign]
         self.writer = Writer(self.shelf, self.take, self.lines.append, lambda: self.now)
 
-    def take(self) -> Held | None:
+    def take(self) -> Pinned | None:
         if not self.commits:
             return None
         memory, stamp = self.commits[-1]
-        self.held += 1
-        return Held(stamp, memory[:], self.release)
+        self.pinned += 1
+        return Pinned(stamp, memory[:], self.release)
 
     def release(self) -> None:
         self.released += 1
@@ -72,7 +72,7 @@ def test_the_newest_commit_is_written_and_older_ones_are_skipped(rig: Rig) -> No
     assert isinstance(outcome, Written)
     assert rig.written == [1, 8]
     assert rig.writer.close(TIMEOUT_S)
-    assert rig.held == rig.released
+    assert rig.pinned == rig.released
 
 
 def test_nothing_is_written_twice(rig: Rig) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planaria.contract.commit import Place, Stamp, check_memory, newest_complete, size_text, slot_to_write
+from planaria.contract.commit import Origin, Stamp, check_memory, newest_complete, size_text, slot_to_write
 from planaria.errors import StateRefused
 
 
@@ -30,7 +30,7 @@ def test_a_later_round_wins_over_more_commits_and_a_later_run_over_more_rounds()
 
 
 @pytest.mark.parametrize(
-    ("slots", "complete", "held", "wanted"),
+    ("slots", "complete", "pinned", "wanted"),
     [
         ((None, None), None, (), 0),
         ((stamp(1), None), stamp(1).order, (), 1),
@@ -44,9 +44,9 @@ def test_a_later_round_wins_over_more_commits_and_a_later_run_over_more_rounds()
     ],
 )
 def test_the_slot_that_may_be_overwritten(
-    slots: tuple[Stamp | None, ...], complete: tuple[int, int, int] | None, held: tuple[int, ...], wanted: int | None
+    slots: tuple[Stamp | None, ...], complete: tuple[int, int, int] | None, pinned: tuple[int, ...], wanted: int | None
 ) -> None:
-    assert slot_to_write(slots, complete, held) == wanted
+    assert slot_to_write(slots, complete, pinned) == wanted
 
 
 @settings(derandomize=True)
@@ -96,5 +96,5 @@ def test_sizes_are_for_readers() -> None:
 
 
 def test_a_place_stamps_its_commits() -> None:
-    assert Place(2, 3, 1, 4).stamp(7, 70) == Stamp(2, 3, 7, 70, 4, 1)
+    assert Origin(2, 3, 1, 4).stamp(7, 70) == Stamp(2, 3, 7, 70, 4, 1)
     assert str(Stamp(2, 3, 7, 70, 4, 1)) == "commit 7 (step 70, round 3, rank 1 of 4)"

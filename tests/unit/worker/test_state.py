@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Place
+from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
 from planaria.worker.state import Commit, ElasticState
 from planaria.worker.vault import Loaded, LocalVault
@@ -153,7 +153,7 @@ def test_what_the_snapshot_lacks_stays_and_is_said(capfd: pytest.CaptureFixture[
 def test_a_snapshot_of_somebody_else_is_refused() -> None:
     layout = snapshots.arrange([], b"n")
     memory = memoryview(bytearray(layout.size_bytes))
-    found = snapshots.seal(memory, layout, Place().stamp(1, 1))
+    found = snapshots.seal(memory, layout, Origin().stamp(1, 1))
 
     class Strange(LocalVault):
         def load(self) -> Loaded:
@@ -167,7 +167,7 @@ class Shared(LocalVault):
     """Two workers of a node: the second keeps only what is its own."""
 
     def __init__(self, leader: LocalVault) -> None:
-        super().__init__(Place(rank=1, world_size=2, keeps_shared=False))
+        super().__init__(Origin(rank=1, world_size=2, keeps_shared=False))
         self.leader = leader
 
     def load(self) -> Loaded:
@@ -178,7 +178,7 @@ class Shared(LocalVault):
 
 
 def test_what_all_ranks_share_is_kept_once_and_their_own_is_their_own() -> None:
-    leader = LocalVault(Place(rank=0, world_size=2))
+    leader = LocalVault(Origin(rank=0, world_size=2))
     follower = Shared(leader)
     first = ElasticState(vault=leader, replicated=True, model=Sampler(5), cursor=1)
     second = ElasticState(vault=follower, replicated=True, model=Sampler(6), cursor=2)

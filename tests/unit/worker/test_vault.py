@@ -9,7 +9,7 @@ import pytest
 from planaria.archive.plan import Written
 from planaria.archive.shelf import Shelf
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Place, Stamp
+from planaria.contract.commit import Origin, Stamp
 from planaria.errors import StateRefused
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
@@ -19,7 +19,7 @@ TIMEOUT_S = 60
 
 def commit(vault: LocalVault, generation: int, size: int = 5000) -> Stamp:
     layout = snapshots.arrange([], bytes([generation]) * size)
-    stamp = vault.place.stamp(generation, generation)
+    stamp = vault.origin.stamp(generation, generation)
     buffer = vault.open(layout.size_bytes)
     snapshots.unseal(buffer)
     snapshots.seal(buffer, layout, stamp)
@@ -78,31 +78,31 @@ def test_when_the_newest_is_damaged_the_other_counts_and_is_not_overwritten_firs
 def test_a_slot_that_is_read_is_not_overwritten_and_a_third_one_is_made() -> None:
     vault = LocalVault()
     commit(vault, 1)
-    held = vault.hold()
-    assert held
+    pinned = vault.pin()
+    assert pinned
     for generation in range(2, 6):
         commit(vault, generation)
-    found = snapshots.read(held.memory)
+    found = snapshots.read(pinned.memory)
     assert found
-    assert found.stamp.generation == held.stamp.generation == 1
+    assert found.stamp.generation == pinned.stamp.generation == 1
     assert len(vault._slots) == 3
-    held.release()
-    assert vault.hold().stamp.generation == 5  # type: ignore[union-attr]
+    pinned.release()
+    assert vault.pin().stamp.generation == 5  # type: ignore[union-attr]
 
 
 def test_without_room_for_a_third_a_commit_waits_for_the_reader() -> None:
     free = [10**9]
     vault = LocalVault(free_bytes=lambda: free[0])
     commit(vault, 1)
-    held = vault.hold()
-    assert held
+    pinned = vault.pin()
+    assert pinned
     commit(vault, 2)
     free[0] = 0
     thread = threading.Thread(target=commit, args=(vault, 3))
     thread.start()
     thread.join(0.05)
     assert thread.is_alive()
-    held.release()
+    pinned.release()
     thread.join(TIMEOUT_S)
     assert newest(vault) == 3
     assert len(vault._slots) == 2
@@ -130,12 +130,12 @@ def test_what_does_not_fit_is_refused_and_what_was_there_stays() -> None:
 
 def test_the_directory_outlives_the_process_and_the_next_start_is_the_next_run(tmp_path: Path) -> None:
     vault = LocalVault(directory=str(tmp_path))
-    assert vault.place.run == 1
+    assert vault.origin.run == 1
     stamp = commit(vault, 3)
     assert vault.wait(stamp, "disk", TIMEOUT_S) == "disk"
     assert vault.close()
     again = LocalVault(directory=str(tmp_path))
-    assert again.place.run == 2
+    assert again.origin.run == 2
     assert newest(again) == 3
     stamp = commit(again, 2)
     assert again.wait(stamp, "disk", TIMEOUT_S) == "disk"
@@ -158,8 +158,8 @@ def test_a_disk_that_refuses_does_not_stop_training(tmp_path: Path, capfd: pytes
 
 
 def test_ranks_that_wait_for_the_disk_complete_a_commit_together(tmp_path: Path) -> None:
-    vaults = [LocalVault(Place(rank=rank, world_size=2), str(tmp_path)) for rank in (0, 1)]
-    states = [ElasticState(vault=vault, step=4, mine=vault.place.rank) for vault in vaults]
+    vaults = [LocalVault(Origin(rank=rank, world_size=2), str(tmp_path)) for rank in (0, 1)]
+    states = [ElasticState(vault=vault, step=4, mine=vault.origin.rank) for vault in vaults]
     alone = states[0].commit(wait="disk", timeout_s=0.2)
     assert alone.reached == "node"  # its own file is there, and the other rank's is not
     with ThreadPoolExecutor() as pool:
@@ -167,11 +167,11 @@ def test_ranks_that_wait_for_the_disk_complete_a_commit_together(tmp_path: Path)
         found = [pool.submit(state.commit, wait="disk", timeout_s=TIMEOUT_S) for state in states]
         assert [one.result().reached for one in found] == ["disk", "disk"]
     assert all(vault.close() for vault in vaults)
-    again = LocalVault(Place(run=2, rank=1, world_size=2), str(tmp_path))
+    again = LocalVault(Origin(run=2, rank=1, world_size=2), str(tmp_path))
     state = ElasticState(vault=again, step=0, mine=None)
     assert state.restore()
     assert (state.step, state.mine) == (4, 1)
-    new = ElasticState(vault=LocalVault(Place(run=2, rank=5, world_size=6), str(tmp_path)), step=0, mine=None)
+    new = ElasticState(vault=LocalVault(Origin(run=2, rank=5, world_size=6), str(tmp_path)), step=0, mine=None)
     assert new.restore()
     assert new.step == 4
 
