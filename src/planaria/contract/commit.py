@@ -73,11 +73,11 @@ def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, pinned:
     and those `pinned` by a reader. What is not sealed is used first, then the oldest.
     """
     free = [
-        (stamp is not None, stamp.order if stamp else (), number)
+        (stamp.order if stamp else (), number)
         for number, stamp in enumerate(slots)
         if number not in pinned and (stamp is None or (complete is not None and stamp.order < complete))
     ]
-    return min(free)[2] if free else None
+    return min(free)[1] if free else None
 
 
 def check_memory(own_bytes: int, buddy_bytes: int, free_bytes: int) -> None:

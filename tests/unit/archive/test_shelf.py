@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import resource
 import shutil
 from pathlib import Path
 
@@ -254,4 +255,19 @@ def test_a_damaged_commit_does_not_push_out_a_whole_one(tmp_path: Path) -> None:
     put(shelf, 2, 0, 2)
     (folders(shelf)[1] / "manifest.json").write_text("{")
     shelf.prune()
+    assert newest(shelf) == 1
+
+
+def test_a_real_write_that_ends_in_the_middle_leaves_nothing_but_the_commit_before(shelf: Shelf) -> None:
+    put(shelf, 1)
+    before = {path for path in Path(shelf.directory).rglob("*") if path.is_file()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))  # the kernel writes up to there, and then refuses
+    try:
+        outcome = put(shelf, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert isinstance(outcome, Failed)
+    assert outcome.why == os.strerror(errno.EFBIG)
+    assert {path for path in Path(shelf.directory).rglob("*") if path.is_file()} == before
     assert newest(shelf) == 1

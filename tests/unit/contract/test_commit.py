@@ -86,10 +86,12 @@ def test_memory_that_does_not_suffice_is_refused_with_the_numbers() -> None:
 
 
 def test_sizes_are_for_readers() -> None:
-    assert [size_text(size) for size in (0, 999, 1000, 12_345_678, 123_456_789_000)] == [
+    assert [size_text(size) for size in (0, 999, 1000, 10_000, 100_000, 12_345_678, 123_456_789_000)] == [
         "0 bytes",
         "999 bytes",
         "1.00 kB",
+        "10.0 kB",
+        "100 kB",
         "12.3 MB",
         "123 GB",
     ]

@@ -113,6 +113,16 @@ def test_what_may_be_written_may_be_read_at_the_greatest_depth() -> None:
     assert plain.decode(plain.encode(value)) == value
     with pytest.raises(StateRefused):
         plain.encode([value])
+    with pytest.raises(ValueError, match="not a value here"):
+        plain.decode(b"l\x01\0\0\0" + plain.encode(value))
+
+
+def test_what_is_too_long_is_refused_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "SIZE_LIMIT_BYTES", 10)
+    assert plain.encode(["x" * 10, [0] * 10])
+    for value in ("x" * 11, b"x" * 11, [0] * 11, 1 << 88):
+        with pytest.raises(StateRefused, match=r"^the value\['a'\] has \d+ bytes or items, more than 10"):
+            plain.encode({"a": value})
 
 
 def test_what_is_kept_elsewhere_is_a_number_here() -> None:

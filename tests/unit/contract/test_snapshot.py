@@ -137,6 +137,29 @@ def test_a_row_that_leads_astray_is_refused(row: object) -> None:
 
 def test_a_good_row_is_not_refused() -> None:
     assert snapshots._read_row(ROW, BODY_AT + 4).length == 4
+    assert snapshots._read_row((*ROW[:3], (1,) * 64, *ROW[4:]), BODY_AT + 4).length == 4
+
+
+def test_a_table_that_is_no_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a list"):
+        snapshots._read_table(b"d\0\0\0\0", BODY_AT)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_a_rank_outside_of_its_world_is_refused(rank: int) -> None:
+    layout = snapshots.arrange([], b"")
+    buffer = memoryview(bytearray(layout.size_bytes))
+    snapshots.seal(buffer, layout, replace(STAMP, rank=rank))
+    with pytest.raises(ValueError, match="header is damaged"):
+        snapshots.read(buffer)
+
+
+def test_a_number_that_does_not_fit_is_not_sealed() -> None:
+    layout = snapshots.arrange([], b"")
+    buffer = memoryview(bytearray(layout.size_bytes))
+    with pytest.raises(ValueError, match="does not fit into a header"):
+        snapshots.seal(buffer, layout, replace(STAMP, step=2**63))
+    assert snapshots.read(buffer) is None
 
 
 def test_a_digest_of_another_kind_is_not_taken_on_trust() -> None:
