@@ -24,6 +24,10 @@ class UsageError(PlanariaError):
     """The caller asked for the impossible; nothing was started. Exit status 2."""
 
 
+class StateRefused(UsageError):
+    """A value cannot be kept in a snapshot, a snapshot does not fit into memory, or it is not one of this program's state."""
+
+
 class ProcessError(PlanariaError):
     """The operating system refused something about a process."""
 

@@ -70,7 +70,7 @@ def _stands_for_a_stream(path: str) -> bool:
     return False
 
 
-def write_all(descriptor: int, content: bytes) -> None:
+def write_all(descriptor: int, content: bytes | memoryview) -> None:
     """Write until everything is written."""
     left = memoryview(content)
     while left:

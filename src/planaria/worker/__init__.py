@@ -9,6 +9,7 @@
             save_and_leave()
 
 Under `planaria run`, or an agent that a program embeds, the agent hears of it; where there is none all this does nothing.
+`ElasticState` keeps the training state (docs/state.md).
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from planaria.contract.control import Drain, Resize
 from planaria.contract.env import CONTROL
 from planaria.worker.link import Link
 from planaria.worker.scope import Scope, caller
+from planaria.worker.state import ElasticState
 
-__all__ = ["Drain", "Resize", "Scope", "drain_notice", "expires", "report_progress", "resize_notice"]
+__all__ = ["Drain", "ElasticState", "Resize", "Scope", "drain_notice", "expires", "report_progress", "resize_notice"]
 
 _LINK = Link(lambda: os.environ.get(CONTROL))  # noqa: TID251  the one place where the worker reads what its agent told it
 

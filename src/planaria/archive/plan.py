@@ -1,0 +1,74 @@
+"""What lies where in the directory, and what may go: pure."""
+
+from __future__ import annotations
+
+from planaria.base.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from planaria.contract.commit import Order, Stamp
+
+MANIFEST = "manifest.json"
+DRAFT = ".tmp"
+_PREFIX = "commit"
+
+
+class Written(Value):
+    """A rank's file is on disk; `complete` when it was the last of its commit, and the manifest is there too."""
+
+    stamp: Stamp
+    complete: bool
+
+
+class Skipped(Value):
+    """Nothing was written, and nothing is wrong: something newer is there already."""
+
+    stamp: Stamp
+    why: str
+
+
+class Failed(Value):
+    """The commit could not be written. Training goes on; the next one is tried."""
+
+    stamp: Stamp
+    why: str
+
+
+if TYPE_CHECKING:
+    Outcome = Written | Skipped | Failed
+
+
+def folder_name(order: Order) -> str:
+    """Return the folder of a commit. Names sort by age, for people; code uses `order_of`."""
+    run, round_, generation = order
+    return f"{_PREFIX}-{run:06d}-{round_:06d}-{generation:010d}"
+
+
+def order_of(name: str) -> Order | None:
+    """Return which commit a folder is of, or None when it is not ours: then we leave it alone."""
+    prefix, *numbers = name.split("-")
+    if prefix != _PREFIX or len(numbers) != 3 or not all(part.isascii() and part.isdigit() for part in numbers):
+        return None
+    run, round_, generation = (int(part[:20]) for part in numbers)
+    return (run, round_, generation) if folder_name((run, round_, generation)) == name else None
+
+
+def file_name(rank: int) -> str:
+    """Return the name of a rank's file."""
+    return f"rank-{rank:05d}.snapshot"
+
+
+def superseded(present: Collection[Order], complete: Collection[Order], keep: int) -> list[Order]:
+    """Return the commits that may be deleted, oldest first: all but the `keep` newest complete ones and what is newer.
+
+    An unfinished commit older than the newest complete one will never be finished, or nobody would want it.
+    """
+    kept = sorted(complete, reverse=True)[: max(keep, 1)]
+    return sorted(order for order in present if kept and order < kept[0] and order not in kept)
+
+
+def is_fenced(order: Order, complete: Collection[Order]) -> bool:
+    """Tell whether a writer belongs to a world that is over: a later run or round has a complete commit."""
+    return any(other[:2] > order[:2] for other in complete)

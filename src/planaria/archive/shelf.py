@@ -1,0 +1,277 @@
+"""The directory itself: write one rank's file of a commit, find and open commits again.
+
+    DIR/commit-000001-000004-0000000070/rank-00000.snapshot     a sealed snapshot, byte for byte
+                                        rank-00001.snapshot
+                                        manifest.json           written when every rank's file is there
+
+A file gets its name only when it is whole and on the disk; so does the manifest. Whoever dies leaves drafts, which go with
+their commit. Whoever finds all files of a commit writes its manifest; two that do at once write the same bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from planaria.archive import plan
+from planaria.archive.plan import Failed, Skipped, Written
+from planaria.base.files import random_name, remove_tree, write_all
+from planaria.contract import manifest as manifests
+from planaria.contract import snapshot as snapshots
+from planaria.contract.manifest import Manifest, ShardFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from planaria.archive.plan import Outcome
+    from planaria.contract.commit import Order, Stamp
+    from planaria.contract.snapshot import Snapshot
+
+CHUNK_BYTES = 8 << 20
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+def _nothing(_point: str) -> None:
+    pass
+
+
+class Shelf:
+    """A directory of commits. `at` is called with the name of each point that is passed, for those who test deaths there."""
+
+    def __init__(self, directory: str, keep: int = 2, at: Callable[[str], None] = _nothing) -> None:
+        self.directory = os.path.abspath(directory)
+        self._keep = keep
+        self._at = at
+
+    def write(self, memory: memoryview, stamp: Stamp) -> Outcome:
+        """Write a sealed snapshot that nobody changes meanwhile. Whatever goes wrong is returned, not raised."""
+        try:
+            snapshot = snapshots.read(memory)
+            if snapshot is None or snapshot.stamp != stamp:
+                return Failed(stamp, "its memory holds something else")
+            snapshots.verify(memory, snapshot)
+        except ValueError as exc:
+            return Failed(stamp, f"in memory already, {exc}")
+        try:
+            return self._write(memory[: snapshot.size_bytes], stamp)
+        except ValueError as exc:
+            return Failed(stamp, str(exc))
+        except FileNotFoundError as exc:
+            if os.path.isdir(self.directory):  # its folder was removed: a newer commit is complete
+                return Skipped(stamp, "a newer commit was completed meanwhile")
+            return Failed(stamp, _reason(exc))
+        except OSError as exc:
+            return Failed(stamp, _reason(exc))
+
+    def _write(self, memory: memoryview, stamp: Stamp) -> Outcome:
+        self._at("begin")
+        os.makedirs(self.directory, exist_ok=True)
+        complete = {manifest.order for manifest in self.commits()}
+        if plan.is_fenced(stamp.order, complete):
+            return Failed(stamp, f"round {stamp.round} is over: a later one has written to {self.directory}")
+        if any(order >= stamp.order for order in complete):
+            return Skipped(stamp, "as new a commit is complete already")
+        folder = self._folder(stamp.order)
+        os.makedirs(folder, exist_ok=True)
+        _sync_folder(self.directory)
+        self._at("folder")
+        self._write_file(folder, plan.file_name(stamp.rank), memory, replaces=False)
+        found = self._gather(folder, stamp)
+        if found is None:
+            return Written(stamp, complete=False)
+        self._write_file(folder, plan.MANIFEST, memoryview(manifests.encode(found)), replaces=True)
+        self._at("complete")
+        self.prune()
+        return Written(stamp, complete=True)
+
+    def _write_file(self, folder: str, name: str, content: memoryview, *, replaces: bool) -> None:
+        """Give a file its name when it is whole and on the disk. The first who finishes a rank's file has written it."""
+        path = os.path.join(folder, name)
+        if not replaces and os.path.exists(path):
+            return
+        draft = os.path.join(folder, f".{name}.{random_name()}{plan.DRAFT}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                for start in range(0, len(content), CHUNK_BYTES):
+                    write_all(descriptor, content[start : start + CHUNK_BYTES])
+                    self._at(f"{name} chunk")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            self._at(f"{name} synced")
+            if replaces:
+                os.replace(draft, path)
+            else:
+                _rename_once(draft, path)
+        except OSError:
+            _unlink(draft)
+            raise
+        self._at(f"{name} named")
+        _sync_folder(folder)
+        self._at(f"{name} done")
+
+    def _gather(self, folder: str, stamp: Stamp) -> Manifest | None:
+        """Return the manifest of a commit when the files of all ranks are there."""
+        files = []
+        for rank in range(stamp.world_size):
+            name = plan.file_name(rank)
+            try:
+                with open(os.path.join(folder, name), "rb") as file:
+                    memory, snapshot = _read_ends(file.fileno())
+            except FileNotFoundError:
+                return None
+            if snapshot.stamp.order != stamp.order or snapshot.stamp.rank != rank:
+                raise ValueError(f"{name} is of another commit")
+            files.append(ShardFile(rank, name, snapshot.size_bytes, snapshots.fingerprint(memory, snapshot)))
+        return Manifest(*stamp.order, stamp.step, stamp.world_size, tuple(files))
+
+    def prune(self) -> None:
+        """Delete what is superseded; what cannot be deleted stays for the next time."""
+        complete = {manifest.order for manifest in self.commits()}
+        for order in plan.superseded(self._orders(), complete, self._keep):
+            folder = self._folder(order)
+            _unlink(os.path.join(folder, plan.MANIFEST))  # first: from here on nobody takes it for a whole commit
+            self._at("unlisted")
+            remove_tree(folder)
+            self._at("removed")
+
+    def commits(self) -> Iterator[Manifest]:
+        """Yield the complete commits, newest first. One whose manifest or whose files' sizes are wrong is passed over."""
+        for order in sorted(self._orders(), reverse=True):
+            folder = self._folder(order)
+            try:
+                with open(os.path.join(folder, plan.MANIFEST), "rb") as file:
+                    found = manifests.decode(file.read(manifests.SIZE_LIMIT_BYTES))
+                sizes = [os.stat(os.path.join(folder, listed.name)).st_size for listed in found.files]
+            except (OSError, ValueError):
+                continue
+            if found.order == order and sizes == [listed.size_bytes for listed in found.files]:
+                yield found
+
+    def open(self, manifest: Manifest, rank: int) -> tuple[memoryview, Snapshot]:
+        """Read the file of a rank into memory of its own, and compare it with the manifest and its digests.
+
+        Raises:
+            ValueError: It is damaged or not the file that was meant.
+            OSError: It cannot be read.
+        """
+        listed = manifest.files[rank]
+        with open(os.path.join(self._folder(manifest.order), listed.name), "rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size != listed.size_bytes:
+                raise ValueError(f"{listed.name} has another size than its manifest says")
+            memory = _read_all(file.fileno(), listed.size_bytes)
+        snapshot = snapshots.read(memory)
+        if snapshot is None or snapshot.size_bytes != listed.size_bytes or snapshot.stamp != manifest.stamp(rank):
+            raise ValueError(f"{listed.name} is not the file that its manifest means")
+        if snapshots.fingerprint(memory, snapshot) != listed.sha256:
+            raise ValueError(f"{listed.name} is not what its manifest says")
+        snapshots.verify(memory, snapshot)
+        return memory, snapshot
+
+    def newest(self, ranks: Collection[int] | None = None) -> Found | None:
+        """Return the newest complete commit whose files of these ranks, or of all, are whole. Others are passed over."""
+        passed_over = []
+        for manifest in self.commits():
+            try:
+                wanted = range(manifest.world_size) if ranks is None else ranks
+                opened = {rank: self.open(manifest, rank) for rank in wanted if rank < manifest.world_size}
+            except (OSError, ValueError) as exc:
+                passed_over.append(f"{plan.folder_name(manifest.order)}: {exc}")
+                continue
+            return Found(manifest, opened, passed_over)
+        return None
+
+    def has(self, order: Order) -> bool:
+        """Tell whether this commit, or a newer one, is complete here."""
+        return next((manifest.order >= order for manifest in self.commits()), False)
+
+    def newest_run(self) -> int:
+        """Return the highest run that has left a folder here, 0 without one: the next start of the job counts on from it."""
+        return max((order[0] for order in self._orders()), default=0)
+
+    def _orders(self) -> list[Order]:
+        """Return the commits that have a folder, whole or not."""
+        try:
+            names = os.listdir(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [order for name in names if (order := plan.order_of(name))]
+
+    def _folder(self, order: Order) -> str:
+        return os.path.join(self.directory, plan.folder_name(order))
+
+
+class Found:
+    """A commit that was found on disk and verified, by rank, and why newer ones were passed over."""
+
+    def __init__(
+        self, manifest: Manifest, opened: dict[int, tuple[memoryview, Snapshot]], passed_over: list[str]
+    ) -> None:
+        self.manifest = manifest
+        self.opened = opened
+        self.passed_over = passed_over
+
+
+def _reason(exc: OSError) -> str:
+    return f"{exc.strerror or exc}: {exc.filename}" if exc.filename else str(exc.strerror or exc)
+
+
+def _rename_once(draft: str, path: str) -> None:
+    """Give a file its name unless somebody was first; a file system without links replaces instead, by equal bytes."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    except OSError as exc:
+        if exc.errno not in NO_LINKS:
+            raise
+        os.replace(draft, path)
+        return
+    os.unlink(draft)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def _sync_folder(path: str) -> None:
+    """Make names in a folder outlive the machine's power; a file system that cannot is used as it is."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as exc:
+        if exc.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int, size_bytes: int) -> memoryview:
+    from mmap import mmap
+
+    memory = memoryview(mmap(-1, max(size_bytes, 1)))[:size_bytes]
+    at = 0
+    while at < size_bytes:
+        count = os.readv(descriptor, [memory[at : at + CHUNK_BYTES]])
+        if count == 0:
+            raise ValueError("the file became shorter while it was read")
+        at += count
+    return memory
+
+
+def _read_ends(descriptor: int) -> tuple[memoryview, Snapshot]:
+    """Return a snapshot's file as memory, of which only what is looked at is read: header, table and values."""
+    from mmap import ACCESS_READ, mmap
+
+    if os.fstat(descriptor).st_size < snapshots.HEADER_BYTES:
+        raise ValueError("the file is cut short")
+    memory = memoryview(mmap(descriptor, 0, access=ACCESS_READ))
+    snapshot = snapshots.read(memory)
+    if snapshot is None or snapshot.size_bytes != len(memory):
+        raise ValueError("the file is not a sealed snapshot")
+    return memory, snapshot

@@ -1,0 +1,126 @@
+"""The background writer: one thread that writes the newest complete commit and never looks back at older ones."""
+
+from __future__ import annotations
+
+import threading
+
+from planaria.archive.plan import Failed, Written
+from planaria.base.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planaria.archive.plan import Outcome
+    from planaria.archive.shelf import Shelf
+    from planaria.contract.commit import Order, Stamp
+
+SLOW_S = 60.0  # a write that takes longer is worth a line: commits on disk grow old meanwhile
+
+
+class Pinned(Value):
+    """A sealed snapshot that nobody overwrites until it is released."""
+
+    stamp: Stamp
+    memory: memoryview
+    release: Callable[[], None]
+
+
+class Writer:
+    """Write to a shelf without holding anybody up.
+
+    `take` pins the newest complete commit, or returns None; it and `say` are called in this writer's thread. `say` hears one
+    line when writing begins to fail, one when it works again, one when a write is slow.
+    """
+
+    def __init__(
+        self, shelf: Shelf, take: Callable[[], Pinned | None], say: Callable[[str], None], clock: Callable[[], float]
+    ) -> None:
+        self.shelf = shelf
+        self._take = take
+        self._say = say
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._wanted = self._stopping = self._failing = self._slow = False
+        self._since: float | None = None
+        self.last: Outcome | None = None
+
+    def wake(self) -> None:
+        """Say that there is a new complete commit. Returns at once and never raises."""
+        with self._changed:
+            if self._stopping:
+                return
+            self._wanted = True
+            if self._thread is None:
+                # A thread, because a disk may block for minutes, and neither training nor an agent's loop may. A daemon,
+                # because a disk that hangs for good must not keep the process from its end.
+                self._thread = threading.Thread(target=self._run, name="planaria disk writer", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+            slow = self._since is not None and self._clock() - self._since > SLOW_S and not self._slow
+            self._slow = self._slow or slow
+        if slow:
+            self._say(
+                f"the disk is slow: writing to {self.shelf.directory} has taken more than {SLOW_S:.0f} s; training goes on, "
+                "commits on disk are older meanwhile"
+            )
+
+    def flush(self, order: Order, timeout_s: float) -> Outcome | None:
+        """Wait until this commit or a newer one has been tried; return what came of it, or None after `timeout_s`."""
+        self.wake()
+        with self._changed:
+            self._changed.wait_for(lambda: self._tried(order) or self._stopping, timeout_s)
+            return self.last if self._tried(order) else None
+
+    def close(self, timeout_s: float) -> bool:
+        """Write what is wanted and end the thread; tell whether it ended in time."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _tried(self, order: Order) -> bool:
+        return self.last is not None and self.last.stamp.order >= order
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted or self._stopping)
+                if not self._wanted:
+                    return
+                self._wanted = False
+                self._since = self._clock()
+            outcome = self._write_newest()
+            with self._changed:
+                self._since = None
+                if outcome:
+                    self.last = outcome
+                self._changed.notify_all()
+            if outcome:
+                self._tell(outcome)
+
+    def _write_newest(self) -> Outcome | None:
+        pinned = self._take()
+        if pinned is None:
+            return None
+        try:
+            if self.last and not isinstance(self.last, Failed) and self.last.stamp.order >= pinned.stamp.order:
+                return None
+            return self.shelf.write(pinned.memory, pinned.stamp)
+        finally:
+            pinned.memory.release()
+            pinned.release()
+
+    def _tell(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Failed) and not self._failing:
+            self._failing = True
+            self._say(
+                f"cannot write {outcome.stamp} to disk: {outcome.why}; training goes on, the next commit is tried"
+            )
+        elif isinstance(outcome, Written) and self._failing:
+            self._failing = False
+            self._say(f"commits are written to {self.shelf.directory} again")

@@ -1,0 +1,111 @@
+"""Which commit of the training state is which, which one counts, and what it costs in memory.
+
+A commit is *complete* when every rank of its world has sealed it. Commits are ordered by (run, round, generation):
+`run` counts the starts of the job that began from an older commit, `round` is the agreed membership, `generation` counts the
+commits along the line of states that led to this one. So a commit of a later round wins over a higher step of an earlier
+one that its world never completed.
+"""
+
+from __future__ import annotations
+
+from planaria.base.value import Value
+from planaria.errors import StateRefused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from typing import Literal
+
+    Order = tuple[int, int, int]
+    Tier = Literal["node", "buddy", "disk"]
+
+TIERS: tuple[Tier, ...] = ("node", "buddy", "disk")
+
+
+class Stamp(Value):
+    """Which commit of which rank a snapshot is."""
+
+    run: int
+    round: int
+    generation: int
+    step: int
+    world_size: int
+    rank: int
+
+    @property
+    def order(self) -> Order:
+        """Return what makes this commit newer than another; equal for all ranks of one commit."""
+        return self.run, self.round, self.generation
+
+    def __str__(self) -> str:
+        return f"commit {self.generation} (step {self.step}, round {self.round}, rank {self.rank} of {self.world_size})"
+
+
+class Origin(Value):
+    """Where the commits of this worker come from: what a stamp says beside generation and step.
+
+    Of the workers of a node that have the same model, one `keeps_shared` for all.
+    """
+
+    run: int = 1
+    round: int = 0
+    rank: int = 0
+    world_size: int = 1
+    keeps_shared: bool = True
+
+    def stamp(self, generation: int, step: int) -> Stamp:
+        """Return the stamp of a commit that is made here."""
+        return Stamp(self.run, self.round, generation, step, self.world_size, self.rank)
+
+
+def newest_complete(sealed: Iterable[Stamp]) -> Order | None:
+    """Return the newest commit that every rank of its world has sealed, or None."""
+    ranks: dict[tuple[Order, int], set[int]] = {}
+    for stamp in sealed:
+        ranks.setdefault((stamp.order, stamp.world_size), set()).add(stamp.rank)
+    return max((order for (order, world), found in ranks.items() if found >= {*range(world)}), default=None)
+
+
+def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, pinned: Collection[int] = ()) -> int | None:
+    """Return the slot that the next commit may overwrite, or None: wait until a newer commit is complete, or add a slot.
+
+    Kept are the newest complete commit, since nobody may be left without it, every later one, since it may become complete,
+    and those `pinned` by a reader. What is not sealed is used first, then the oldest.
+    """
+    free = [
+        (stamp.order if stamp else (), number)
+        for number, stamp in enumerate(slots)
+        if number not in pinned and (stamp is None or (complete is not None and stamp.order < complete))
+    ]
+    return min(free)[1] if free else None
+
+
+def check_memory(own_bytes: int, buddy_bytes: int, free_bytes: int) -> None:
+    """See that two copies of a rank's own snapshot and one of its buddy's fit into the memory that is free for them.
+
+    Raises:
+        StateRefused: They do not; with the numbers.
+    """
+    needed = 2 * own_bytes + buddy_bytes
+    if needed > free_bytes:
+        buddy = f" and once {size_text(buddy_bytes)} of a buddy's" if buddy_bytes else ""
+        raise StateRefused(
+            f"a snapshot of {size_text(own_bytes)} does not fit: it takes {size_text(needed)} of memory "
+            f"(twice {size_text(own_bytes)} of its own{buddy}), and {size_text(free_bytes)} are free",
+            hint="raise the memory limit, or keep less in the ElasticState",
+        )
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a size for readers: 1.60 GB, 12.0 MB, 640 bytes."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size_bytes >= unit:
+            number = size_bytes / unit
+            return (
+                f"{number:.2f} {name}"
+                if number < 10
+                else f"{number:.1f} {name}"
+                if number < 100
+                else f"{number:.0f} {name}"
+            )
+    return f"{size_bytes} bytes"

@@ -1,0 +1,209 @@
+"""One rank's snapshot in a buffer: anonymous memory that agent and worker share, or a file.
+
+    0      header, 128 bytes: magic, version, stamp, where table and values are, checksums. Written last: the seal
+    4096   tensors, each at a multiple of 64
+           the table: name, kind, dtype, shape, offset, length and digest of each tensor
+           the values: plain data that refers to tensors by their place in the table
+
+A buffer is unsealed before anything in it changes, so whoever dies in between leaves a buffer that says so. A buffer that was
+overwritten while it was read, or damaged, has a digest that does not fit. Two buffers take turns (`commit.slot_to_write`).
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from zlib import crc32
+
+from planaria.base.value import Value, replace
+from planaria.contract import plain
+from planaria.contract.commit import Stamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+VERSION = 1
+HEADER_BYTES = 128
+BODY_AT = 4096  # a page: what is registered with a device begins at one
+ALIGNMENT = 64  # a cache line, and more than any dtype needs
+DIMENSIONS = 64  # of a tensor at most, as in torch and numpy
+CRC32 = "crc32"  # the one digest so far: 3.4 GB/s a core, where sha256 in software has 0.2; it guards against accidents
+_MAGIC = b"planaria"
+_HEADER = Struct("<8sI3QqII4QII")  # magic, version, stamp, table, values, size, 0, two checksums
+_OWN_CHECKSUM = Struct("<I")
+
+
+class Tensor(Value):
+    """One row of the table. `kind` and `dtype` are words of whoever made the tensor; here it is `length` bytes."""
+
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    length: int
+    offset: int = 0
+    digest: int = 0
+    digest_kind: str = CRC32
+
+
+class Layout(Value):
+    """Where everything of a snapshot will be, decided before a byte is copied."""
+
+    tensors: tuple[Tensor, ...]
+    values: bytes
+    table_at: int
+    values_at: int
+    size_bytes: int
+
+
+class Snapshot(Value):
+    """What a sealed buffer says: the stamp, the table, the values. The tensors are verified apart, they are the bulk."""
+
+    stamp: Stamp
+    tensors: tuple[Tensor, ...]
+    values: bytes
+    table_at: int
+    size_bytes: int
+
+
+def arrange(tensors: Iterable[Tensor], values: bytes) -> Layout:
+    """Give each tensor its place; the length of the table is known, since digests have a fixed size."""
+    at, placed = BODY_AT, []
+    for tensor in tensors:
+        placed.append(replace(tensor, offset=at))
+        at += -(-tensor.length // ALIGNMENT) * ALIGNMENT
+    values_at = at + len(_table(placed))
+    return Layout(tuple(placed), values, at, values_at, values_at + len(values))
+
+
+def unseal(buffer: memoryview) -> None:
+    """Say that what is in the buffer is no snapshot any more, before any of it changes."""
+    buffer[:HEADER_BYTES] = bytes(HEADER_BYTES)
+
+
+def seal(buffer: memoryview, layout: Layout, stamp: Stamp) -> Snapshot:
+    """Digest the tensors that have been copied to their places, add table and values, and write the header last."""
+    tensors = tuple(replace(tensor, digest=_digest(buffer, tensor)) for tensor in layout.tensors)
+    table = _table(tensors)
+    buffer[layout.table_at : layout.values_at] = table
+    buffer[layout.values_at : layout.size_bytes] = layout.values
+    buffer[:HEADER_BYTES] = _header(stamp, layout, crc32(layout.values, crc32(table)))
+    return Snapshot(stamp, tensors, layout.values, layout.table_at, layout.size_bytes)
+
+
+def read(buffer: memoryview) -> Snapshot | None:
+    """Return what a buffer holds, or None when it is not sealed. Tensors are not looked at: `verify` does.
+
+    Raises:
+        ValueError: It was sealed and is damaged, or another version wrote it.
+    """
+    if len(buffer) < HEADER_BYTES or not any(buffer[:HEADER_BYTES]):
+        return None
+    stamp, (table_at, values_at, size_bytes), checksum = _read_header(bytes(buffer[:HEADER_BYTES]))
+    if not BODY_AT <= table_at <= values_at <= size_bytes <= len(buffer):
+        raise ValueError("the snapshot is cut short")
+    table, values = bytes(buffer[table_at:values_at]), bytes(buffer[values_at:size_bytes])
+    if crc32(values, crc32(table)) != checksum:
+        raise ValueError("the snapshot's table or values are damaged")
+    return Snapshot(stamp, _read_table(table, table_at), values, table_at, size_bytes)
+
+
+def verify(buffer: memoryview, snapshot: Snapshot) -> None:
+    """Compare every tensor with its digest, and the header with what was read: the buffer may have been in use meanwhile.
+
+    Raises:
+        ValueError: Something is damaged or was overwritten; the message names it.
+    """
+    for tensor in snapshot.tensors:
+        if _digest(buffer, tensor) != tensor.digest:
+            raise ValueError(f"{tensor.name} is damaged")
+    if read(buffer) != snapshot:
+        raise ValueError("the snapshot was overwritten while it was read")
+
+
+def fingerprint(buffer: memoryview, snapshot: Snapshot) -> str:
+    """Return a hash of header, table and values. The table has the digests of the tensors, so it stands for all of it."""
+    from hashlib import sha256
+
+    found = sha256(buffer[:HEADER_BYTES])
+    found.update(buffer[snapshot.table_at : snapshot.size_bytes])
+    return found.hexdigest()
+
+
+def newest(buffers: Sequence[memoryview]) -> tuple[int, Snapshot] | None:
+    """Return the newest buffer that is sealed and whole, with its number; one that is torn or damaged is passed over."""
+    sealed = []
+    for number, buffer in enumerate(buffers):
+        try:
+            snapshot = read(buffer)
+        except ValueError:
+            continue
+        if snapshot:
+            sealed.append((snapshot.stamp.order, number, snapshot))
+    for _, number, snapshot in sorted(sealed, key=lambda found: found[:2], reverse=True):
+        try:
+            verify(buffers[number], snapshot)
+        except ValueError:
+            continue
+        return number, snapshot
+    return None
+
+
+def _digest(buffer: memoryview, tensor: Tensor) -> int:
+    if tensor.digest_kind != CRC32:
+        raise ValueError(f"{tensor.name} has a digest of a kind that is not known here: {tensor.digest_kind[:20]!r}")
+    return crc32(buffer[tensor.offset : tensor.offset + tensor.length])
+
+
+def _table(tensors: Iterable[Tensor]) -> bytes:
+    rows = [(t.name, t.kind, t.dtype, t.shape, t.length, t.offset, t.digest, t.digest_kind) for t in tensors]
+    return plain.encode(rows)
+
+
+def _header(stamp: Stamp, layout: Layout, checksum: int) -> bytes:
+    fields = (stamp.run, stamp.round, stamp.generation, stamp.step, stamp.world_size, stamp.rank)
+    try:
+        content = _HEADER.pack(
+            _MAGIC, VERSION, *fields, layout.table_at, layout.values_at, layout.size_bytes, 0, checksum, 0
+        )
+    except error as exc:
+        raise ValueError(f"{stamp} has a number that does not fit into a header") from exc
+    content = content[: -_OWN_CHECKSUM.size]
+    return (content + _OWN_CHECKSUM.pack(crc32(content))).ljust(HEADER_BYTES, b"\0")
+
+
+def _read_header(header: bytes) -> tuple[Stamp, tuple[int, int, int], int]:
+    magic, version, *rest = _HEADER.unpack_from(header)
+    content = header[: _HEADER.size - _OWN_CHECKSUM.size]
+    if magic != _MAGIC or crc32(content) != rest[-1] or any(header[_HEADER.size :]):
+        raise ValueError("the snapshot's header is damaged")
+    if version != VERSION:
+        raise ValueError(f"version {version} wrote this snapshot; version {VERSION} can be read")
+    run, round_, generation, step, world_size, rank, table_at, values_at, size_bytes, _, checksum, _ = rest
+    if rank >= world_size:
+        raise ValueError("the snapshot's header is damaged")
+    return Stamp(run, round_, generation, step, world_size, rank), (table_at, values_at, size_bytes), checksum
+
+
+def _read_table(table: bytes, end: int) -> tuple[Tensor, ...]:
+    rows = plain.decode(table)
+    if not isinstance(rows, list):
+        raise ValueError("the snapshot's table is not a list")
+    return tuple(_read_row(row, end) for row in rows)
+
+
+def _read_row(row: object, end: int) -> Tensor:
+    match row:
+        case (str(), str(), str(), tuple(shape), int(length), int(offset), int(digest), str()) if (
+            len(shape) <= DIMENSIONS
+            and all(type(part) is int and part >= 0 for part in shape)
+            and BODY_AT <= offset <= offset + length <= end
+            and 0 <= digest < 1 << 64
+        ):
+            count = 1
+            for part in shape:
+                count *= part
+            if length % count if count else length:
+                raise ValueError("a tensor's length is not that of its shape")
+            return Tensor(*row)  # type: ignore[arg-type]  # each field was looked at
+    raise ValueError("the snapshot's table has a row that is not a tensor's")

@@ -1,0 +1,75 @@
+"""Hand a state from one rank to the others over the process group that the training has anyway."""
+
+from __future__ import annotations
+
+import sys
+
+from planaria.base.value import Value
+from planaria.contract import snapshot as snapshots
+from planaria.worker.capture import Captured
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from planaria.contract.commit import Order, Stamp
+
+
+class Group(Value):
+    """torch's default process group, and the device its messages lie on."""
+
+    rank: int
+    world_size: int
+    device: str
+
+
+def group() -> Group | None:
+    """Return the process group when there is one with others in it."""
+    dist: Any = sys.modules.get("torch.distributed")
+    if not dist or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    torch = sys.modules["torch"]
+    on_gpu = "nccl" in dist.get_backend() and "gloo" not in dist.get_backend()
+    return Group(dist.get_rank(), dist.get_world_size(), f"cuda:{torch.cuda.current_device()}" if on_gpu else "cpu")
+
+
+def agree(group: Group, stamp: Stamp | None) -> tuple[int | None, Order | None]:
+    """Return the lowest rank with the newest commit and that commit; no rank when all have it already.
+
+    At a first start nobody has one, and rank 0 is the source.
+    """
+    torch: Any = sys.modules["torch"]
+    mine = torch.tensor(stamp.order if stamp else (0, 0, 0), dtype=torch.int64, device=group.device)
+    found = [torch.empty_like(mine) for _ in range(group.world_size)]
+    torch.distributed.all_gather(found, mine)
+    run_round_generation = [tuple(one.tolist()) for one in found]
+    newest = max(run_round_generation)
+    if not any(newest):
+        return 0, None
+    if {*run_round_generation} == {newest}:
+        return None, newest
+    return run_round_generation.index(newest), newest
+
+
+def pack(state: Mapping[str, object], stamp: Stamp) -> memoryview:
+    """Return the state as a sealed snapshot, without this rank's random numbers."""
+    captured = Captured(state, with_rng=False)
+    memory = memoryview(bytearray(captured.layout.size_bytes))
+    captured.copy_into(memory)
+    snapshots.seal(memory, captured.layout, stamp)
+    return memory
+
+
+def broadcast(group: Group, source: int, sent: memoryview | None) -> memoryview:
+    """Send bytes from one rank to all; return them."""
+    torch: Any = sys.modules["torch"]
+    size = torch.tensor([len(sent) if sent is not None else 0], dtype=torch.int64, device=group.device)
+    torch.distributed.broadcast(size, source)
+    memory = sent if sent is not None else memoryview(bytearray(int(size.item())))
+    here = torch.frombuffer(memory, dtype=torch.uint8)
+    moved = here.to(group.device)
+    torch.distributed.broadcast(moved, source)
+    if moved is not here:
+        here.copy_(moved)
+    return memory

@@ -1,0 +1,181 @@
+"""The parts of an elastic state: what of an object is kept, and how it gets it back, in place.
+
+| part | what is kept | how it comes back |
+| a module, also in DDP, DataParallel or compiled | parameters, buffers, extra state, their versions | copied into its tensors |
+| an optimizer | its state_dict | copied into its tensors where they exist, else made anew |
+| anything with state_dict and load_state_dict: scheduler, scaler, sampler | its state_dict | load_state_dict |
+| a generator of random numbers | its state | set |
+| a tensor or array | its content | copied into it when dtype and shape are the same, else a new one |
+| plain data | itself | a new value |
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+
+from planaria.errors import StateRefused
+from planaria.worker import arrays
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MODULE, OPTIMIZER, STATEFUL, VALUE = "module", "optimizer", "stateful", "value"
+TORCH_RNG, NUMPY_RNG, PYTHON_RNG = "torch generator", "numpy generator", "python generator"
+_WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+
+
+def unwrapped(value: Any) -> Any:
+    """Return the module inside DDP, DataParallel and torch.compile: it is the same whether wrapped or not."""
+    while type(value).__module__.startswith("torch.") and (inner := _WRAPPERS.get(type(value).__name__)):
+        value = getattr(value, inner)
+    return value
+
+
+def is_replicated(model: Any) -> bool:
+    """Tell whether every rank has the same model: DDP keeps parameters equal, and buffers where it broadcasts them."""
+    while type(model).__module__.startswith("torch.") and (inner := _WRAPPERS.get(type(model).__name__)):
+        if type(model).__name__ == "DistributedDataParallel":
+            return bool(model.broadcast_buffers) or not [*model.module.buffers()]
+        model = getattr(model, inner)
+    return False
+
+
+def kind_of(value: Any) -> str:
+    """Return what kind of part an object is."""
+    torch, numpy, random = (sys.modules.get(name) for name in ("torch", "numpy", "random"))
+    if torch and isinstance(value, torch.nn.Module):
+        return MODULE
+    if torch and isinstance(value, torch.optim.Optimizer):
+        return OPTIMIZER
+    if all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict")):
+        return STATEFUL
+    if torch and isinstance(value, torch.Generator):
+        return TORCH_RNG
+    if numpy and isinstance(value, numpy.random.Generator):
+        return NUMPY_RNG
+    return PYTHON_RNG if random and isinstance(value, random.Random) else VALUE
+
+
+def check_whole(name: str, value: Any) -> None:
+    """See that a module's parameters can be kept one by one.
+
+    Raises:
+        StateRefused: They are sharded by FSDP1. (A DTensor, as FSDP2 makes them, is refused when it is met.)
+    """
+    if kind_of(value) == MODULE and any(type(part).__name__ == "FullyShardedDataParallel" for part in value.modules()):
+        raise StateRefused(
+            f"{name} is wrapped in FullyShardedDataParallel, whose parameters cannot be kept one by one",
+            hint="use fully_shard (FSDP2) with torch.distributed.checkpoint, or DistributedDataParallel",
+        )
+
+
+def content_of(value: Any) -> tuple[str, object, object]:
+    """Return the kind of a part, what is kept of it, and what a module knows beside that: versions of its layers."""
+    kind = kind_of(value)
+    if kind == MODULE:
+        state = unwrapped(value).state_dict()
+        return kind, dict(state), {key: dict(known) for key, known in getattr(state, "_metadata", {}).items()}
+    if kind in (OPTIMIZER, STATEFUL):
+        return kind, value.state_dict(), None
+    if kind == TORCH_RNG:
+        return kind, value.get_state(), None
+    if kind == NUMPY_RNG:
+        return kind, value.bit_generator.state, None
+    return kind, value.getstate() if kind == PYTHON_RNG else value, None
+
+
+def check(name: str, kind: str, saved: Any, value: Any) -> None:
+    """See that a part can take what a snapshot has, before any part is changed.
+
+    Raises:
+        StateRefused: It cannot; the message says what is different.
+    """
+    if kind_of(value) != kind:
+        raise StateRefused(
+            f"{name} is a {kind_of(value)} here and was a {kind} when the snapshot was made", hint=_SAME_PROGRAM
+        )
+    if kind == MODULE:
+        _check_module(name, saved, unwrapped(value).state_dict())
+    if kind == OPTIMIZER:
+        groups = [len(group["params"]) for group in value.state_dict()["param_groups"]]
+        kept = [len(group["params"]) for group in saved["param_groups"]]
+        if groups != kept:
+            raise StateRefused(
+                f"{name} has parameters in groups of {groups}, and the snapshot has groups of {kept}",
+                hint=_SAME_PROGRAM,
+            )
+
+
+_SAME_PROGRAM = "was the snapshot made by another version of the program? choose another folder to begin anew"
+
+
+def _check_module(name: str, saved: dict[str, Any], here: dict[str, Any]) -> None:
+    if saved.keys() != here.keys():
+        only = sorted(saved.keys() ^ here.keys())
+        where = "the snapshot" if only[0] in saved else "the program"
+        raise StateRefused(
+            f"{name} has other parameters than the snapshot: {only[0]} is only in {where} ({len(only)} differ)",
+            hint=_SAME_PROGRAM,
+        )
+    for key, kept in saved.items():
+        if arrays.is_array(kept) and not (arrays.is_array(here[key]) and arrays.same_form(kept, here[key])):
+            other = f"{here[key].dtype} {tuple(here[key].shape)}" if arrays.is_array(here[key]) else "no tensor"
+            raise StateRefused(
+                f"{name}: {key} is {other} here and {kept.dtype} {tuple(kept.shape)} in the snapshot",
+                hint=_SAME_PROGRAM,
+            )
+
+
+def give_back(kind: str, saved: Any, known: Any, value: Any) -> Any:
+    """Put a part back; return the object, which is `value` itself wherever it can be."""
+    if kind == MODULE:
+        _load_module(unwrapped(value), saved, known)
+    elif kind == OPTIMIZER:
+        _load_optimizer(value, saved)
+    elif kind == STATEFUL:
+        value.load_state_dict(owned(saved))
+    elif kind == TORCH_RNG:
+        value.set_state(arrays.copied(saved))
+    elif kind == NUMPY_RNG:
+        value.bit_generator.state = owned(saved)
+    elif kind == PYTHON_RNG:
+        value.setstate(saved)
+    else:
+        return owned(saved, value)
+    return value
+
+
+def _load_module(module: Any, saved: dict[str, Any], known: Any) -> None:
+    here = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    # What is copied here is the module's own tensor, and torch's copy of it to itself does nothing; its hooks still run.
+    own = OrderedDict((key, owned(item, here.get(key))) for key, item in saved.items())
+    if known:
+        vars(own)["_metadata"] = OrderedDict(known)  # where torch looks for the versions of layers
+    module.load_state_dict(own)
+
+
+def _load_optimizer(optimizer: Any, saved: dict[str, Any]) -> None:
+    own = owned(saved, optimizer.state_dict())
+    optimizer.load_state_dict(own)
+    # torch casts state to the dtype of its parameter; float32 state beside bfloat16 parameters is put back as it was.
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, kept in saved.get("state", {}).items() if isinstance(saved.get("state"), dict) else ():
+        state = optimizer.state[parameters[number]] if type(number) is int and number < len(parameters) else {}
+        for key, item in kept.items():
+            if arrays.is_array(item) and arrays.is_array(state.get(key)) and state[key].dtype != item.dtype:
+                state[key] = arrays.copied(item).to(state[key].device)
+
+
+def owned(saved: Any, here: Any = None) -> Any:
+    """Return `saved` with every tensor in memory of its own: that of `here` where a tensor of its form is at the same place."""
+    if arrays.is_array(saved):
+        return arrays.write_into(here, saved)
+    if isinstance(saved, dict):
+        below = here if isinstance(here, dict) else {}
+        return type(saved)({key: owned(item, below.get(key)) for key, item in saved.items()})
+    if isinstance(saved, (list, tuple)):
+        beside = here if isinstance(here, (list, tuple)) and len(here) == len(saved) else [None] * len(saved)
+        return type(saved)(owned(item, other) for item, other in zip(saved, beside, strict=True))
+    return saved

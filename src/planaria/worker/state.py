@@ -1,0 +1,230 @@
+"""The training state that survives: committed between steps, restored after any kind of death.
+
+    state = ElasticState(model=model, optimizer=optimizer, scheduler=scheduler, sampler=sampler, epoch=0, step=0)
+    state.sync()
+    for batch in batches:
+        train(batch)
+        state.step += 1
+        state.commit()
+
+`docs/state.md` says what is kept and what a commit promises.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from planaria.base.value import Value
+from planaria.contract import snapshot as snapshots
+from planaria.contract.commit import TIERS
+from planaria.errors import StateRefused
+from planaria.worker import capture, exchange, parts
+from planaria.worker.vault import LocalVault, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from planaria.contract.commit import Stamp, Tier
+    from planaria.worker.capture import Captured
+    from planaria.worker.vault import Vault
+
+SEAL_AT_ONCE_BYTES = 1 << 20  # 0.3 ms of digesting: less than a thread is worth
+SHARED = ("model", "optimizer")  # what is equal on all ranks of a replicated model, and large
+
+
+class Commit(Value):
+    """What came of a commit. `reached` is None while it is still being sealed."""
+
+    stamp: Stamp
+    size_bytes: int
+    reached: Tier | None
+
+
+class Synced(Value):
+    """What came of a sync: the commit that all ranks stand on, None at a first start, and the rank the state came from."""
+
+    stamp: Stamp | None
+    from_rank: int
+
+
+class ElasticState:
+    """Model, optimizer, scheduler, sampler and any other values, kept together.
+
+    Values are attributes: `state.epoch += 1`. A value called `step` is the step that commits are known by; without one they
+    are counted. `replicated` says that every rank has the same model and optimizer, so that one rank of a node keeps them for
+    all; by default that is so under DDP. Not for use by several threads at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Any = None,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        sampler: Any = None,
+        vault: Vault | None = None,
+        replicated: bool | None = None,
+        **values: Any,
+    ) -> None:
+        named = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "sampler": sampler}
+        _check_names(values)
+        given = {name: value for name, value in named.items() if value is not None} | values
+        for name, value in given.items():
+            parts.check_whole(name, value)
+        fields = vars(self)
+        fields["_parts"] = given
+        fields["_vault"] = vault or LocalVault()
+        fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
+        fields["_sealing"] = None
+        fields["_trouble"] = None
+        fields["_unreached"] = set()
+        fields["stamp"] = None
+
+    if TYPE_CHECKING:
+        _parts: dict[str, Any]
+        _vault: Vault
+        _replicated: bool
+        _sealing: threading.Thread | None
+        _trouble: BaseException | None
+        _unreached: set[str]
+        stamp: Stamp | None
+
+    def __getattr__(self, name: str) -> Any:
+        kept = vars(self).get("_parts", {})
+        if name in kept:
+            return kept[name]
+        raise AttributeError(f"this ElasticState has no value {name!r}; it was made with {', '.join(kept) or 'none'}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in self._parts:
+            raise AttributeError(f"this ElasticState has no value {name!r}: name it when the state is made, {name}=...")
+        parts.check_whole(name, value)
+        self._parts[name] = value
+
+    def commit(self, wait: Tier | None = None, timeout_s: float = 600.0) -> Commit:
+        """Copy the state into a snapshot. What is changed after this returns does not change the snapshot.
+
+        A commit counts when it is sealed, which happens in the background; `wait` waits until it has reached a tier. If that
+        tier is not reached, `Commit.reached` says which one was, and one line says so. All ranks commit the same steps.
+
+        Raises:
+            StateRefused: A value cannot be kept, or the snapshot does not fit into memory. The commit before it still counts.
+        """
+        if wait is not None and wait not in TIERS:
+            raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
+        self._finish_sealing()
+        captured = capture.Captured(self._kept_here())
+        generation = self.stamp.generation + 1 if self.stamp else 1
+        stamp = self._vault.origin.stamp(generation, self._step(generation))
+        buffer = self._vault.open(captured.layout.size_bytes)
+        snapshots.unseal(buffer)
+        captured.copy_into(buffer)
+        self._seal(buffer, captured, stamp)
+        vars(self)["stamp"] = stamp
+        return Commit(stamp, captured.layout.size_bytes, self._wait(stamp, wait, timeout_s) if wait else None)
+
+    def restore(self) -> Stamp | None:
+        """Go back to the newest complete commit; return which one it is, or None when there is none. All or nothing.
+
+        Raises:
+            StateRefused: There is a commit, and it is not one of this state. Nothing was changed.
+        """
+        self._finish_sealing()
+        loaded = self._vault.load()
+        if loaded is None:
+            return None
+        saved: capture.Saved = {}
+        newest = None
+        for found in (loaded.shared, loaded.own):
+            if found is not None:
+                newest = found[1].stamp
+                own = found is loaded.own
+                saved |= {name: part for name, part in _parts_of(*found).items() if own or name != capture.RNG}
+        missing = capture.give_back(saved, self._parts)
+        if missing:
+            say(f"the snapshot has no {', '.join(missing)}: left as they are")
+        vars(self)["stamp"] = newest
+        return newest
+
+    def sync(self) -> Synced:
+        """Restore, and make the state of all ranks that of the rank with the newest commit; rank 0's at a first start.
+
+        With a process group of torch it is a collective call: every rank makes it at the same place. Without one it is
+        `restore`. A rank's own random numbers stay its own.
+        """
+        stamp = self.restore()
+        group = exchange.group()
+        if group is None:
+            return Synced(stamp, self._vault.origin.rank)
+        source, newest = exchange.agree(group, stamp)
+        if source is None:
+            return Synced(stamp, group.rank)
+        sent = exchange.pack(self._parts, stamp or self._vault.origin.stamp(0, 0)) if group.rank == source else None
+        memory = exchange.broadcast(group, source, sent)
+        if group.rank != source and (newest is None or stamp is None or stamp.order != newest):
+            found = snapshots.read(memory)
+            if found is None:
+                raise ValueError("what the other rank sent is not a snapshot")
+            snapshots.verify(memory, found)
+            capture.give_back(_parts_of(memory, found), self._parts)
+            stamp = found.stamp if newest else None
+        vars(self)["stamp"] = stamp
+        return Synced(stamp, source)
+
+    def _kept_here(self) -> dict[str, Any]:
+        if not self._replicated or self._vault.origin.keeps_shared:
+            return self._parts
+        return {name: value for name, value in self._parts.items() if name not in SHARED}
+
+    def _step(self, generation: int) -> int:
+        step = self._parts.get("step", generation)
+        if type(step) is not int or not 0 <= step < 1 << 63:
+            raise StateRefused(f"step is the number of a step, from 0 on, not {step!r}", hint="give it another name")
+        return step
+
+    def _seal(self, buffer: memoryview, captured: Captured, stamp: Stamp) -> None:
+        def seal() -> None:
+            try:
+                snapshots.seal(buffer, captured.layout, stamp)
+                self._vault.sealed(stamp)
+            except BaseException as exc:  # noqa: BLE001  raised by the next commit, in the thread that can handle it
+                vars(self)["_trouble"] = exc
+
+        if captured.layout.size_bytes <= SEAL_AT_ONCE_BYTES:
+            seal()
+            return
+        # A thread, because digesting takes three times as long as copying and needs nothing of the state any more. Not a
+        # daemon: a program that ends has its last commit sealed.
+        vars(self)["_sealing"] = thread = threading.Thread(target=seal, name="planaria seal")
+        thread.start()
+
+    def _finish_sealing(self) -> None:
+        if self._sealing:
+            self._sealing.join()
+            vars(self)["_sealing"] = None
+        if self._trouble:
+            trouble = self._trouble
+            vars(self)["_trouble"] = None
+            raise trouble
+
+    def _wait(self, stamp: Stamp, wait: Tier, timeout_s: float) -> Tier | None:
+        self._finish_sealing()
+        reached = self._vault.wait(stamp, wait, timeout_s)
+        if (reached is None or TIERS.index(reached) < TIERS.index(wait)) and wait not in self._unreached:
+            self._unreached.add(wait)
+            say(f"{stamp} has not reached {wait}, only {reached or 'nothing'}; training goes on (said once)")
+        return reached
+
+
+def _check_names(values: dict[str, Any]) -> None:
+    taken = [name for name in values if name in vars(ElasticState) or name in (capture.RNG, "stamp")]
+    if taken:
+        raise StateRefused(f"an ElasticState cannot have a value called {taken[0]!r}", hint="choose another name")
+
+
+def _parts_of(memory: memoryview, found: snapshots.Snapshot) -> capture.Saved:
+    try:
+        return capture.saved_parts(memory, found)
+    except ValueError as exc:
+        raise StateRefused(f"{found.stamp} cannot be read: {exc}") from exc

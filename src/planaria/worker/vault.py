@@ -1,0 +1,213 @@
+"""Where snapshots go. The state writes into memory that a vault lends, and the vault knows what becomes of it.
+
+Under an agent the memory is the agent's, and other nodes and the disk follow. `LocalVault` is for one process by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from planaria.base.memory import free_bytes
+from planaria.base.value import Value
+from planaria.contract import snapshot as snapshots
+from planaria.contract.commit import Origin, check_memory, slot_to_write
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    from planaria.archive.writer import Pinned, Writer
+    from planaria.contract.commit import Stamp, Tier
+    from planaria.contract.snapshot import Snapshot
+
+    class Vault(Protocol):
+        """What an elastic state needs of a place for its snapshots. Methods are called by one thread, `sealed` by another."""
+
+        @property
+        def origin(self) -> Origin:
+            """Return where this worker's commits come from; it may change between commits only by a restore."""
+
+        def open(self, size_bytes: int) -> memoryview:
+            """Lend memory for the next commit, which may block until one is free. Never that of the newest complete commit.
+
+            Raises:
+                StateRefused: There is not enough memory; with the numbers.
+            """
+
+        def sealed(self, stamp: Stamp) -> None:
+            """Hear that the memory lent last has been sealed. Returns at once, never raises."""
+
+        def wait(self, stamp: Stamp, tier: Tier, timeout_s: float) -> Tier | None:
+            """Wait until a commit has reached a tier; return the highest it has reached, also when that is less."""
+
+        def load(self) -> Loaded | None:
+            """Return the newest complete commit, verified, from the nearest tier that has it; None without one."""
+
+
+class Loaded(Value):
+    """A commit for this rank: its own snapshot where there is one, and that of the rank that keeps what all share."""
+
+    own: tuple[memoryview, Snapshot] | None
+    shared: tuple[memoryview, Snapshot] | None = None
+
+
+LOOK_EVERY_S = 0.05
+
+
+def anonymous(size_bytes: int) -> memoryview:
+    """Return new memory that belongs to no file."""
+    from mmap import mmap
+
+    return memoryview(mmap(-1, size_bytes))
+
+
+def say(line: str) -> None:
+    """Tell the reader of this process's stderr."""
+    print(f"planaria: {line}", file=sys.stderr, flush=True)  # noqa: T201  this is the door to the reader
+
+
+def _stamp_in(slot: memoryview) -> Stamp | None:
+    try:
+        found = snapshots.read(slot)
+    except ValueError:
+        return None
+    return found.stamp if found else None
+
+
+class LocalVault:
+    """Snapshots in this process's own memory, and in a directory if one is given.
+
+    They outlive an exception, not the process; what is in the directory does. With a world of one the newest commit is written
+    in the background; with more ranks every rank writes the commits that all wait for with `wait="disk"`, since nobody else
+    chooses one for all. A third slot is made, if there is room, when the disk reads one of the two for longer than a commit
+    takes; without room a commit waits for it.
+    """
+
+    def __init__(
+        self,
+        origin: Origin | None = None,
+        directory: str | None = None,
+        *,
+        keep: int = 2,
+        slots: Sequence[memoryview] = (),
+        memory: Callable[[int], memoryview] = anonymous,
+        free_bytes: Callable[[], int] = free_bytes,
+    ) -> None:
+        self._memory = memory
+        self._free_bytes = free_bytes
+        self._slots = [*slots]  # what an earlier life may have left
+        self._stamps: list[Stamp | None] = [_stamp_in(slot) for slot in slots]
+        self._pinned: list[int] = []
+        self._lent = -1
+        self._never = threading.Event()
+        self._changed = threading.Condition()  # the disk's writer pins and releases slots in its own thread
+        self._writer = self._start_writer(directory, keep) if directory else None
+        run = self._writer.shelf.newest_run() + 1 if self._writer else 1
+        self.origin = origin or Origin(run=run)
+
+    def _start_writer(self, directory: str, keep: int) -> Writer:
+        from time import monotonic
+
+        from planaria.archive.shelf import Shelf
+        from planaria.archive.writer import Writer
+
+        return Writer(Shelf(directory, keep), self.pin, say, monotonic)
+
+    def open(self, size_bytes: int) -> memoryview:
+        """Lend the slot that is not needed, made anew when it is too small."""
+        with self._changed:
+            while (number := self._to_write(size_bytes)) is None:
+                self._changed.wait()
+            if number == len(self._slots):
+                self._slots.append(memoryview(b""))
+                self._stamps.append(None)
+            self._stamps[number] = None
+            self._lent = number
+            if len(self._slots[number]) < size_bytes:
+                self._grow(number, size_bytes)
+            return self._slots[number]
+
+    def _to_write(self, size_bytes: int) -> int | None:
+        if len(self._slots) < 2:
+            return len(self._slots)
+        newest = max((stamp.order for stamp in self._stamps if stamp), default=None)
+        number = slot_to_write(self._stamps, newest, self._pinned)
+        if number is None and self._free_bytes() > size_bytes:
+            return len(self._slots)
+        return number
+
+    def _grow(self, number: int, size_bytes: int) -> None:
+        """Make a slot large enough. The page more is for values that grow a little with every commit."""
+        self._slots[number] = memoryview(b"")  # the old one goes first: there may be no room for both
+        owned = sum(len(slot) for slot in self._slots)
+        check_memory(size_bytes, 0, self._free_bytes() + owned)
+        self._slots[number] = self._memory(((size_bytes + size_bytes // 64) // 4096 + 2) * 4096)
+
+    def sealed(self, stamp: Stamp) -> None:
+        """Take the commit in; the disk's writer may have it."""
+        with self._changed:
+            self._stamps[self._lent] = stamp
+        if self._writer and stamp.world_size == 1:
+            self._writer.wake()
+
+    def pin(self) -> Pinned | None:
+        """Return the newest sealed commit for a reader, which releases it; it is not overwritten meanwhile."""
+        from planaria.archive.writer import Pinned
+
+        with self._changed:
+            sealed = [(stamp.order, number) for number, stamp in enumerate(self._stamps) if stamp]
+            if not sealed:
+                return None
+            number = max(sealed)[1]
+            stamp = self._stamps[number]
+            assert stamp
+            self._pinned.append(number)
+            return Pinned(stamp, self._slots[number][:], lambda: self._release(number))
+
+    def _release(self, number: int) -> None:
+        with self._changed:
+            self._pinned.remove(number)
+            self._changed.notify_all()
+
+    def wait(self, stamp: Stamp, tier: Tier, timeout_s: float) -> Tier | None:
+        """Wait for the disk if it is asked for; there is no buddy here, so `buddy` is not reached."""
+        from time import monotonic
+
+        from planaria.archive.plan import Failed
+
+        if tier != "disk" or not self._writer:
+            return "node"
+        deadline = monotonic() + timeout_s
+        outcome = self._writer.flush(stamp.order, timeout_s)
+        if outcome is None or isinstance(outcome, Failed):
+            return "node"
+        while not self._writer.shelf.has(stamp.order):  # the files of other ranks, which only the directory tells of
+            if monotonic() > deadline:
+                return "node"
+            self._never.wait(LOOK_EVERY_S)
+        return "disk"
+
+    def load(self) -> Loaded | None:
+        """Return the newest commit of memory that is whole, else of the directory."""
+        with self._changed:
+            found = snapshots.newest(self._slots)
+            for number, stamp in enumerate(self._stamps):  # what is damaged is overwritten first
+                if stamp and (found is None or stamp.order > found[1].stamp.order):
+                    self._stamps[number] = None
+            if found:
+                return Loaded((self._slots[found[0]], found[1]))
+        return self._load_from_disk() if self._writer else None
+
+    def _load_from_disk(self) -> Loaded | None:
+        assert self._writer
+        rank = self.origin.rank
+        found = self._writer.shelf.newest({0, rank})
+        for line in found.passed_over if found else ():
+            say(f"passed over a damaged commit: {line}")
+        return Loaded(found.opened.get(rank), found.opened[0]) if found else None
+
+    def close(self, timeout_s: float = 60.0) -> bool:
+        """Let the disk's writer finish; tell whether it did."""
+        return self._writer.close(timeout_s) if self._writer else True

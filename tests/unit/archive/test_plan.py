@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planaria.archive.plan import file_name, folder_name, is_fenced, order_of, superseded
+
+ORDERS = st.tuples(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**12))
+FEW = st.sets(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 5)), max_size=9)
+
+
+@settings(derandomize=True)
+@given(ORDERS)
+def test_a_folder_s_name_says_which_commit_it_is(order: tuple[int, int, int]) -> None:
+    assert order_of(folder_name(order)) == order
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "commit",
+        "commit-1-2-3",
+        "commit-000001-000002-0000000003-x",
+        "commit-000001-000002-000000000x",
+        "checkpoint-000001",
+        "commit-000001-000002-0000000003.bak",
+        "commit--00001-000002-0000000003",
+        "commit-00000²-000002-0000000003",
+    ],
+)
+def test_what_is_not_ours_is_left_alone(name: str) -> None:
+    assert order_of(name) is None
+
+
+def test_files_are_named_by_rank() -> None:
+    assert file_name(3) == "rank-00003.snapshot"
+
+
+@settings(derandomize=True)
+@given(FEW, st.randoms(use_true_random=False), st.integers(0, 4))
+def test_the_newest_complete_commits_and_what_is_newer_stay(
+    present: set[tuple[int, int, int]], rng: object, keep: int
+) -> None:
+    complete = {order for order in present if rng.random() < 0.5}  # type: ignore[attr-defined]
+    gone = superseded(present, complete, keep)
+    left = present - {*gone}
+    assert gone == sorted(gone)
+    if not complete:
+        assert not gone
+        return
+    newest = max(complete)
+    assert {order for order in present if order >= newest} <= left
+    assert len(left & complete) == min(len(complete), max(keep, 1))
+    assert all(order in complete for order in left if order < newest)
+
+
+def test_a_writer_of_a_world_that_is_over_is_fenced() -> None:
+    assert not is_fenced((1, 3, 9), [])
+    assert not is_fenced((1, 3, 9), [(1, 3, 50), (1, 2, 99)])
+    assert is_fenced((1, 3, 9), [(1, 4, 1)])
+    assert is_fenced((1, 3, 9), [(2, 0, 1)])
+    assert not is_fenced((2, 0, 9), [(1, 7, 1)])

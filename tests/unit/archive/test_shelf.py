@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+from snapshot_maker import generation_of, sealed
+
+from planaria.archive.plan import Failed, Skipped, Written
+from planaria.archive.shelf import Shelf
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(str(tmp_path / "commits"), keep=2)
+
+
+def put(shelf: Shelf, generation: int, rank: int = 0, world_size: int = 1, **more: int) -> object:
+    return shelf.write(*sealed(generation, rank, world_size, **more))
+
+
+def newest(shelf: Shelf) -> int | None:
+    found = shelf.newest()
+    if found is None:
+        return None
+    assert len(found.opened) == found.manifest.world_size
+    return {generation_of(*one) for one in found.opened.values()}.pop()
+
+
+def folders(shelf: Shelf) -> list[Path]:
+    return sorted(Path(shelf.directory).iterdir())
+
+
+def test_an_empty_or_missing_folder_has_no_commit(shelf: Shelf) -> None:
+    assert shelf.newest() is None
+    assert shelf.newest_run() == 0
+    os.makedirs(shelf.directory)
+    assert shelf.newest() is None
+
+
+def test_a_commit_is_found_again_whole(shelf: Shelf) -> None:
+    memory, stamp = sealed(3)
+    assert shelf.write(memory, stamp) == Written(stamp, complete=True)
+    found = shelf.newest()
+    assert found
+    kept, snapshot = found.opened[0]
+    assert kept == memory[: len(kept)]
+    assert snapshot.stamp == stamp
+    assert (found.manifest.step, found.manifest.world_size, found.passed_over) == (30, 1, [])
+    assert shelf.newest_run() == 1
+
+
+def test_a_commit_counts_when_the_last_rank_has_written_it(shelf: Shelf) -> None:
+    put(shelf, 1)
+    for rank in (2, 0):
+        outcome = put(shelf, 2, rank, 3)
+        assert isinstance(outcome, Written)
+        assert not outcome.complete
+        assert newest(shelf) == 1
+    outcome = put(shelf, 2, 1, 3)
+    assert isinstance(outcome, Written)
+    assert outcome.complete
+    assert newest(shelf) == 2
+
+
+def test_no_more_commits_are_kept_than_asked_for_and_strangers_are_left_alone(shelf: Shelf) -> None:
+    os.makedirs(Path(shelf.directory) / "notes")
+    (Path(shelf.directory) / "commit-readme").write_text("mine")
+    put(shelf, 1, 0, 2)  # never finished
+    for generation in range(2, 7):
+        put(shelf, generation)
+    assert [path.name for path in folders(shelf)] == [
+        "commit-000001-000001-0000000005",
+        "commit-000001-000001-0000000006",
+        "commit-readme",
+        "notes",
+    ]
+
+
+def test_drafts_of_the_dead_go_with_their_commit(shelf: Shelf) -> None:
+    put(shelf, 1)
+    (folders(shelf)[0] / ".rank-00000.snapshot.abcd.tmp").write_bytes(b"half")
+    put(shelf, 2)
+    put(shelf, 3)
+    assert not [*Path(shelf.directory).rglob("*.tmp")]
+
+
+def test_a_lower_round_is_refused_and_an_older_commit_skipped(shelf: Shelf) -> None:
+    put(shelf, 5, round_=4)
+    late = put(shelf, 9, round_=3)
+    assert isinstance(late, Failed)
+    assert late.why.startswith("round 3 is over")
+    assert isinstance(put(shelf, 9, run=0, round_=9), Failed)
+    assert isinstance(put(shelf, 4, round_=4), Skipped)
+    assert isinstance(put(shelf, 5, round_=4), Skipped)
+    assert newest(shelf) == 5
+    assert isinstance(put(shelf, 1, run=2, round_=0), Written)
+    assert newest(shelf) == 1
+
+
+def test_the_first_writer_of_a_shard_has_written_it(shelf: Shelf) -> None:
+    put(shelf, 1, 0, 2)
+    file = folders(shelf)[0] / "rank-00000.snapshot"
+    before = file.stat().st_ino
+    put(shelf, 1, 0, 2)
+    assert file.stat().st_ino == before
+    assert [path.name for path in folders(shelf)[0].iterdir()] == ["rank-00000.snapshot"]
+
+
+def test_two_writers_of_one_shard_at_once_leave_one_file(shelf: Shelf) -> None:
+    second = Shelf(shelf.directory)
+    done: list[object] = []
+
+    def meanwhile(point: str) -> None:
+        if point == "rank-00000.snapshot synced" and not done:
+            done.append(put(second, 1))
+
+    outcome = put(Shelf(shelf.directory, at=meanwhile), 1)
+    assert isinstance(outcome, Written)
+    assert isinstance(done[0], Written)
+    assert newest(shelf) == 1
+    assert sorted(path.name for path in folders(shelf)[0].iterdir()) == ["manifest.json", "rank-00000.snapshot"]
+
+
+def test_without_links_a_file_is_renamed(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert isinstance(put(shelf, 1), Written)
+    assert newest(shelf) == 1
+
+
+def test_a_commit_that_is_removed_while_it_is_written_is_skipped(shelf: Shelf) -> None:
+    def overtake(point: str) -> None:
+        if point == "folder":
+            at_once = Shelf(shelf.directory, keep=1)
+            assert isinstance(put(at_once, 7), Written)
+
+    assert isinstance(put(Shelf(shelf.directory, at=overtake), 3), Skipped)
+    assert newest(shelf) == 7
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT])
+@pytest.mark.parametrize("call", ["write", "fsync", "link", "open", "makedirs"])
+def test_what_the_disk_does_wrong_is_a_value_and_the_commit_before_stays(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    put(shelf, 1)
+    before = sorted(Path(shelf.directory).rglob("*"))
+
+    def fail(*_args: object, **_more: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail)
+        outcome = put(shelf, 2)
+    assert isinstance(outcome, Failed)
+    assert os.strerror(number) in outcome.why
+    assert newest(shelf) == 1
+    assert [path for path in sorted(Path(shelf.directory).rglob("*")) if path.is_file() and path not in before] == []
+    assert isinstance(put(shelf, 3), Written)
+    assert newest(shelf) == 3
+
+
+def test_a_file_where_the_folder_should_be_is_a_value(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    outcome = put(Shelf(str(tmp_path / "file")), 1)
+    assert isinstance(outcome, Failed)
+    assert Shelf(str(tmp_path / "file")).newest() is None
+
+
+def test_memory_that_is_damaged_or_something_else_is_not_written(shelf: Shelf) -> None:
+    memory, stamp = sealed(1)
+    other = sealed(2)[1]
+    assert isinstance(shelf.write(memory, other), Failed)
+    memory[5000] ^= 1
+    outcome = shelf.write(memory, stamp)
+    assert isinstance(outcome, Failed)
+    assert "weights is damaged" in outcome.why
+    assert isinstance(shelf.write(memoryview(bytes(9000)), stamp), Failed)
+    assert not os.path.exists(shelf.directory)
+
+
+def two_commits(shelf: Shelf) -> list[Path]:
+    for generation in (1, 2):
+        for rank in (0, 1):
+            put(shelf, generation, rank, 2)
+    assert newest(shelf) == 2
+    return sorted(folders(shelf)[1].iterdir())
+
+
+def test_a_file_that_is_cut_anywhere_is_passed_over(shelf: Shelf) -> None:
+    rng = random.Random(5)
+    for file in two_commits(shelf):
+        whole = file.read_bytes()
+        for length in [0, 1, len(whole) - 1, *(rng.randrange(len(whole)) for _ in range(20))]:
+            file.write_bytes(whole[:length])
+            assert newest(shelf) == 1, (file.name, length)
+        file.write_bytes(whole)
+    assert newest(shelf) == 2
+
+
+def test_a_flipped_bit_is_passed_over_or_in_a_place_that_nobody_reads(shelf: Shelf) -> None:
+    rng = random.Random(7)
+    files = two_commits(shelf)
+    for file in files:
+        whole = file.read_bytes()
+        for place in [0, 9, 127, len(whole) - 1, *(rng.randrange(len(whole)) for _ in range(60))]:
+            changed = bytearray(whole)
+            changed[place] ^= 1 << rng.randrange(8)
+            file.write_bytes(changed)
+            found = newest(shelf)  # compares the content too
+            assert found == 1 or (file.suffix == ".snapshot" and 128 <= place < 4096), (file.name, place)
+        file.write_bytes(whole)
+    assert newest(shelf) == 2
+
+
+def test_files_in_each_other_s_places_are_passed_over(shelf: Shelf) -> None:
+    _, first, second = two_commits(shelf)
+    old = folders(shelf)[0]
+    kept = first.read_bytes(), second.read_bytes()
+    first.write_bytes(kept[1])
+    second.write_bytes(kept[0])
+    assert newest(shelf) == 1
+    first.write_bytes((old / first.name).read_bytes())
+    second.write_bytes(kept[1])
+    assert newest(shelf) == 1
+    first.write_bytes(kept[0])
+    assert newest(shelf) == 2
+    shutil.copy(old / "manifest.json", first.parent / "manifest.json")
+    assert newest(shelf) == 1
+
+
+def test_a_file_that_is_missing_is_passed_over_and_said(shelf: Shelf) -> None:
+    _, first, _ = two_commits(shelf)
+    changed = bytearray(first.read_bytes())
+    changed[5000] ^= 1
+    first.write_bytes(changed)
+    found = shelf.newest()
+    assert found
+    assert found.passed_over == ["commit-000001-000001-0000000002: weights is damaged"]
+    assert shelf.newest({1}).manifest.generation == 2  # type: ignore[union-attr]
+    first.unlink()
+    assert newest(shelf) == 1
+
+
+def test_a_damaged_commit_does_not_push_out_a_whole_one(tmp_path: Path) -> None:
+    shelf = Shelf(str(tmp_path), keep=1)
+    put(shelf, 1)
+    put(shelf, 2, 0, 2)
+    (folders(shelf)[1] / "manifest.json").write_text("{")
+    shelf.prune()
+    assert newest(shelf) == 1
+
+
+def test_a_real_write_that_ends_in_the_middle_leaves_nothing_but_the_commit_before(shelf: Shelf) -> None:
+    put(shelf, 1)
+    before = {path for path in Path(shelf.directory).rglob("*") if path.is_file()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))  # the kernel writes up to there, and then refuses
+    try:
+        outcome = put(shelf, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert isinstance(outcome, Failed)
+    assert outcome.why == os.strerror(errno.EFBIG)
+    assert {path for path in Path(shelf.directory).rglob("*") if path.is_file()} == before
+    assert newest(shelf) == 1

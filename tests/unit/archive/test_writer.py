@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from snapshot_maker import sealed
+
+from planaria.archive.plan import Failed, Skipped, Written
+from planaria.archive.shelf import Shelf
+from planaria.archive.writer import SLOW_S, Pinned, Writer
+from planaria.contract.commit import Stamp
+
+TIMEOUT_S = 60.0
+
+
+class Rig:
+    """A writer whose shelf is scripted, and which takes the newest of what was offered."""
+
+    def __init__(self, directory: str) -> None:
+        self.commits: list[tuple[memoryview, Stamp]] = []
+        self.lines: list[str] = []
+        self.now = 0.0
+        self.pinned = 0
+        self.released = 0
+        self.gate = threading.Event()
+        self.began = threading.Semaphore(0)
+        self.gate.set()
+        self.failing: str | None = None
+        self.written: list[int] = []
+        self.shelf = Shelf(directory)
+        self.shelf.write = self.write  # type: ignore[method-assign]
+        self.writer = Writer(self.shelf, self.take, self.lines.append, lambda: self.now)
+
+    def take(self) -> Pinned | None:
+        if not self.commits:
+            return None
+        memory, stamp = self.commits[-1]
+        self.pinned += 1
+        return Pinned(stamp, memory[:], self.release)
+
+    def release(self) -> None:
+        self.released += 1
+
+    def write(self, _memory: memoryview, stamp: Stamp) -> Written | Skipped | Failed:
+        self.began.release()
+        assert self.gate.wait(TIMEOUT_S)
+        if self.failing:
+            return Failed(stamp, self.failing)
+        self.written.append(stamp.generation)
+        return Written(stamp, complete=True)
+
+    def commit(self, generation: int) -> Stamp:
+        self.commits.append(sealed(generation, size=256))
+        self.writer.wake()
+        return self.commits[-1][1]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(str(tmp_path))
+
+
+def test_the_newest_commit_is_written_and_older_ones_are_skipped(rig: Rig) -> None:
+    rig.gate.clear()
+    rig.commit(1)
+    assert rig.began.acquire(timeout=TIMEOUT_S)
+    for generation in range(2, 9):
+        last = rig.commit(generation)
+    rig.gate.set()
+    outcome = rig.writer.flush(last.order, TIMEOUT_S)
+    assert isinstance(outcome, Written)
+    assert rig.written == [1, 8]
+    assert rig.writer.close(TIMEOUT_S)
+    assert rig.pinned == rig.released
+
+
+def test_nothing_is_written_twice(rig: Rig) -> None:
+    stamp = rig.commit(1)
+    for _ in range(3):
+        rig.writer.flush(stamp.order, TIMEOUT_S)
+    assert rig.writer.close(TIMEOUT_S)
+    assert rig.written == [1]
+
+
+def test_a_disk_that_fails_is_said_once_and_again_when_it_works(rig: Rig) -> None:
+    rig.failing = "No space left on device"
+    for generation in (1, 2, 3):
+        outcome = rig.writer.flush(rig.commit(generation).order, TIMEOUT_S)
+        assert isinstance(outcome, Failed)
+    rig.failing = None
+    assert isinstance(rig.writer.flush(rig.commit(4).order, TIMEOUT_S), Written)
+    assert rig.writer.close(TIMEOUT_S)
+    assert rig.lines == [
+        f"cannot write {sealed(1)[1]} to disk: No space left on device; training goes on, the next commit is tried",
+        f"commits are written to {rig.shelf.directory} again",
+    ]
+
+
+def test_a_commit_that_failed_is_tried_again_when_there_is_nothing_newer(rig: Rig) -> None:
+    rig.failing = "Input/output error"
+    stamp = rig.commit(1)
+    rig.writer.flush(stamp.order, TIMEOUT_S)
+    rig.failing = None
+    rig.writer.wake()
+    assert rig.writer.close(TIMEOUT_S)
+    assert rig.written == [1]
+
+
+def test_a_slow_disk_is_said_once_and_holds_nobody_up(rig: Rig) -> None:
+    rig.gate.clear()
+    first = rig.commit(1)
+    assert rig.began.acquire(timeout=TIMEOUT_S)
+    assert rig.writer.flush(first.order, 0.01) is None
+    assert rig.lines == []
+    rig.now = SLOW_S + 1
+    rig.commit(2)
+    rig.commit(3)
+    assert [line.partition(":")[0] for line in rig.lines] == ["the disk is slow"]
+    assert not rig.writer.close(0.01)
+    rig.gate.set()
+    assert rig.writer.close(TIMEOUT_S)
+    assert rig.written == [1, 3]
+
+
+def test_without_a_commit_there_is_nothing_to_do(rig: Rig) -> None:
+    assert rig.writer.close(TIMEOUT_S)
+    other = Rig(rig.shelf.directory)
+    other.writer.wake()
+    assert other.writer.flush((0, 0, 0), 0.01) is None
+    assert other.writer.close(TIMEOUT_S)
+    other.writer.wake()
+    assert other.written == []

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planaria.contract.commit import Origin, Stamp, check_memory, newest_complete, size_text, slot_to_write
+from planaria.errors import StateRefused
+
+
+def stamp(generation: int, rank: int = 0, world_size: int = 1, *, run: int = 1, round_: int = 1) -> Stamp:
+    return Stamp(run, round_, generation, generation, world_size, rank)
+
+
+def test_a_commit_is_complete_when_every_rank_of_its_world_has_sealed_it() -> None:
+    sealed = [stamp(5, 0, 2), stamp(5, 1, 2), stamp(6, 0, 2)]
+    assert newest_complete(sealed) == (1, 1, 5)
+    assert newest_complete([*sealed, stamp(6, 1, 2)]) == (1, 1, 6)
+    assert newest_complete(sealed[:1]) is None
+    assert newest_complete([]) is None
+
+
+def test_ranks_of_another_world_do_not_complete_a_commit() -> None:
+    assert newest_complete([stamp(5, 0, 2), stamp(5, 1, 3)]) is None
+
+
+def test_a_later_round_wins_over_more_commits_and_a_later_run_over_more_rounds() -> None:
+    assert newest_complete([stamp(9, round_=1), stamp(8, round_=2)]) == (1, 2, 8)
+    assert newest_complete([stamp(9, round_=7), stamp(3, run=2, round_=0)]) == (2, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("slots", "complete", "pinned", "wanted"),
+    [
+        ((None, None), None, (), 0),
+        ((stamp(1), None), stamp(1).order, (), 1),
+        ((stamp(1), stamp(2)), stamp(2).order, (), 0),
+        ((stamp(3), stamp(2)), stamp(3).order, (), 1),
+        ((stamp(1), stamp(2)), stamp(1).order, (), None),  # 2 may become complete, and until then there is only 1
+        ((stamp(1), stamp(2)), None, (), None),
+        ((stamp(1), stamp(2)), stamp(2).order, (0,), None),
+        ((stamp(1), stamp(2), None), stamp(2).order, (0,), 2),
+        ((stamp(1), stamp(2), stamp(3)), stamp(3).order, (), 0),
+    ],
+)
+def test_the_slot_that_may_be_overwritten(
+    slots: tuple[Stamp | None, ...], complete: tuple[int, int, int] | None, pinned: tuple[int, ...], wanted: int | None
+) -> None:
+    assert slot_to_write(slots, complete, pinned) == wanted
+
+
+@settings(derandomize=True)
+@given(st.integers(1, 4), st.randoms(use_true_random=False), st.integers(1, 40))
+def test_ranks_that_seal_in_any_order_always_have_a_complete_commit_in_common(
+    world: int, rng: object, steps: int
+) -> None:
+    """Each rank has two slots and overwrites one only when the rule allows it; a death may come after any step."""
+    slots: list[list[Stamp | None]] = [[None, None] for _ in range(world)]
+    writing: dict[int, int] = {}
+    last, done = [0] * world, 0
+    for _ in range(steps * world):
+        rank = rng.randrange(world)  # type: ignore[attr-defined]
+        complete = newest_complete(one for rows in slots for one in rows if one)
+        if rank in writing:
+            last[rank] += 1
+            slots[rank][writing.pop(rank)] = stamp(last[rank], rank, world)
+        elif (number := slot_to_write(slots[rank], complete)) is not None:
+            slots[rank][number] = None
+            writing[rank] = number
+        complete = newest_complete(one for rows in slots for one in rows if one)
+        assert complete is not None or not done
+        assert complete is None or complete[2] >= done
+        done = complete[2] if complete else 0
+
+
+def test_memory_that_does_not_suffice_is_refused_with_the_numbers() -> None:
+    check_memory(10, 10, 30)
+    with pytest.raises(StateRefused) as caught:
+        check_memory(12_000_000_000, 11_000_000_000, 34_999_999_999)
+    assert caught.value.message == (
+        "a snapshot of 12.0 GB does not fit: it takes 35.0 GB of memory (twice 12.0 GB of its own and once 11.0 GB of a "
+        "buddy's), and 35.0 GB are free"
+    )
+    with pytest.raises(StateRefused, match=r"twice 1.50 kB of its own\), and 2.00 kB are free"):
+        check_memory(1500, 0, 2000)
+
+
+def test_sizes_are_for_readers() -> None:
+    assert [size_text(size) for size in (0, 999, 1000, 10_000, 100_000, 12_345_678, 123_456_789_000)] == [
+        "0 bytes",
+        "999 bytes",
+        "1.00 kB",
+        "10.0 kB",
+        "100 kB",
+        "12.3 MB",
+        "123 GB",
+    ]
+
+
+def test_a_place_stamps_its_commits() -> None:
+    assert Origin(2, 3, 1, 4).stamp(7, 70) == Stamp(2, 3, 7, 70, 4, 1)
+    assert str(Stamp(2, 3, 7, 70, 4, 1)) == "commit 7 (step 70, round 3, rank 1 of 4)"

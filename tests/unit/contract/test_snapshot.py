@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from zlib import crc32
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planaria.base.value import replace
+from planaria.contract import snapshot as snapshots
+from planaria.contract.commit import Stamp
+from planaria.contract.snapshot import ALIGNMENT, BODY_AT, HEADER_BYTES, Tensor
+
+STAMP = Stamp(1, 2, 3, 4, 2, 1)
+CONTENTS = (b"\x01" * 100, b"", b"\x02" * 64, b"\x03" * 7)
+
+
+def made(generation: int = 3, contents: tuple[bytes, ...] = CONTENTS, values: bytes = b"values") -> memoryview:
+    tensors = [Tensor(f"t{number}", "torch", "uint8", (len(one),), len(one)) for number, one in enumerate(contents)]
+    layout = snapshots.arrange(tensors, values)
+    buffer = memoryview(bytearray(layout.size_bytes + 50))
+    for tensor, content in zip(layout.tensors, contents, strict=True):
+        buffer[tensor.offset : tensor.offset + tensor.length] = content
+    snapshots.seal(buffer, layout, replace(STAMP, generation=generation))
+    return buffer
+
+
+def whole(buffer: memoryview) -> snapshots.Snapshot:
+    found = snapshots.read(buffer)
+    assert found
+    snapshots.verify(buffer, found)
+    return found
+
+
+@settings(derandomize=True)
+@given(st.lists(st.binary(max_size=200), max_size=8).map(tuple), st.binary(max_size=50))
+def test_what_was_sealed_is_read(contents: tuple[bytes, ...], values: bytes) -> None:
+    buffer = made(contents=contents, values=values)
+    found = whole(buffer)
+    assert found.stamp == STAMP
+    assert found.values == values
+    for tensor, content in zip(found.tensors, contents, strict=True):
+        assert tensor.offset % ALIGNMENT == 0
+        assert buffer[tensor.offset : tensor.offset + tensor.length] == content
+        assert tensor.digest == crc32(content)
+
+
+def test_an_empty_or_unsealed_buffer_holds_nothing() -> None:
+    assert snapshots.read(memoryview(b"")) is None
+    assert snapshots.read(memoryview(bytes(9999))) is None
+    buffer = made()
+    snapshots.unseal(buffer)
+    assert snapshots.read(buffer) is None
+
+
+def test_every_single_byte_that_matters_is_guarded() -> None:
+    buffer = made()
+    found = whole(buffer)
+    padding = {*range(HEADER_BYTES, BODY_AT), *range(found.size_bytes, len(buffer))}
+    for tensor, after in zip(found.tensors, [*(t.offset for t in found.tensors[1:]), found.table_at], strict=True):
+        padding |= {*range(tensor.offset + tensor.length, after)}
+    for place in range(len(buffer)):
+        if place in padding:
+            continue
+        buffer[place] ^= 0x20
+        with pytest.raises(ValueError, match=r"damaged|cut short|version|overwritten"):
+            whole(buffer)
+        buffer[place] ^= 0x20
+    assert whole(buffer) == found
+
+
+def test_every_length_that_is_too_short_is_noticed() -> None:
+    buffer = made()
+    size = whole(buffer).size_bytes
+    for length in range(HEADER_BYTES, size):
+        with pytest.raises(ValueError, match="cut short"):
+            snapshots.read(buffer[:length])
+    assert snapshots.read(buffer[:size])
+
+
+def test_a_buffer_that_is_overwritten_while_it_is_read_is_noticed() -> None:
+    buffer = made(generation=3)
+    found = whole(buffer)
+    buffer[: len(buffer)] = made(generation=5)
+    with pytest.raises(ValueError, match="overwritten"):
+        snapshots.verify(buffer, found)
+
+
+def test_the_newest_whole_buffer_wins() -> None:
+    one, two = made(3), made(4)
+    assert snapshots.newest([one, two])[0] == 1  # type: ignore[index]
+    two[BODY_AT] ^= 1
+    assert snapshots.newest([one, two])[0] == 0  # type: ignore[index]
+    snapshots.unseal(one)
+    assert snapshots.newest([one, two]) is None
+    assert snapshots.newest([]) is None
+
+
+def test_another_version_is_named() -> None:
+    buffer = bytearray(made())
+    buffer[8] = 9
+    size = snapshots._HEADER.size
+    buffer[size - 4 : size] = crc32(buffer[: size - 4]).to_bytes(4, "little")
+    with pytest.raises(ValueError, match="version 9 wrote this snapshot"):
+        snapshots.read(memoryview(buffer))
+
+
+def test_the_fingerprint_is_that_of_everything() -> None:
+    seen = set()
+    for buffer in (made(), made(4), made(contents=(b"x",)), made(values=b"other"), made()):
+        seen.add(snapshots.fingerprint(buffer, whole(buffer)))
+    assert len(seen) == 4
+
+
+ROW = ("t", "torch", "uint8", (4,), 4, BODY_AT, 0, "crc32")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        None,
+        (),
+        ROW[:-1],
+        *((*ROW[:field], bad, *ROW[field + 1 :]) for field in (0, 1, 2, 7) for bad in (None, b"x")),
+        *((*ROW[:3], bad, *ROW[4:]) for bad in ((-1,), ("4",), [4], (3,), (4, 0), (2**62,) * 65)),
+        *((*ROW[:4], bad, *ROW[5:]) for bad in (-4, 2**70, 5000, "4")),
+        *((*ROW[:5], bad, *ROW[6:]) for bad in (0, -1, BODY_AT - 1, 2**70)),
+        (*ROW[:6], -1, "crc32"),
+    ],
+    ids=repr,
+)
+def test_a_row_that_leads_astray_is_refused(row: object) -> None:
+    with pytest.raises(ValueError, match=r"row|length"):
+        snapshots._read_row(row, BODY_AT + 4)
+
+
+def test_a_good_row_is_not_refused() -> None:
+    assert snapshots._read_row(ROW, BODY_AT + 4).length == 4
+    assert snapshots._read_row((*ROW[:3], (1,) * 64, *ROW[4:]), BODY_AT + 4).length == 4
+
+
+def test_a_table_that_is_no_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a list"):
+        snapshots._read_table(b"d\0\0\0\0", BODY_AT)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_a_rank_outside_of_its_world_is_refused(rank: int) -> None:
+    layout = snapshots.arrange([], b"")
+    buffer = memoryview(bytearray(layout.size_bytes))
+    snapshots.seal(buffer, layout, replace(STAMP, rank=rank))
+    with pytest.raises(ValueError, match="header is damaged"):
+        snapshots.read(buffer)
+
+
+def test_a_number_that_does_not_fit_is_not_sealed() -> None:
+    layout = snapshots.arrange([], b"")
+    buffer = memoryview(bytearray(layout.size_bytes))
+    with pytest.raises(ValueError, match="does not fit into a header"):
+        snapshots.seal(buffer, layout, replace(STAMP, step=2**63))
+    assert snapshots.read(buffer) is None
+
+
+def test_a_digest_of_another_kind_is_not_taken_on_trust() -> None:
+    found = replace(whole(buffer := made()).tensors[0], digest_kind="sum64")
+    with pytest.raises(ValueError, match="sum64"):
+        snapshots.verify(buffer, replace(whole(buffer), tensors=(found,)))
+
+
+@settings(derandomize=True, max_examples=300)
+@given(st.randoms(use_true_random=False))
+def test_reading_a_damaged_buffer_returns_or_raises_a_value_error(rng: object) -> None:
+    buffer = made()
+    table_at = whole(buffer).table_at
+    for _ in range(5):
+        place = rng.choice([rng.randrange(HEADER_BYTES), rng.randrange(table_at, len(buffer))])  # type: ignore[attr-defined]
+        buffer[place] = rng.randrange(256)  # type: ignore[attr-defined]
+    with suppress(ValueError):
+        whole(buffer)
+    size = snapshots._HEADER.size  # and with checksums that fit, as a hostile writer would have them
+    buffer[size - 4 : size] = crc32(buffer[: size - 4]).to_bytes(4, "little")
+    with suppress(ValueError):
+        whole(buffer)
+    with suppress(ValueError):
+        snapshots._read_table(bytes(buffer[table_at:]), table_at)

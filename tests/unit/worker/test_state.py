@@ -1,0 +1,353 @@
+"""The elastic state with plain values, objects and NumPy; torch has its own page, tests/compat/test_state_torch.py."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planaria.contract import snapshot as snapshots
+from planaria.contract.commit import Origin
+from planaria.errors import StateRefused
+from planaria.worker.state import Commit, ElasticState
+from planaria.worker.vault import Loaded, LocalVault
+
+
+class Sampler:
+    """Anything with a state that is a dict."""
+
+    def __init__(self, position: int = 0) -> None:
+        self.position = position
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, found: dict[str, int]) -> None:
+        self.position = found["position"]
+
+
+def test_values_are_attributes_and_come_back() -> None:
+    vault = LocalVault()
+    state = ElasticState(
+        vault=vault, sampler=Sampler(7), step=3, best=math.inf, seen=Counter("abc"), names=[("a", b"b")]
+    )
+    assert state.commit(wait="node").reached == "node"
+    state.step += 1
+    state.best = 0.5
+    state.names.append(("c", b"d"))
+    state.sampler.position = 9
+    other = ElasticState(vault=vault, sampler=(sampler := Sampler()), step=0, best=None, seen=None, names=[])
+    stamp = other.restore()
+    assert stamp
+    assert (stamp.step, stamp.generation) == (3, 1)
+    assert (other.step, other.best, other.seen, other.names) == (3, math.inf, Counter("abc"), [("a", b"b")])
+    assert other.sampler is sampler
+    assert sampler.position == 7
+
+
+def test_a_name_that_was_not_given_is_not_a_value() -> None:
+    state = ElasticState(epoch=0)
+    with pytest.raises(AttributeError, match="no value 'epochs'; it was made with epoch"):
+        print(state.epochs)
+    with pytest.raises(AttributeError, match=r"name it when the state is made, epochs=\.\.\."):
+        state.epochs = 1
+
+
+@pytest.mark.parametrize("name", ["commit", "restore", "sync", "rng", "stamp"])
+def test_names_of_our_own_are_refused(name: str) -> None:
+    with pytest.raises(StateRefused, match=f"cannot have a value called '{name}'"):
+        ElasticState(**{name: 1})
+
+
+def test_without_a_step_commits_are_counted_and_the_count_goes_on_after_a_restore() -> None:
+    vault = LocalVault()
+    state = ElasticState(vault=vault, x=1)
+    assert [state.commit().stamp.step for _ in range(3)] == [1, 2, 3]
+    other = ElasticState(vault=vault, x=0)
+    other.restore()
+    assert other.commit().stamp.generation == 4
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, "3", True, 2**63])
+def test_a_step_that_is_no_number_of_a_step_is_refused(step: object) -> None:
+    with pytest.raises(StateRefused, match="step is the number of a step"):
+        ElasticState(step=step).commit()
+
+
+def test_a_value_that_cannot_be_kept_is_refused_by_its_path_and_the_commit_before_counts() -> None:
+    vault = LocalVault()
+    state = ElasticState(vault=vault, step=1, extra={"hooks": []})
+    state.commit()
+    state.step = 2
+    state.extra["hooks"].append(print)
+    with pytest.raises(StateRefused, match=r"^extra\['hooks'\]\[0\] cannot be kept: it is a builtins.builtin_function"):
+        state.commit()
+    state.extra = {}
+    assert state.restore().step == 1  # type: ignore[union-attr]
+    assert state.extra == {"hooks": []}
+
+
+def test_an_unknown_tier_is_refused() -> None:
+    with pytest.raises(StateRefused, match="takes one of node, buddy, disk, or None, not 'disc'"):
+        ElasticState().commit(wait="disc")  # type: ignore[arg-type]
+
+
+def test_a_tier_that_is_not_there_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    state = ElasticState(step=4)
+    for _ in range(3):
+        assert state.commit(wait="buddy").reached == "node"
+    assert capfd.readouterr().err == (
+        "planaria: commit 1 (step 4, round 0, rank 0 of 1) has not reached buddy, only node; training goes on (said once)\n"
+    )
+
+
+def test_without_a_commit_restore_changes_nothing() -> None:
+    state = ElasticState(x=[1])
+    assert state.restore() is None
+    assert state.sync().stamp is None
+    assert state.x == [1]
+
+
+def test_python_s_random_numbers_go_on_where_they_were() -> None:
+    state = ElasticState(own=random.Random(5))
+    state.commit()
+    wanted = [random.random(), random.gauss(), state.own.random()]
+    assert state.restore()
+    assert [random.random(), random.gauss(), state.own.random()] == wanted
+
+
+def test_the_snapshot_is_of_the_moment_of_the_commit() -> None:
+    vault = LocalVault()
+    state = ElasticState(vault=vault, log=[1])
+    state.commit()
+    state.log.append(2)
+    state.restore()
+    assert state.log == [1]
+
+
+def test_a_part_that_is_something_else_now_is_refused_and_nothing_is_changed() -> None:
+    vault = LocalVault()
+    ElasticState(vault=vault, a=1, sampler=Sampler(7)).commit()
+    state = ElasticState(vault=vault, a=5, sampler={"position": 1})
+    with pytest.raises(StateRefused, match="sampler is a value here and was a stateful when"):
+        state.restore()
+    assert state.a == 5
+
+
+def test_what_the_snapshot_lacks_stays_and_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    vault = LocalVault()
+    ElasticState(vault=vault, a=1, gone=2).commit()
+    state = ElasticState(vault=vault, a=0, new=3)
+    assert state.restore()
+    assert (state.a, state.new) == (1, 3)
+    assert capfd.readouterr().err == "planaria: the snapshot has no new: left as they are\n"
+
+
+def test_a_snapshot_of_somebody_else_is_refused() -> None:
+    layout = snapshots.arrange([], b"n")
+    memory = memoryview(bytearray(layout.size_bytes))
+    found = snapshots.seal(memory, layout, Origin().stamp(1, 1))
+
+    class Strange(LocalVault):
+        def load(self) -> Loaded:
+            return Loaded((memory, found))
+
+    with pytest.raises(StateRefused, match=r"commit 1 .* cannot be read: the snapshot is not one of an elastic state"):
+        ElasticState(vault=Strange(), a=1).restore()
+
+
+class Shared(LocalVault):
+    """Two workers of a node: the second keeps only what is its own."""
+
+    def __init__(self, leader: LocalVault) -> None:
+        super().__init__(Origin(rank=1, world_size=2, keeps_shared=False))
+        self.leader = leader
+
+    def load(self) -> Loaded:
+        own, shared = super().load(), self.leader.load()
+        assert own
+        assert shared
+        return Loaded(own.own, shared.own)
+
+
+def test_what_all_ranks_share_is_kept_once_and_their_own_is_their_own() -> None:
+    leader = LocalVault(Origin(rank=0, world_size=2))
+    follower = Shared(leader)
+    first = ElasticState(vault=leader, replicated=True, model=Sampler(5), cursor=1)
+    second = ElasticState(vault=follower, replicated=True, model=Sampler(6), cursor=2)
+    random.seed(1)
+    first.commit()
+    random.seed(2)
+    wanted = random.random()
+    random.seed(2)
+    second.commit()
+    random.seed(3)
+    own = follower.load().own
+    assert own
+    assert b"position" not in own[1].values
+    second.model.position, second.cursor = 0, 0
+    assert second.restore().rank == 1  # type: ignore[union-attr]
+    assert (second.model.position, second.cursor) == (5, 2)
+    assert random.random() == wanted
+
+
+def test_a_rank_without_a_snapshot_of_its_own_keeps_its_own_random_numbers() -> None:
+    vault = LocalVault()
+    ElasticState(vault=vault, x=1).commit()
+
+    class New(LocalVault):
+        def load(self) -> Loaded:
+            found = vault.load()
+            assert found
+            return Loaded(None, found.own)
+
+    state = ElasticState(vault=New(), x=0)
+    random.seed(8)
+    wanted = random.random()
+    random.seed(8)
+    assert state.restore()
+    assert state.x == 1
+    assert random.random() == wanted
+
+
+def test_what_goes_wrong_while_sealing_is_raised_by_the_next_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = ElasticState(big=b"x" * (2 << 20), n=0)
+
+    def fail(*_args: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "seal", fail)
+        assert state.commit().reached is None
+        with pytest.raises(MemoryError):
+            state.commit()
+    assert state.commit(wait="node").reached == "node"
+
+
+def test_memory_that_does_not_suffice_is_refused_before_anything_is_copied() -> None:
+    state = ElasticState(vault=LocalVault(free_bytes=lambda: 3_000_000), big=b"x" * 2_000_000)
+    with pytest.raises(StateRefused, match=r"a snapshot of 2.0. MB does not fit: it takes 4.0. MB .* 3.00 MB are free"):
+        state.commit()
+    state.big = b""
+    assert state.commit(wait="node").reached == "node"
+
+
+def test_importing_the_state_needs_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys, time; sys.modules['torch'] = sys.modules['numpy'] = None; import planaria.worker.state as s;"
+        "state = s.ElasticState(a=1); state.commit(wait='node'); state.a = 2; state.restore(); print(state.a)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "1\n"
+
+
+def numpy() -> Any:
+    return pytest.importorskip("numpy")
+
+
+def test_arrays_are_restored_in_place_or_anew_when_they_are_different() -> None:
+    np = numpy()
+    vault = LocalVault()
+    same, grown = np.arange(6.0).reshape(2, 3).T, np.arange(3)
+    state = ElasticState(vault=vault, same=same, grown=grown, scalar=np.float32(0.1), inside=[{"w": np.ones(2, ">i4")}])
+    state.commit()
+    wanted = same.copy()
+    same[...] = 0
+    state.grown = np.zeros(9)
+    state.scalar = None
+    state.inside[0]["w"][:] = 7
+    inside = state.inside[0]["w"]
+    state.restore()
+    assert state.same is same
+    assert (same == wanted).all()
+    assert (state.grown == [0, 1, 2]).all()
+    assert type(state.scalar) is np.float32
+    assert state.scalar == np.float32(0.1)
+    assert state.inside[0]["w"] is inside
+    assert inside.tolist() == [1, 1]
+    assert inside.dtype == ">i4"
+
+
+def test_restored_arrays_do_not_live_in_the_snapshot() -> None:
+    np = numpy()
+    vault = LocalVault()
+    state = ElasticState(vault=vault, a=np.arange(4))
+    state.commit()
+    state.a = None
+    state.restore()
+    state.a[:] = 9
+    state.restore()
+    assert state.a.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda np: np.array([1, 2], dtype="M8[ns]"),
+        lambda np: np.array(["ab", "c"]),
+        lambda np: np.array([b"ab", b"c"]),
+        lambda np: np.array([], dtype="f4").reshape(0, 3),
+        lambda np: np.array(5, dtype=np.complex128),
+        lambda np: np.array([True, False]),
+        lambda np: np.float64(0.1),
+        lambda np: np.arange(12)[::-2],
+        lambda np: np.array([1.5], dtype=np.float16),
+    ],
+)
+def test_arrays_of_every_plain_kind_come_back_as_they_were(make: Any) -> None:
+    np = numpy()
+    state = ElasticState(a=make(np))
+    state.commit()
+    state.a = None
+    state.restore()
+    assert type(state.a) is type(make(np))
+    assert state.a.dtype == make(np).dtype
+    assert state.a.shape == make(np).shape
+    assert (state.a == make(np)).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda np: np.array([object()]),
+        lambda np: np.zeros(2, dtype=[("a", "i4")]),
+        lambda np: np.ma.array([1]),
+    ],
+)
+def test_arrays_that_are_not_plain_are_refused(make: Any) -> None:
+    with pytest.raises(StateRefused, match=r"^a\[0\] cannot be kept: it is an? "):
+        ElasticState(a=[make(numpy())]).commit()
+
+
+def test_numpy_s_random_numbers_go_on_where_they_were() -> None:
+    np = numpy()
+    state = ElasticState(own=np.random.default_rng(4))
+    state.commit()
+    wanted = [np.random.normal(), state.own.normal()]
+    assert state.restore()
+    assert [np.random.normal(), state.own.normal()] == wanted
+
+
+def test_a_large_state_is_sealed_behind_the_caller_s_back_and_two_slots_take_turns() -> None:
+    np = numpy()
+    vault = LocalVault()
+    state = ElasticState(vault=vault, a=np.zeros(1 << 20), step=0)
+    for step in range(5):
+        state.step = step
+        state.a[:] = step
+        found = state.commit()
+        assert isinstance(found, Commit)
+        state.a[:] = -1
+    assert state.restore().step == 4  # type: ignore[union-attr]
+    assert (state.a == 4).all()
+    assert len(vault._slots) == 2

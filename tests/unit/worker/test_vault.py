@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from planaria.archive.plan import Written
+from planaria.archive.shelf import Shelf
+from planaria.contract import snapshot as snapshots
+from planaria.contract.commit import Origin, Stamp
+from planaria.errors import StateRefused
+from planaria.worker.state import ElasticState
+from planaria.worker.vault import LocalVault
+
+TIMEOUT_S = 60
+
+
+def commit(vault: LocalVault, generation: int, size: int = 5000) -> Stamp:
+    layout = snapshots.arrange([], bytes([generation]) * size)
+    stamp = vault.origin.stamp(generation, generation)
+    buffer = vault.open(layout.size_bytes)
+    snapshots.unseal(buffer)
+    snapshots.seal(buffer, layout, stamp)
+    vault.sealed(stamp)
+    return stamp
+
+
+def newest(vault: LocalVault) -> int | None:
+    found = vault.load()
+    if found is None:
+        return None
+    assert found.own
+    snapshot = found.own[1]
+    assert {*snapshot.values} == {snapshot.stamp.generation}
+    return snapshot.stamp.generation
+
+
+def test_two_slots_take_turns_and_the_newest_wins() -> None:
+    vault = LocalVault()
+    assert newest(vault) is None
+    for generation in range(1, 6):
+        commit(vault, generation)
+        assert newest(vault) == generation
+    assert len(vault._slots) == 2
+
+
+def test_a_commit_that_was_begun_and_not_sealed_does_not_count() -> None:
+    vault = LocalVault()
+    commit(vault, 1)
+    commit(vault, 2)
+    snapshots.unseal(vault.open(5000))
+    assert newest(vault) == 2
+    commit(vault, 3)
+    assert newest(vault) == 3
+
+
+def test_a_slot_that_is_too_small_is_made_anew_and_the_other_is_kept_meanwhile() -> None:
+    vault = LocalVault()
+    commit(vault, 1)
+    commit(vault, 2)
+    buffer = vault.open(1 << 20)
+    assert len(buffer) >= 1 << 20
+    assert newest(vault) == 2
+
+
+def test_when_the_newest_is_damaged_the_other_counts_and_is_not_overwritten_first() -> None:
+    vault = LocalVault()
+    commit(vault, 1)
+    commit(vault, 2)
+    vault._slots[1][snapshots.BODY_AT + 100] ^= 0xFF
+    assert newest(vault) == 1
+    assert vault.open(5000) is vault._slots[1]
+    assert newest(vault) == 1
+
+
+def test_a_slot_that_is_read_is_not_overwritten_and_a_third_one_is_made() -> None:
+    vault = LocalVault()
+    commit(vault, 1)
+    pinned = vault.pin()
+    assert pinned
+    for generation in range(2, 6):
+        commit(vault, generation)
+    found = snapshots.read(pinned.memory)
+    assert found
+    assert found.stamp.generation == pinned.stamp.generation == 1
+    assert len(vault._slots) == 3
+    pinned.release()
+    assert vault.pin().stamp.generation == 5  # type: ignore[union-attr]
+
+
+def test_without_room_for_a_third_a_commit_waits_for_the_reader() -> None:
+    free = [10**9]
+    vault = LocalVault(free_bytes=lambda: free[0])
+    commit(vault, 1)
+    pinned = vault.pin()
+    assert pinned
+    commit(vault, 2)
+    free[0] = 0
+    thread = threading.Thread(target=commit, args=(vault, 3))
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    pinned.release()
+    thread.join(TIMEOUT_S)
+    assert newest(vault) == 3
+    assert len(vault._slots) == 2
+
+
+def test_memory_of_an_earlier_life_is_taken_over() -> None:
+    vault = LocalVault()
+    for generation in (1, 2, 3):
+        commit(vault, generation)
+    other = LocalVault(slots=vault._slots)
+    assert newest(other) == 3
+    commit(other, 4)
+    assert newest(other) == 4
+    assert sorted(stamp.generation for stamp in other._stamps if stamp) == [3, 4]
+
+
+def test_what_does_not_fit_is_refused_and_what_was_there_stays() -> None:
+    vault = LocalVault(free_bytes=lambda: 10_000)
+    commit(vault, 1, 100)
+    commit(vault, 2, 100)
+    with pytest.raises(StateRefused, match="does not fit"):
+        vault.open(1 << 20)
+    assert newest(vault) == 2
+
+
+def test_the_directory_outlives_the_process_and_the_next_start_is_the_next_run(tmp_path: Path) -> None:
+    vault = LocalVault(directory=str(tmp_path))
+    assert vault.origin.run == 1
+    stamp = commit(vault, 3)
+    assert vault.wait(stamp, "disk", TIMEOUT_S) == "disk"
+    assert vault.close()
+    again = LocalVault(directory=str(tmp_path))
+    assert again.origin.run == 2
+    assert newest(again) == 3
+    stamp = commit(again, 2)
+    assert again.wait(stamp, "disk", TIMEOUT_S) == "disk"
+    assert again.close()
+    assert Shelf(str(tmp_path)).newest().manifest.order == (2, 0, 2)  # type: ignore[union-attr]
+
+
+def test_a_disk_that_refuses_does_not_stop_training(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    vault = LocalVault(directory=str(tmp_path / "file"))
+    state = ElasticState(vault=vault, step=0)
+    for _ in range(3):
+        state.step += 1
+        assert state.commit(wait="disk", timeout_s=TIMEOUT_S).reached == "node"
+    assert vault.close()
+    lines = capfd.readouterr().err.splitlines()
+    assert len([line for line in lines if "cannot write" in line]) == 1
+    assert len([line for line in lines if "has not reached disk, only node" in line]) == 1
+    assert len(lines) == 2
+
+
+def test_ranks_that_wait_for_the_disk_complete_a_commit_together(tmp_path: Path) -> None:
+    vaults = [LocalVault(Origin(rank=rank, world_size=2), str(tmp_path)) for rank in (0, 1)]
+    states = [ElasticState(vault=vault, step=4, mine=vault.origin.rank) for vault in vaults]
+    alone = states[0].commit(wait="disk", timeout_s=0.2)
+    assert alone.reached == "node"  # its own file is there, and the other rank's is not
+    with ThreadPoolExecutor() as pool:
+        states[1].commit()
+        found = [pool.submit(state.commit, wait="disk", timeout_s=TIMEOUT_S) for state in states]
+        assert [one.result().reached for one in found] == ["disk", "disk"]
+    assert all(vault.close() for vault in vaults)
+    again = LocalVault(Origin(run=2, rank=1, world_size=2), str(tmp_path))
+    state = ElasticState(vault=again, step=0, mine=None)
+    assert state.restore()
+    assert (state.step, state.mine) == (4, 1)
+    new = ElasticState(vault=LocalVault(Origin(run=2, rank=5, world_size=6), str(tmp_path)), step=0, mine=None)
+    assert new.restore()
+    assert new.step == 4
+
+
+def test_a_damaged_commit_on_disk_is_said_and_the_one_before_used(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = LocalVault(directory=str(tmp_path))
+    for generation in (1, 2):
+        assert vault.wait(commit(vault, generation), "disk", TIMEOUT_S) == "disk"
+    assert isinstance(vault._writer.last, Written)  # type: ignore[union-attr]
+    vault.close()
+    file = sorted(tmp_path.rglob("*.snapshot"))[-1]
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert newest(LocalVault(directory=str(tmp_path))) == 1
+    assert "passed over a damaged commit: commit-000001-000000-0000000002" in capfd.readouterr().err
