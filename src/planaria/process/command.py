@@ -13,14 +13,19 @@ LOCAL_RANK_MACRO = "${local_rank}"
 _RUN_PATH = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
-def worker_argv(command: Command, local_rank: int, black_box: int) -> tuple[str, ...]:
+LEARN = "learn"
+"""Tells the start-up file to write down which modules get loaded; `standby:...` takes its place in a standby."""
+
+
+def worker_argv(command: Command, local_rank: int, black_box: int, *, learn: bool = False) -> tuple[str, ...]:
     """Return what to execute for one worker; `black_box` is the descriptor its start-up file finds its black box at."""
     args = tuple(arg.replace(LOCAL_RANK_MACRO, str(local_rank)) for arg in command.args)
     if command.kind == "program":
         return (command.target, *args)
     python = (command.interpreter, "-u")
     if command.bootstrap:
-        return (*python, BOOTSTRAP, str(black_box), command.kind, command.target, *args)
+        mode = (LEARN,) if learn else ()
+        return (*python, BOOTSTRAP, str(black_box), *mode, command.kind, command.target, *args)
     if command.kind == "module":
         return (*python, "-m", command.target, *args)
     if command.kind == "path":
