@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from planaria.process.model import Call
     from planaria.process.results import Result
     from planaria.process.spawn import Start
+    from planaria.process.standby import Standby
     from planaria.process.tee import Pace, Route, Warn
 
 
@@ -76,6 +77,17 @@ class Running:
             SpawnFailed: The system is out of processes or memory; this worker is closed.
         """
         self._launch(lambda: self._spawn(start))
+
+    def promote(self, standby: Standby, start: Start) -> bool:
+        """Make a standby this worker, instead of `start`; False when it is gone: nothing has happened, and `start` it is.
+
+        From here on it is a worker as any other: the same evidence, streams and process group. Its parent waits for it already.
+        """
+        if not standby.promote(start):
+            return False
+        self.pid, self.alive = standby.pid, True
+        self.streams.close_worker_ends()
+        return True
 
     def call(self, loop: Loop, start: Start, call: Call) -> None:
         """Start a function, likewise; `loop` reads what it returns.
@@ -212,6 +224,11 @@ class Running:
             bases=("planaria.errors.ResultNotPicklable",),
             message=f"the return value of rank {self.rank} cannot be unpickled here: {type(problem).__name__}: {problem}",
         )
+
+    @property
+    def learned(self) -> blackbox.Learned:
+        """Return what its modules teach a standby, so far; nothing where it does not write them down."""
+        return blackbox.learned(os.pread(self.black_box, blackbox.LIMIT_BYTES, 0))
 
     def _stderr_tail(self) -> bytes:
         stream = self.streams.stderr

@@ -132,8 +132,8 @@ def _record(black_box: int, error: BaseException) -> None:
     """Load the recorder only now: a worker that ends well never pays for it."""
     try:
         _load("crash")["record"](black_box, error, _without_our_frames(error.__traceback__))
-    except BaseException:  # noqa: BLE001, S110  the user's error must surface whatever happens to our record of it
-        pass
+    except BaseException:  # noqa: BLE001  the user's error must surface whatever happens to our record of it
+        return
 
 
 def _sign(black_box: int) -> None:
@@ -201,13 +201,14 @@ def _start() -> None:
     _get_ready(mode, black_box)
     try:
         status = _RUNNERS[kind](target, namespace)
-        for finish in _AT_END:
-            finish()
     except BaseException as error:
         if system.getpid() == worker:  # a forked child has the black box too, and its end is not the worker's
             _record(black_box, error)
         sys.excepthook = _hide_our_frames(getattr(sys, "excepthook", _hook_without_words))
         raise
+    finally:
+        for finish in _AT_END:
+            finish()
     if status:
         sys.exit(status)
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LIMIT_BYTES = 1 << 20  # of all records; `contract.blackbox.LIMIT_BYTES` has room for it
-_IMPORTING = frozenset({"import", "open", "exec", "compile", "marshal.loads", "os.listdir", "os.scandir", "ctypes.dlopen"})
+_IMPORTING = frozenset(
+    {"import", "open", "exec", "compile", "marshal.loads", "os.listdir", "os.scandir", "ctypes.dlopen"}
+)
 _BATCH = 64
 _ODD = ("\n", "\0", "\x1e")
 
@@ -36,16 +38,19 @@ def learn(black_box: int) -> "Callable[[], None]":
         if entries and state[1] >= 0:
             os.write(black_box, record)
 
+    def safely_flush() -> None:
+        try:
+            flush()
+        except Exception:  # noqa: BLE001  an audit hook that raises would forbid whatever the program was about to do
+            state[1] = 0
+
     def hook(event: str, _args: object) -> None:
         more = len(modules) - state[0]
         if more and (more >= _BATCH or event not in _IMPORTING):
-            try:
-                flush()
-            except Exception:  # noqa: BLE001  an audit hook that raises would forbid whatever the program was about to do
-                state[1] = 0
+            safely_flush()
 
     sys.addaudithook(hook)
-    return flush
+    return safely_flush
 
 
 def file_of(name: str, module: object) -> "str | None":

@@ -162,49 +162,60 @@ class Standby:
         self.wait()
 
 
+class _Copy(dict):  # type: ignore[type-arg]
+    """A copy of the environment that was taken too early: it refuses what the environment itself refused."""
+
+    guard: "_Guard"
+
+    def __getitem__(self, key: object) -> object:
+        self.guard.refuse(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self.guard.refuse(key)
+        return super().__contains__(key)
+
+    def get(self, key: object, default: object = None) -> object:
+        self.guard.refuse(key)
+        return super().get(key, default)
+
+    def copy(self) -> "_Copy":
+        return type(self)(self)
+
+
+class _Early(type(os.environ)):  # type: ignore[misc]  # noqa: TID251  the guard stands around it
+    """`os.environ` as long as it is not whole. `get`, `in`, `setdefault` and `os.getenv` come through here too."""
+
+    guard: "_Guard"
+
+    def __getitem__(self, key: object) -> object:
+        self.guard.refuse(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self.guard.refuse(key)  # promotion would overwrite it, and a cold start would not
+        super().__setitem__(key, value)
+
+    def copy(self) -> _Copy:
+        return _Copy(self)
+
+
 class _Guard:
     """Make `os.environ` refuse the variables that are not known yet, and a copy of it too."""
 
     def __init__(self, unknown: "set[str]", refusal: "Callable[[str], RuntimeError]") -> None:
-        names = unknown | {os.fsencode(name) for name in unknown}  # type: ignore[operator]  # os.environb has bytes
-
-        def refuse(key: object) -> None:
-            if isinstance(key, (str, bytes)) and key in names:
-                raise refusal(os.fsdecode(key))
-
-        class Copy(dict):  # type: ignore[type-arg]
-            def __getitem__(self, key: object) -> object:
-                refuse(key)
-                return super().__getitem__(key)
-
-            def __contains__(self, key: object) -> bool:
-                refuse(key)
-                return super().__contains__(key)
-
-            def get(self, key: object, default: object = None) -> object:
-                refuse(key)
-                return super().get(key, default)
-
-            def copy(self) -> "Copy":
-                return Copy(self)
-
-        self._kind: type = type(os.environ)  # noqa: TID251  the guard stands around it
-
-        class Early(self._kind):  # type: ignore[misc, name-defined]
-            def __getitem__(self, key: object) -> object:
-                refuse(key)  # `get`, `in` and `os.getenv` come through here
-                return super().__getitem__(key)
-
-            def __setitem__(self, key: object, value: object) -> None:
-                refuse(key)  # promotion would overwrite it, and a cold start would not
-                super().__setitem__(key, value)
-
-            def copy(self) -> Copy:
-                return Copy(self)
-
-        self._entered = [os.environ, os.environb]  # noqa: TID251
+        self._names = {*unknown, *map(os.fsencode, unknown)}  # os.environb has bytes
+        self._refusal = refusal
+        self._kind = type(os.environ)  # noqa: TID251
+        self._entered: list[Any] = [os.environ, os.environb]  # noqa: TID251
+        _Copy.guard = _Early.guard = self
         for environ in self._entered:
-            environ.__class__ = Early  # type: ignore[assignment]
+            environ.__class__ = _Early
+
+    def refuse(self, key: object) -> None:
+        """Raise when there is a value to come, and it has not come."""
+        if isinstance(key, (str, bytes)) and key in self._names:
+            raise self._refusal(os.fsdecode(key))
 
     def leave(self) -> None:
         """Make it what it was."""
@@ -263,8 +274,7 @@ class _Group:
 
     def leave(self) -> None:
         """Put the real function back wherever the program can see ours."""
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]  # type: ignore[comparison-overlap]
         if self._module is None:
             return
         for name, module in sys.modules.copy().items():
@@ -290,15 +300,14 @@ def _device_started() -> bool:
 
 
 def _renew(stream: "Any", number: int) -> None:
-    """Make a standard stream anew, in place: others may hold it, and it remembers what its old file could do."""
+    """Make a standard stream anew, in place: others may hold it, and it remembers whether its old file could seek."""
     raw = getattr(stream, "buffer", None)
     if type(raw) is not _io.FileIO or raw.closed or raw.fileno() != number:
         return
-    name = raw.name
-    raw.__init__(number, "wb", closefd=False)  # type: ignore[misc]
-    raw.name = name  # type: ignore[misc]
+    fresh: Any = _io.FileIO(number, "wb", closefd=False)
+    fresh.name = raw.name
     stream.__init__(
-        raw,
+        fresh,
         encoding=stream.encoding,
         errors=stream.errors,
         newline="\n",
