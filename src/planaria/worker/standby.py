@@ -108,7 +108,7 @@ class Standby:
             file = self._file_of(name, module)
             if file is None:
                 continue
-            if self.mode == "preload" and self._files.get(name, file) != file:
+            if self._files.get(name) not in (None, "", file):
                 yield ("differs", name, file)
             if file and not any(part in file for part in _INSTALLED) and not file.startswith(library):
                 yield ("watch", os.path.realpath(file), "")
@@ -274,7 +274,9 @@ class _Group:
 
     def leave(self) -> None:
         """Put the real function back wherever the program can see ours."""
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]  # type: ignore[comparison-overlap]
+        finders: list[Any] = sys.meta_path
+        if self in finders:
+            finders.remove(self)
         if self._module is None:
             return
         for name, module in sys.modules.copy().items():
