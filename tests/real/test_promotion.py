@@ -198,11 +198,12 @@ def test_functions_called_at_the_end_are_called_in_the_same_order(tmp_path: Path
     (tmp_path / "main.py").write_text(
         "import atexit, logging, threading, concurrent.futures, weakref\n"
         "class Kept: ...\nkept = Kept()\nweakref.finalize(kept, print, 'finalized')\n"
-        "atexit.register(print, 'first')\natexit.register(print, 'last')\nthreading._register_atexit(print, 'threads')\n"
-        "threading.Thread(target=print, args=['thread']).start()\nraise SystemExit(3)\n"
+        "atexit.register(print, 'first')\natexit.register(print, 'last')\n"
+        "ending = threading.Event()\nthreading._register_atexit(ending.set)\nthreading._register_atexit(print, 'threads')\n"
+        "threading.Thread(target=lambda: ending.wait() and print('thread')).start()\nraise SystemExit(3)\n"
     )
     cold = assert_alike(Job(tmp_path, "script", "main.py"))
-    assert cold.stdout == "thread\nthreads\nlast\nfirst\nfinalized\n"
+    assert cold.stdout == "threads\nthread\nlast\nfirst\nfinalized\n"
 
 
 ENDINGS = {

@@ -147,7 +147,17 @@ def _sign(black_box: int) -> None:
         return
 
 
-def _join_at(black_box: int, standby: "Any", learn: "Callable[[int], Callable[[], None]]") -> None:
+def _wait(standby: "Any", black_box: int) -> None:
+    """Stand by; as the worker, begin its black box with what the standby's own had learned."""
+    import os
+
+    _AT_END[-1]()  # while there is time
+    learned = standby.wait()
+    _sign(black_box)
+    os.write(black_box, learned)
+
+
+def _offer_join(black_box: int, standby: "Any") -> None:
     """Give `planaria.worker.join` something to find: in a standby it waits, in a worker it says that this program joins."""
     import os
 
@@ -155,35 +165,35 @@ def _join_at(black_box: int, standby: "Any", learn: "Callable[[int], Callable[[]
 
     def join() -> None:
         nonlocal told
-        if standby is not None and standby.waiting:
-            standby.join()
-            _sign(black_box)
-            _AT_END.append(learn(black_box))
-            _AT_END[-1]()
+        if is_waiting():
+            standby.check()
+            _wait(standby, black_box)
         if not told:
             told = True
             os.write(black_box, b"\x1ejoins\n")
 
-    sys._planaria_join = join  # type: ignore[attr-defined]  # noqa: SLF001  nothing of ours is imported, so there is no better place
-    sys._planaria_waits = lambda: standby is not None and standby.waiting  # type: ignore[attr-defined]  # noqa: SLF001
+    def is_waiting() -> bool:
+        return standby is not None and standby.waiting
+
+    # Nothing of ours is imported, so there is no better place.
+    sys._planaria_join, sys._planaria_waits = join, is_waiting  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _get_ready(mode: str, black_box: int) -> None:
-    """Be a standby first, if that is wanted; then the worker. What was loaded is written down from then on."""
+    """Be a standby first, if that is wanted; then the worker. What is loaded is written down meanwhile."""
     if not mode:
         _sign(black_box)
         return
-    learning = _load("learn")
     word, _, descriptors = mode.partition(":")
-    standby = _load("standby")["Standby"](descriptors, black_box, learning["file_of"]) if word == "standby" else None
-    _join_at(black_box, standby, learning["learn"])
-    if standby is not None and standby.mode == "join":
-        return
-    if standby is not None:
-        standby.preload()
-        standby.wait()
-    _sign(black_box)
+    if word == "learn":
+        _sign(black_box)  # its place is at the beginning
+    learning = _load("learn")
     _AT_END.append(learning["learn"](black_box))
+    standby = _load("standby")["Standby"](descriptors, black_box, learning["file_of"]) if word == "standby" else None
+    _offer_join(black_box, standby)
+    if standby is not None and standby.mode == "preload":
+        standby.preload()
+        _wait(standby, black_box)
 
 
 def _start() -> None:

@@ -113,8 +113,12 @@ class Standby:
             if file and not any(part in file for part in _INSTALLED) and not file.startswith(library):
                 yield ("watch", os.path.realpath(file), "")
 
-    def wait(self) -> None:
-        """Tell the agent that all is ready, sleep until the order comes, and be the worker. Ends with the agent."""
+    def wait(self) -> bytes:
+        """Tell the agent that all is ready, sleep until the order comes, and be the worker. Ends with the agent.
+
+        Returns what is in the black box that is left behind.
+        """
+        left = _whole(self._black_box)
         report = encode([*self._report, *self._look_around()])
         os.ftruncate(self._papers, 0)
         os.pwrite(self._papers, report, 0)
@@ -130,6 +134,7 @@ class Standby:
         self._channel.close()
         self.waiting = False
         self._become(decode(order), memoryview(rights[0][2]).cast("i").tolist())
+        return left
 
     def _become(self, order: "list[Triple]", descriptors: "list[int]") -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -152,14 +157,15 @@ class Standby:
             _write(number, _whole(descriptor))
             os.close(descriptor)
 
-    def join(self) -> None:
-        """Wait here, in the standby itself; elsewhere and later there is nothing to wait for."""
-        if not self.waiting:
-            return
+    def check(self) -> None:
+        """See that this is the process, and the state of it, in which `join()` may wait.
+
+        Raises:
+            RuntimeError: It is not.
+        """
         if os.getpid() != self._pid:
             raise too_early("a forked child went on")
         self._group.check()
-        self.wait()
 
 
 class _Copy(dict):  # type: ignore[type-arg]
