@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +13,16 @@ from standing import Job, end, looping, ready, turn_until
 
 from planaria.base.value import replace
 from planaria.contract import blackbox
+from planaria.contract.env import Round
 from planaria.process import standbys as module
 from planaria.process.children import Children
+from planaria.process.logs import RunLogs
+from planaria.process.model import STDERR, STDOUT, Command, LogSettings, StreamMask
+from planaria.process.sink import ConsoleSink
 from planaria.process.spares import Plan, make_plan
 from planaria.process.standby import Standby
 from planaria.process.standbys import Standbys
+from planaria.process.workers import Console, Workers, WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from planaria.base.loop import Loop
 
 PLENTY = 1 << 40
+TEE = StreamMask(STDOUT | STDERR)
 
 
 def program(folder: Path, text: str = "import json\n", **variables: str) -> Job:
@@ -108,6 +115,7 @@ def test_an_import_that_fails_is_told_and_harms_nobody(tmp_path: Path) -> None:
 def test_a_module_that_reads_a_rank_or_starts_a_device_when_imported_is_found_out(tmp_path: Path) -> None:
     texts = {
         "reader": "import os\ntry:\n    RANK = int(os.environ.get('RANK', 0))\nexcept Exception:\n    RANK = 0\n",
+        "copier": "import os\nKEPT = os.environ.copy()\n",
         "starter": "import sys, types\ncuda = types.ModuleType('torch.cuda')\ncuda._initialized = True\n"
         "sys.modules['torch.cuda'] = cuda\n",
     }
@@ -118,8 +126,9 @@ def test_a_module_that_reads_a_rank_or_starts_a_device_when_imported_is_found_ou
     try:
         assert ready(standby)
         assert standby.report is not None
-        assert (standby.report.reads, standby.report.device) == ((("reader", "RANK"),), ("starter",))
-        assert standby.report.unfit == {"reader", "starter"}
+        assert standby.report.reads == (("reader", "RANK"), ("copier", "the whole environment"))
+        assert standby.report.device == ("starter",)
+        assert standby.report.unfit == {"reader", "copier", "starter"}
     finally:
         end(standby)
 
@@ -187,7 +196,7 @@ def test_a_standby_that_died_is_refused_and_cannot_be_promoted(job: Job) -> None
     with contextlib.chdir(job.folder):
         assert standby.refusal(job.order()) == "it has died"
     assert not standby.promote(job.order(0))
-    end(standby)
+    os.waitpid(standby.pid, 0)
 
 
 def test_a_standby_ends_when_its_agent_lets_go_of_it(job: Job) -> None:
@@ -323,3 +332,112 @@ def test_modules_that_must_not_be_loaded_ahead_are_left_out_the_next_time(tmp_pa
         assert taken is not None
         assert taken.plan == Plan(load=(("good", f"{path}/good.py"),))
         end(taken)
+
+
+# Workers.
+
+
+class Node:
+    """Workers with standbys, on a loop of their own; what the workers said is in a file."""
+
+    def __init__(self, loop: Loop, folder: Path) -> None:
+        (folder / "scratch").mkdir()
+        self.loop = loop
+        self.folder = folder
+        self.said = os.memfd_create("console")
+        self.told: list[str] = []
+        self.ends: dict[int, object] = {}
+        sink = ConsoleSink(loop, self.said)
+        logs = RunLogs(LogSettings(str(folder / "logs"), tee=TEE), "run", str(folder / "scratch"))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        command = Command("script", "main.py", ("${local_rank}",), sys.executable)
+        settings = WorkerSettings(command, environment, control="", host="here", file_limit=2048)
+        self.workers = Workers(loop, settings, logs, Console(sink, sink, self.told.append))
+        self.children = Children(loop, self._on_exit)
+        self.standbys = Standbys(loop, 2, watch=self.children.add, tell=self.told.append)
+        self.workers.standbys = self.standbys
+
+    def _on_exit(self, pid: int, status: int) -> None:
+        if not self.standbys.exited(pid, status):
+            end = self.workers.exited(pid, status)
+            if end is not None:
+                self.ends[end.local_rank] = end.failure
+
+    def live(self, number: int, *, keep: bool = True) -> list[int]:
+        """Run one life to its end; return the pids of its workers."""
+        self.ends = {}
+        life = Round(number, "run", "trainer", 0, 1, 10, 2, 10, 2, 2, f"host{number}", 1, number, 3)
+        self.workers.begin(life, self.children.add)
+        pids = [one.pid for one in self.workers.seen]
+        turn_until(self.loop, lambda: len(self.ends) == 2)
+        if keep:
+            self.standbys.keep(self.workers.orders(), make_plan(self.workers.learned, (str(self.folder),)))
+            turn_until(self.loop, lambda: all_ready(self.standbys, 2))
+        self.children.bury()
+        self.workers.end()
+        self.loop.run_once(0.0)
+        return pids
+
+    def close(self) -> None:
+        self.standbys.close()
+        turn_until(self.loop, lambda: not self.standbys.pids)
+        self.children.bury()
+        os.close(self.said)
+
+
+FAILING = """\
+import json, os, sys
+print(os.environ["RANK"], os.environ["MASTER_ADDR"], os.environ["TORCHELASTIC_RESTART_COUNT"], sys.argv[1])
+if sys.argv[1] == "1":
+    raise ValueError(os.path.exists(os.path.dirname(os.environ["TORCHELASTIC_ERROR_FILE"])))
+print("in modules", "decimal" in sys.modules, file=sys.stderr)
+import decimal
+"""
+
+
+def test_a_promoted_worker_leaves_the_same_evidence_as_a_cold_one(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(FAILING)
+    with looping() as loop, contextlib.chdir(tmp_path):
+        node = Node(loop, tmp_path)
+        try:
+            first = node.live(0)
+            assert node.workers.cold == {0: "there is no standby", 1: "there is no standby"}
+            cold = node.ends[1]
+            waiting = [one.pid for one in node.standbys.seen]
+            assert node.live(1, keep=False) == waiting
+            assert set(waiting).isdisjoint(first)
+            assert node.workers.cold == {}
+            warm = node.ends[1]
+            assert node.ends[0] is None
+            different = {"pid", "at", "age_s", "error_file", "log_files"}
+            for field in type(cold)._fields:  # type: ignore[attr-defined]
+                assert field in different or getattr(warm, field) == getattr(cold, field), field
+            assert sorted(os.pread(node.said, 1 << 16, 0).decode().splitlines()) == sorted(
+                line
+                for life in (0, 1)
+                for line in (
+                    f"[trainer0]:10 host{life} {life} 0",
+                    f"[trainer1]:11 host{life} {life} 1",
+                    f"[trainer0]:in modules {bool(life)}",
+                    *(f"[trainer1]:{line}" for line in getattr(cold, "traceback").splitlines()),  # noqa: B009
+                )
+            )
+            node.live(2, keep=False)
+            assert node.workers.cold == {0: "there is no standby", 1: "there is no standby"}
+            assert node.told == []
+        finally:
+            node.close()
+
+
+def test_a_difference_makes_a_cold_start_that_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("import json\n")
+    with looping() as loop, contextlib.chdir(tmp_path):
+        node = Node(loop, tmp_path)
+        try:
+            node.live(0)
+            waiting = {one.pid for one in node.standbys.seen}
+            (tmp_path / "main.py").write_text("import json, csv\n")
+            assert waiting.isdisjoint(node.live(1, keep=False))
+            assert set(node.workers.cold.values()) == {f"{tmp_path}/main.py has changed"}
+        finally:
+            node.close()

@@ -43,6 +43,7 @@ class Running:
         "alive",
         "black_box",
         "blame",
+        "is_promoted",
         "killed_by_us",
         "local_rank",
         "pid",
@@ -61,6 +62,7 @@ class Running:
         self.started_at = started_at
         self.pid = 0
         self.alive = False
+        self.is_promoted = False
         self.status: int | None = None
         self.killed_by_us = False
         self.blame: Failure | None = None
@@ -85,7 +87,7 @@ class Running:
         """
         if not standby.promote(start):
             return False
-        self.pid, self.alive = standby.pid, True
+        self.pid, self.alive, self.is_promoted = standby.pid, True, True
         self.streams.close_worker_ends()
         return True
 

@@ -136,9 +136,9 @@ class Standby:
         return self.staleness() or refusal(self.order, cold)
 
     def promote(self, cold: Start) -> bool:
-        """Make it the worker of this start, its streams and black box; False when it is gone, and nothing has happened.
+        """Make it the worker of this start, its streams and black box; False when it is gone.
 
-        The caller has asked for a `refusal` before. From now on the process is the caller's.
+        The caller has asked for a `refusal` before. From now on the process is the caller's, and nothing of it is held here.
         """
         variables = [("set", name, value) for name, value in cold.environment.items() if name in RANK_VARIABLES]
         descriptors = (
@@ -152,8 +152,10 @@ class Standby:
                 [encode(variables)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _socket.MSG_DONTWAIT
             )
         except (OSError, ValueError):
+            self.end()
             return False
-        self.close()
+        finally:
+            self.close()
         return True
 
     def last_words(self) -> str:

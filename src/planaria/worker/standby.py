@@ -65,7 +65,7 @@ class Standby:
         self._importing = ""
         self._pid = os.getpid()
         self.waiting = True
-        self._environ = _Guard(self._unknown, self._read_too_early)
+        self._environ = _Guard(self._unknown, self._reads)
         self._group = _Group(self)
 
     def preload(self) -> None:
@@ -97,10 +97,9 @@ class Standby:
             return False
         return bool(not self._files[name] or spec.origin == self._files[name])
 
-    def _read_too_early(self, name: str) -> RuntimeError:
+    def _reads(self, what: str) -> None:
         if self._importing:
-            self._report.append(("reads", self._importing, name))
-        return too_early(f"{name} was read from the environment")
+            self._report.append(("reads", self._importing, what))
 
     def _look_around(self) -> "Iterator[Triple]":
         library = f"{os.path.dirname(os.__file__)}/"
@@ -203,15 +202,16 @@ class _Early(type(os.environ)):  # type: ignore[misc]  # noqa: TID251  the guard
         super().__setitem__(key, value)
 
     def copy(self) -> _Copy:
+        self.guard.note("the whole environment")
         return _Copy(self)
 
 
 class _Guard:
-    """Make `os.environ` refuse the variables that are not known yet, and a copy of it too."""
+    """Make `os.environ` refuse the variables that are not known yet, and a copy of it too; `note` is told of each try."""
 
-    def __init__(self, unknown: "set[str]", refusal: "Callable[[str], RuntimeError]") -> None:
+    def __init__(self, unknown: "set[str]", note: "Callable[[str], None]") -> None:
         self._names = {*unknown, *map(os.fsencode, unknown)}  # os.environb has bytes
-        self._refusal = refusal
+        self.note = note
         self._kind = type(os.environ)  # noqa: TID251
         self._entered: list[Any] = [os.environ, os.environb]  # noqa: TID251
         _Copy.guard = _Early.guard = self
@@ -221,7 +221,8 @@ class _Guard:
     def refuse(self, key: object) -> None:
         """Raise when there is a value to come, and it has not come."""
         if isinstance(key, (str, bytes)) and key in self._names:
-            raise self._refusal(os.fsdecode(key))
+            self.note(os.fsdecode(key))
+            raise too_early(f"{os.fsdecode(key)} was read from the environment")
 
     def leave(self) -> None:
         """Make it what it was."""
