@@ -27,18 +27,18 @@ _TAIL_BYTES = 2000
 _SIGKILL = 9
 
 
-class Place(Value):
+class Surroundings(Value):
     """What a process takes from its parent without being told."""
 
     folder: str
     umask: int
 
 
-def here() -> Place:
+def here() -> Surroundings:
     """Return where a worker that is started now finds itself."""
     umask = os.umask(0o77)
     os.umask(umask)
-    return Place(os.getcwd(), umask)
+    return Surroundings(os.getcwd(), umask)
 
 
 class Standby:
@@ -56,7 +56,7 @@ class Standby:
         self.order = order
         self.plan = plan
         self.report: Report | None = None
-        self._place = here()
+        self._around = here()
         self._script = _script_of(order.argv)
         self._prints = {self._script: _fingerprint(self._script)}
         self._black_box = os.memfd_create("planaria-standby", os.MFD_CLOEXEC)
@@ -117,10 +117,10 @@ class Standby:
 
     def staleness(self) -> str:
         """Say what has changed since it was started, of what it has read; empty: nothing."""
-        place = here()
-        if place.folder != self._place.folder:
+        now = here()
+        if now.folder != self._around.folder:
             return "the current folder differs"
-        if place.umask != self._place.umask:
+        if now.umask != self._around.umask:
             return "the umask differs"
         for file, before in self._prints.items():
             if _fingerprint(file) != before:

@@ -2,7 +2,7 @@
 
 A worker may be killed at any moment, so the list cannot wait for its end. The interpreter tells an audit hook of every
 import, and of much else that happens rarely; the hook looks at the number of loaded modules and writes the new ones into the
-black box, many at a time: 1,000 modules cost 4 ms. A record is 0x1e, `modules`, and name and file of each, NULs between.
+black box, many at a time. `import torch` with 1,900 modules: 13 ms more. A record is 0x1e, `modules`, and name and file of each, NULs between.
 """
 
 import os
