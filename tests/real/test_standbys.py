@@ -297,6 +297,16 @@ def test_another_environment_or_other_modules_replace_the_standbys(job: Job) -> 
         assert len({first, second, standbys.seen[0].pid}) == 3
 
 
+def test_one_that_is_on_its_way_is_left_to_get_ready(job: Job) -> None:
+    with kept(job, Plan()) as (standbys, _, loop):
+        first = standbys.seen
+        assert not first[0].is_ready
+        standbys.keep((job.order(),), Plan())
+        assert standbys.seen == first
+        turn_until(loop, lambda: all_ready(standbys, 1))
+        assert standbys.seen[0].pid == first[0].pid
+
+
 def test_standbys_that_always_die_are_given_up(tmp_path: Path) -> None:
     with kept(program(tmp_path, "raise ValueError('never')\n"), Plan("join")) as (standbys, told, loop):
         turn_until(loop, lambda: len(told) > 1)
@@ -328,6 +338,9 @@ def test_modules_that_must_not_be_loaded_ahead_are_left_out_the_next_time(tmp_pa
     with kept(one, plan) as (standbys, told, loop):
         turn_until(loop, lambda: len(told) > 0 and all_ready(standbys, 1))
         assert told == ["reader is not loaded ahead: it reads RANK when it is imported"]
+        first = standbys.seen[0].pid
+        standbys.keep((one.order(),), plan)  # the next life loaded it again, and it is as unfit as before
+        assert standbys.seen[0].pid == first
         taken = standbys.take(0, one.order()).standby
         assert taken is not None
         assert taken.plan == Plan(load=(("good", f"{path}/good.py"),))

@@ -133,6 +133,10 @@ class Standby:
             return "it is not ready yet"
         if not linux.is_running(self.pid):
             return "it has died"
+        return self.mismatch(cold)
+
+    def mismatch(self, cold: Start) -> str:
+        """Say why it will never stand in for this start, ready or not; empty when it may."""
         return self.staleness() or refusal(self.order, cold)
 
     def promote(self, cold: Start) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.base.loop import Loop, Timer
+    from planaria.contract.standby import Report
     from planaria.process.spawn import Start
 
 LOOK_S = 5.0  # how often files are looked at
@@ -64,6 +65,7 @@ class Standbys:
         self._ending: dict[int, Standby] = {}  # by pid: killed, and not reaped yet
         self._each_bytes = 0
         self._failures = 0
+        self._unfit: list[Report] = []
         self._told: set[str] = set()
         self._timer: Timer | None = None
         self._is_closed = False
@@ -82,14 +84,20 @@ class Standbys:
     def keep(self, orders: tuple[Start, ...], plan: Plan) -> None:
         """Keep standbys from now on: `orders` has, by local rank, the cold start that each is to save.
 
-        Those that stand for other orders, or have other modules, are replaced. `orders` must not change while a life begins.
+        Those that stand for other orders, or have other modules, are replaced. What was seen to be unfit stays left out.
         """
+        for report in self._unfit:
+            plan = narrow(plan, report)
         if plan != self._plan or orders != self._orders:
             self._failures = 0
         self._orders, self._plan = orders, plan
         for standby in list(self._standing.values()):
-            if standby.local_rank >= len(orders) or standby.plan != plan or standby.refusal(orders[standby.local_rank]):
-                self._replace(standby)
+            if (
+                standby.local_rank >= len(orders)
+                or standby.plan != plan
+                or standby.mismatch(orders[standby.local_rank])
+            ):
+                self._end(standby)
         self._go_on()
 
     def take(self, local_rank: int, cold: Start) -> Taken:
@@ -178,8 +186,9 @@ class Standbys:
         if standby.report.unfit:
             self._failures += 1
             self._tell_once(_sentence(standby))
+            self._unfit.append(standby.report)
             self._plan = narrow(self._plan, standby.report)
-            self._replace(standby)
+            self._end(standby)
             return
         self._failures = 0
         self._each_bytes = max(self._each_bytes, standby.memory_bytes)
@@ -187,14 +196,12 @@ class Standbys:
 
     def _look(self) -> None:
         for standby in list(self._standing.values()):
-            if standby.is_ready and standby.staleness():
-                self._replace(standby)
+            if standby.staleness():
+                self._end(standby)
         self._go_on()
 
-    def _replace(self, standby: Standby) -> None:
-        self._end(standby)  # the next one is started when this one's memory is free
-
     def _end(self, standby: Standby) -> None:
+        """End one. The next is started when this one's memory is free."""
         del self._standing[standby.local_rank]
         self._loop.forget(standby.fileno())
         self._ending[standby.pid] = standby
