@@ -1,21 +1,22 @@
 """The black box: an anonymous file of a Python worker's that its agent can read after any kind of death.
 
 `worker/bootstrap.py` begins it with the moment it began to run, `worker/crash.py` appends records; both are the byte 0x1e, a
-JSON object, a newline. Python's fault handler appends stacks as plain text on a fatal signal and on `DUMP_STACKS`; a start
-that failed leaves one line of text.
+JSON object, a newline. Where standbys are wanted, `worker/learn.py` appends which modules were loaded. Python's fault
+handler appends stacks as plain text on a fatal signal and on `DUMP_STACKS`; a start that failed leaves one line of text.
 """
 
 from __future__ import annotations
 
 from planaria.base.value import Value
 
-LIMIT_BYTES = (
-    4 << 20
-)  # two texts of `worker.crash.LIMIT_CHARACTERS`, 12 bytes a character, and the stacks of 100 threads
+LIMIT_BYTES = 5 << 20
+"""Two texts of `worker.crash.LIMIT_CHARACTERS`, 12 bytes a character, the stacks of 100 threads, `worker.learn.LIMIT_BYTES`."""
 DUMP_STACKS = 62
 """SIGRTMAX-2 asks a worker for the stacks of all its threads; it works with the GIL held."""
 _RECORD = b"\x1e"
 _SIGN = b'{"started":'
+_MODULES = b"modules\0"
+_JOINS = b"joins"
 SIGN_BYTES = 64
 """How much of a black box's beginning holds a sign of life."""
 
@@ -39,6 +40,13 @@ class BlackBox(Value):
     text: str = ""
 
 
+class Learned(Value):
+    """What a life taught us for a standby: the modules it loaded, by name, and whether its program calls `join()`."""
+
+    files: tuple[tuple[str, str], ...] = ()
+    joins: bool = False
+
+
 def read(data: bytes) -> BlackBox:
     """Read a black box. Torn or foreign content is never an error: what cannot be read is left out."""
     head, *records = data.split(_RECORD)
@@ -46,7 +54,7 @@ def read(data: bytes) -> BlackBox:
     ending = None
     for record in records:
         line, _, rest = record.partition(b"\n")
-        if not line.startswith(_SIGN):
+        if not line.startswith((_SIGN, _MODULES, _JOINS)):
             ending = _ending(line) or ending
         texts.append(rest)
     return BlackBox(ending, b"".join(texts).decode("utf-8", "replace").strip("\0"))
@@ -62,6 +70,20 @@ def started_at(data: bytes) -> float | None:
     except ValueError:
         return None
     return at if 0 <= at < float("inf") else None
+
+
+def learned(data: bytes) -> Learned:
+    """Return the modules that a worker has loaded so far, in that order, each with its file: empty for one without a file."""
+    found: dict[str, str] = {}
+    joins = False
+    for record in data.split(_RECORD)[1:]:
+        line, end, _ = record.partition(b"\n")
+        joins = joins or line == _JOINS
+        if not end or not line.startswith(_MODULES):
+            continue
+        parts = line[len(_MODULES) :].decode("utf-8", "surrogateescape").split("\0")
+        found.update(zip(parts[0::2], parts[1::2], strict=False))
+    return Learned(tuple(found.items()), joins)
 
 
 def _ending(line: bytes) -> Ending | None:

@@ -25,6 +25,23 @@ ROUND = "PLANARIA_ROUND"
 """Number of the round this worker belongs to, counted from 0."""
 RESTART_REASON = "PLANARIA_RESTART_REASON"
 """Why the workers were last restarted, in one line; empty in the first life."""
+RANK_VARIABLES = frozenset(
+    {
+        "RANK",
+        "GROUP_RANK",
+        "ROLE_RANK",
+        "WORLD_SIZE",
+        "GROUP_WORLD_SIZE",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        RESTART_COUNT,
+        ERROR_FILE,
+        ROUND,
+        RESTART_REASON,
+    }
+)
+"""What is known only when a round begins. All else is the same in every life of a local rank."""
 LONGEST_REASON = 1000  # it names other nodes: whatever they are called, it must not keep a worker from being started
 
 

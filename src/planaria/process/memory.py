@@ -1,4 +1,4 @@
-"""Ask the memory cgroup whether the kernel's OOM killer was at work.
+"""Ask the memory cgroup whether the kernel's OOM killer was at work, and how much memory is left.
 
 `oom_kill` counts processes of this cgroup killed by any OOM killer, its own or the machine's. A worker that died of SIGKILL
 which we did not send, while the counter rose, was most likely one of them.
@@ -31,6 +31,25 @@ def counter_paths(proc_cgroup: bytes, mounts: bytes) -> list[tuple[str, str]]:
         elif "memory" in controllers.split(",") and "memory" in roots:
             found.append(_places(roots["memory"], path, "memory.oom_control"))
     return found
+
+
+def free_bytes() -> int:
+    """Return how much memory this process and its children may still take: what the machine has, and what cgroups allow."""
+    found = [_available(linux.read_file("/proc/meminfo"))]
+    for places in counter_paths(linux.read_file("/proc/self/cgroup"), linux.read_file("/proc/self/mounts")):
+        for folder in {path.rpartition("/")[0] for path in places}:
+            for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+                allowed, used = (linux.read_file(f"{folder}/{name}").strip() for name in (limit, usage))
+                if allowed.isdigit() and used.isdigit():
+                    found.append(int(allowed) - int(used))
+    return max(min(found), 0)
+
+
+def _available(meminfo: bytes) -> int:
+    for line in meminfo.splitlines():
+        if line.startswith(b"MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _unescaped(mount_point: str) -> str:

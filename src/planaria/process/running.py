@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from planaria.process.model import Call
     from planaria.process.results import Result
     from planaria.process.spawn import Start
+    from planaria.process.standby import Standby
     from planaria.process.tee import Pace, Route, Warn
 
 
@@ -47,6 +48,7 @@ class Running:
         "alive",
         "black_box",
         "blame",
+        "is_promoted",
         "killed_by_us",
         "local_rank",
         "pid",
@@ -65,6 +67,7 @@ class Running:
         self.started_at = started_at
         self.pid = 0
         self.alive = False
+        self.is_promoted = False
         self.status: int | None = None
         self.killed_by_us = False
         self.blame: Failure | None = None
@@ -82,6 +85,17 @@ class Running:
             SpawnFailed: The system is out of processes or memory; this worker is closed.
         """
         self._launch(lambda: self._spawn(start))
+
+    def promote(self, standby: Standby, start: Start) -> bool:
+        """Make a standby this worker, instead of `start`; False when it is gone: nothing has happened, and `start` it is.
+
+        From here on it is a worker as any other: the same evidence, streams and process group. Its parent waits for it already.
+        """
+        if not standby.promote(start):
+            return False
+        self.pid, self.alive, self.is_promoted = standby.pid, True, True
+        self.streams.close_worker_ends()
+        return True
 
     def call(self, loop: Loop, start: Start, call: Call) -> None:
         """Start a function, likewise; `loop` reads what it returns.
@@ -230,6 +244,11 @@ class Running:
         if self._held_fd is not None:
             return "its exit status was lost with the fork server, which ended"
         return "its exit status was taken by another part of this program (SIGCHLD ignored, or waitpid(-1))"
+
+    @property
+    def learned(self) -> blackbox.Learned:
+        """Return what its modules teach a standby, so far; nothing where it does not write them down."""
+        return blackbox.learned(os.pread(self.black_box, blackbox.LIMIT_BYTES, 0))
 
     def _stderr_tail(self) -> bytes:
         stream = self.streams.stderr

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from planaria.process.memory import OomKills
     from planaria.process.model import Command
     from planaria.process.sink import ConsoleSink
+    from planaria.process.standbys import Standbys
 
 _BLACK_BOX_FD = 1023  # out of the way of programs that close or reuse low descriptors, in reach of select()
 
@@ -75,7 +76,8 @@ class Console(Value):
 class Workers:
     """All workers of this node. `begin` starts a life, `end` closes it when every worker of it is dead.
 
-    `return_values` has, by local rank, what the functions of the current or last life returned so far.
+    `return_values` has, by local rank, what the functions of the current or last life returned so far. With `standbys`, the
+    workers of a program are promoted where that is possible; `cold` says, by local rank, why those of this life were not.
     """
 
     def __init__(self, loop: Loop, settings: WorkerSettings, logs: Logs, console: Console) -> None:
@@ -86,7 +88,10 @@ class Workers:
         self._console = console
         self._oom: OomKills | None = None
         self._life: list[Running] = []
+        self._round: Round | None = None
         self.return_values: dict[int, object] = {}
+        self.standbys: Standbys | None = None
+        self.cold: dict[int, str] = {}
         self._black_box_fd = min(_BLACK_BOX_FD, os.sysconf("SC_OPEN_MAX") - 1)
 
     @property
@@ -102,17 +107,21 @@ class Workers:
     def begin(self, life: Round, on_started: Callable[[int, int | None], None]) -> None:
         """Start every worker; `on_started(pid, status_fd)` is called for each at once (see `Children.add`).
 
+        A standby that was promoted is watched already, since it was started.
+
         Raises:
             SpawnFailed: The system is out of processes or memory. Workers started before stay for the caller to end.
             ProcessError: A log file or folder could not be made; likewise.
             UsageError: A function or its arguments cannot be pickled.
         """
-        self.return_values = {}
+        self.return_values, self.cold = {}, {}
+        self._round = life
         self._logs.begin_life(life)
         for local_rank in range(life.local_world_size):
             worker = self._start(life, local_rank)
             self._life.append(worker)
-            on_started(worker.pid, worker.status_fd)
+            if not worker.is_promoted:
+                on_started(worker.pid, worker.status_fd)
         self._watch_memory()
 
     def _start(self, life: Round, local_rank: int) -> Running:
@@ -124,14 +133,45 @@ class Workers:
             call = replace(settings.command, args=filled(settings.command.args, local_rank))
             worker.call(self._loop, replace(start, argv=("function",)), call)
         else:
-            argv = worker_argv(settings.command, local_rank, self._black_box_fd)
-            inherit = self._black_box_fd if settings.command.bootstrap else None
-            worker.start(replace(start, argv=argv, inherit_black_box_as=inherit))
+            self._start_program(worker, self._complete(start, settings.command, local_rank))
         prefix = line_prefix(settings.prefix_template, role=life.role, local_rank=local_rank, rank=worker.rank)
         for stream, sink in ((streams.stdout, self._console.stdout), (streams.stderr, self._console.stderr)):
             route = Route(stream.log_fd, sink, prefix, stream.filters, stream.filtered_fd)
             worker.tee(self._pace, stream, route, self._console.warn)
         return worker
+
+    def _complete(self, start: Start, command: Command, local_rank: int) -> Start:
+        argv = worker_argv(command, local_rank, self._black_box_fd, learn=self.standbys is not None)
+        return replace(start, argv=argv, inherit_black_box_as=self._black_box_fd if command.bootstrap else None)
+
+    def _start_program(self, worker: Running, start: Start) -> None:
+        """Promote a standby if there is one for this very start, else start cold."""
+        if self.standbys is not None:
+            taken = self.standbys.take(worker.local_rank, start)
+            if taken.standby is not None and worker.promote(taken.standby, start):
+                return
+            self.cold[worker.local_rank] = taken.why or "it died when it was promoted"
+        worker.start(start)
+
+    def orders(self) -> tuple[Start, ...]:
+        """Return, by local rank, how the workers of this life would be started cold: what `Standbys.keep` wants to know.
+
+        Empty for functions, and for programs that do not go through the start-up file.
+        """
+        command = self._settings.command
+        if self._round is None or isinstance(command, Call) or not command.bootstrap:
+            return ()
+        life = self._round
+        starts = ((self._order(life, worker), worker.local_rank) for worker in self._life)
+        return tuple(self._complete(start, command, local_rank) for start, local_rank in starts)
+
+    @property
+    def learned(self) -> blackbox.Learned:
+        """Return what the workers of this life have loaded so far: ranks differ, and a standby may get any of them."""
+        found = [worker.learned for worker in self._life]
+        files = {name: file for one in reversed(found) for name, file in one.files}
+        ordered = dict.fromkeys(name for one in found for name, _ in one.files)
+        return blackbox.Learned(tuple((name, files[name]) for name in ordered), any(one.joins for one in found))
 
     def _order(self, life: Round, worker: Running) -> Start:
         settings, streams = self._settings, worker.streams

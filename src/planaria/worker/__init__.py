@@ -15,6 +15,7 @@ Under `planaria run`, or an agent that a program embeds, the agent hears of it; 
 from __future__ import annotations
 
 import os
+import sys
 
 from planaria.contract.control import Drain, Resize
 from planaria.contract.env import CONTROL
@@ -22,9 +23,37 @@ from planaria.worker.link import Link
 from planaria.worker.scope import Scope, caller
 from planaria.worker.state import ElasticState
 
-__all__ = ["Drain", "ElasticState", "Resize", "Scope", "drain_notice", "expires", "report_progress", "resize_notice"]
+__all__ = [
+    "Drain",
+    "ElasticState",
+    "Resize",
+    "Scope",
+    "drain_notice",
+    "expires",
+    "join",
+    "report_progress",
+    "resize_notice",
+]
 
 _LINK = Link(lambda: os.environ.get(CONTROL))  # noqa: TID251  the one place where the worker reads what its agent told it
+
+
+def join() -> None:
+    """Mark where a worker takes its place: a standby runs the program up to here and waits for its rank and world.
+
+        model = build()              # may take its time: the standby has done it before it is needed
+        worker.join()
+        torch.distributed.init_process_group()
+
+    In a process that is a worker already it returns at once. In a standby, reading RANK, WORLD_SIZE, MASTER_* and the like
+    before it, or starting a process group, is an error. Call it once, in the main program.
+
+    Raises:
+        RuntimeError: A process group was started before, or a child that the standby forked has come here.
+    """
+    wait = getattr(sys, "_planaria_join", None)  # the bootstrap put it there
+    if wait is not None:
+        wait()
 
 
 def report_progress(step: int, **values: float) -> None:

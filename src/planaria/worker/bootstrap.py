@@ -1,11 +1,12 @@
 """Start the user's Python program so that it cannot tell, and record how it ends.
 
-    python -u bootstrap.py BLACK_BOX_FD script|module|path TARGET [ARG ...]
+    python -u bootstrap.py BLACK_BOX_FD [learn|standby:CHANNEL_FD:PAPERS_FD] script|module|path TARGET [ARG ...]
     python -u bootstrap.py BLACK_BOX_FD function PAPERS_FD TRACKER_FD LEASH_FD
 
 The agent runs this file as the main script of every Python worker. It imports only built-in modules (a user's `json.py`
 must win over ours), makes `__main__`, `sys.argv`, `sys.path[0]` and tracebacks what a plain start would have made them,
-and writes an uncaught exception, or the stacks at a fatal signal, into an anonymous file that the agent holds too.
+and writes an uncaught exception, or the stacks at a fatal signal, into an anonymous file that the agent holds too. With
+`learn` it writes down there which modules get loaded; a `standby` is promoted before, or while, the program runs.
 """
 
 import faulthandler
@@ -56,6 +57,9 @@ _RUNNERS: "dict[str, Callable[[str, dict[str, Any]], int | None]]" = {
     "path": _run_path,
     "function": _run_function,
 }
+
+
+_AT_END: "list[Callable[[], None]]" = []
 
 
 def _prepare(kind: str, target: str, args: "list[str]") -> "dict[str, Any]":
@@ -116,15 +120,20 @@ def _hook_without_words(kind: "type[BaseException]", error: BaseException, trace
     sys.__excepthook__(kind, error, trace)
 
 
+def _load(name: str) -> "dict[str, Any]":
+    """Run another file of ours by its path, so that nothing is imported; return its names."""
+    names: dict[str, Any] = {"__name__": f"planaria_{name}"}
+    with open(f"{__file__.rpartition('/')[0]}/{name}.py", "rb") as file:
+        exec(compile(file.read(), file.name, "exec", dont_inherit=True), names)  # noqa: S102  our own file
+    return names
+
+
 def _record(black_box: int, error: BaseException) -> None:
     """Load the recorder only now: a worker that ends well never pays for it."""
-    recorder: dict[str, Any] = {"__name__": "planaria_crash"}
     try:
-        with open(f"{__file__.rpartition('/')[0]}/crash.py", "rb") as file:
-            exec(compile(file.read(), file.name, "exec", dont_inherit=True), recorder)  # noqa: S102  our own file
-        recorder["record"](black_box, error, _without_our_frames(error.__traceback__))
-    except BaseException:  # noqa: BLE001, S110  the user's error must surface whatever happens to our record of it
-        pass
+        _load("crash")["record"](black_box, error, _without_our_frames(error.__traceback__))
+    except BaseException:  # noqa: BLE001  the user's error must surface whatever happens to our record of it
+        return
 
 
 def _sign(black_box: int) -> None:
@@ -138,8 +147,60 @@ def _sign(black_box: int) -> None:
         return
 
 
+def _wait(standby: "Any", black_box: int) -> None:
+    """Stand by; as the worker, begin its black box with what the standby's own had learned."""
+    import os
+
+    _AT_END[-1]()  # while there is time
+    learned = standby.wait()
+    _sign(black_box)
+    os.write(black_box, learned)
+
+
+def _offer_join(black_box: int, standby: "Any") -> None:
+    """Give `planaria.worker.join` something to find: in a standby it waits, in a worker it says that this program joins."""
+    import os
+
+    told = False
+
+    def join() -> None:
+        nonlocal told
+        if is_waiting():
+            standby.check()
+            _wait(standby, black_box)
+        if not told:
+            told = True
+            os.write(black_box, b"\x1ejoins\n")
+
+    def is_waiting() -> bool:
+        return standby is not None and standby.waiting
+
+    # Nothing of ours is imported, so there is no better place.
+    sys._planaria_join, sys._planaria_waits = join, is_waiting  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _get_ready(mode: str, black_box: int) -> None:
+    """Be a standby first, if that is wanted; then the worker. What is loaded is written down meanwhile."""
+    if not mode:
+        _sign(black_box)
+        return
+    word, _, descriptors = mode.partition(":")
+    if word == "learn":
+        _sign(black_box)  # its place is at the beginning
+    learning = _load("learn")
+    _AT_END.append(learning["learn"](black_box))
+    standby = _load("standby")["Standby"](descriptors, black_box, learning["file_of"]) if word == "standby" else None
+    _offer_join(black_box, standby)
+    if standby is not None and standby.mode == "preload":
+        standby.preload()
+        _wait(standby, black_box)
+
+
 def _start() -> None:
-    black_box, kind, target, args = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
+    black_box, mode, words = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    if mode in _RUNNERS:
+        mode, words = "", [mode, *words]
+    kind, target, args = words[0], words[1], words[2:]
     namespace = _prepare(kind, target, args)
     system = sys.modules["os"]
     worker = system.getpid()
@@ -147,7 +208,7 @@ def _start() -> None:
     if not faulthandler.is_enabled():  # PYTHONFAULTHANDLER wins
         faulthandler.enable(file=black_box)
     faulthandler.register(DUMP_STACKS, file=black_box)
-    _sign(black_box)
+    _get_ready(mode, black_box)
     try:
         status = _RUNNERS[kind](target, namespace)
     except BaseException as error:
@@ -155,6 +216,9 @@ def _start() -> None:
             _record(black_box, error)
         sys.excepthook = _hide_our_frames(getattr(sys, "excepthook", _hook_without_words))
         raise
+    finally:
+        for finish in _AT_END:
+            finish()
     if status:
         sys.exit(status)
 

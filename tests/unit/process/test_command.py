@@ -25,6 +25,11 @@ def test_each_kind_of_program_has_its_command_line(command: Command, expected: l
     assert list(worker_argv(command, 3, 9)) == expected
 
 
+def test_a_worker_that_writes_down_what_it_loads_is_told_so_by_a_word() -> None:
+    assert worker_argv(SCRIPT, 3, 9, learn=True)[2:6] == (BOOTSTRAP, "9", "learn", "script")
+    assert worker_argv(replace(SCRIPT, bootstrap=False), 3, 9, learn=True) == ("/py", "-u", "train.py", "-x", "3")
+
+
 def test_runpy_without_the_bootstrap_is_a_line_of_python() -> None:
     words = worker_argv(replace(SCRIPT, kind="path", bootstrap=False), 3, 9)
     assert words[:3] == ("/py", "-u", "-c")

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from planaria.base import linux
-from planaria.process.memory import OomKills, counter_paths, read_counter
+from planaria.process.memory import OomKills, counter_paths, free_bytes, read_counter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,3 +87,31 @@ def test_a_container_that_sees_its_own_cgroup_as_the_root_has_a_counter(
 def test_a_machine_without_cgroups_counts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     simulated(monkeypatch, {})
     assert OomKills().so_far() == 0
+
+
+def test_what_is_left_of_the_memory_is_no_more_than_the_machine_has() -> None:
+    assert 0 < free_bytes() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({}, 8 << 30),
+        ({"/sys/fs/cgroup/user.slice/a.scope/memory.max": b"max\n"}, 8 << 30),
+        (
+            {
+                "/sys/fs/cgroup/user.slice/a.scope/memory.max": b"5000\n",
+                "/sys/fs/cgroup/user.slice/a.scope/memory.current": b"1000\n",
+            },
+            4000,
+        ),
+        ({"/sys/fs/cgroup/memory.max": b"1000\n", "/sys/fs/cgroup/memory.current": b"1001\n"}, 0),
+    ],
+)
+def test_a_limit_of_the_cgroup_counts_where_it_is_lower(
+    monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], left: int
+) -> None:
+    known = {"/proc/meminfo": b"MemFree: 1 kB\nMemAvailable: 8388608 kB\n", **files}
+    known |= dict(zip(("/proc/self/cgroup", "/proc/self/mounts"), UNIFIED, strict=True))
+    monkeypatch.setattr(linux, "read_file", lambda path: known.get(path, b""))
+    assert free_bytes() == left

@@ -1,0 +1,202 @@
+"""One worker that was started ahead of its life: start it, hear that it is ready, make it the worker."""
+
+from __future__ import annotations
+
+import _socket
+import os
+
+from planaria.base import linux
+from planaria.base.files import write_all
+from planaria.base.value import Value, replace
+from planaria.contract import blackbox
+from planaria.contract.env import RANK_VARIABLES
+from planaria.contract.standby import READY, Report, encode, read_report
+from planaria.errors import SpawnFailed
+from planaria.process.command import BOOTSTRAP, LEARN
+from planaria.process.running import signal_one
+from planaria.process.spares import refusal, standby_environment
+from planaria.process.spawn import spawn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.process.spares import Plan
+    from planaria.process.spawn import Start
+
+_REPORT_BYTES = 4 << 20
+_TAIL_BYTES = 2000
+_SIGKILL = 9
+
+
+class Surroundings(Value):
+    """What a process takes from its parent without being told."""
+
+    folder: str
+    umask: int
+
+
+def here() -> Surroundings:
+    """Return where a worker that is started now finds itself."""
+    umask = os.umask(0o77)
+    os.umask(umask)
+    return Surroundings(os.getcwd(), umask)
+
+
+class Standby:
+    """A process that stands by for one local rank.
+
+    `order` is the cold start it saves, as `Workers` would have ordered it; of its variables, those of a round may be missing
+    or old. It must go through the start-up file, with `learn`.
+
+    Raises:
+        SpawnFailed: The system is out of processes, memory or descriptors.
+    """
+
+    def __init__(self, local_rank: int, order: Start, plan: Plan) -> None:
+        self.local_rank = local_rank
+        self.order = order
+        self.plan = plan
+        self.report: Report | None = None
+        self._around = here()
+        self._script = _script_of(order.argv)
+        self._prints = {self._script: _fingerprint(self._script)}
+        self._black_box = os.memfd_create("planaria-standby", os.MFD_CLOEXEC)
+        self._papers = os.memfd_create("planaria-papers", os.MFD_CLOEXEC)
+        self._said = [os.memfd_create(f"planaria-{name}", os.MFD_CLOEXEC) for name in ("stdout", "stderr")]
+        self._channel, theirs = _socketpair()
+        try:
+            write_all(self._papers, encode(plan.papers()))
+            self.pid = spawn(self._start(theirs))
+        except OSError as problem:
+            self.close()
+            raise SpawnFailed(f"cannot fork a standby of local rank {local_rank}: {problem.strerror}") from problem
+        finally:
+            os.close(theirs)
+
+    def _start(self, channel: int) -> Start:
+        argv = list(self.order.argv)
+        argv[argv.index(BOOTSTRAP) + 2] = f"standby:{channel}:{self._papers}"
+        return replace(
+            self.order,
+            argv=tuple(argv),
+            environment=standby_environment(self.order.environment),
+            black_box_fd=self._black_box,
+            stdout_fd=self._said[0],
+            stderr_fd=self._said[1],
+            kept_fds=(*self.order.kept_fds, channel, self._papers),
+        )
+
+    def fileno(self) -> int:
+        """Return what becomes readable when it is ready, or gone."""
+        return self._channel.fileno()
+
+    def hear(self) -> bool:
+        """Take what it says; tell whether it is ready. Without a word it is gone, or about to be."""
+        try:
+            said = self._channel.recv(len(READY), _socket.MSG_DONTWAIT)
+        except OSError:
+            said = b""
+        if said != READY:
+            return False
+        self.report = read_report(os.pread(self._papers, _REPORT_BYTES, 0))
+        self._prints.update((file, _fingerprint(file)) for file in self.report.watched)
+        return True
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether it waits to be promoted."""
+        return self.report is not None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return what it takes of the node's memory: its own pages, and its share of those that others use too."""
+        for line in linux.read_file(f"/proc/{self.pid}/smaps_rollup").splitlines():
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) * 1024
+        pages = linux.read_file(f"/proc/{self.pid}/statm").split()
+        return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else 0
+
+    def staleness(self) -> str:
+        """Say what has changed since it was started, of what it has read; empty: nothing."""
+        now = here()
+        if now.folder != self._around.folder:
+            return "the current folder differs"
+        if now.umask != self._around.umask:
+            return "the umask differs"
+        for file, before in self._prints.items():
+            if _fingerprint(file) != before:
+                return f"{file} has changed"
+        return ""
+
+    def refusal(self, cold: Start) -> str:
+        """Say why it cannot stand in for this start; empty when it can."""
+        if self.report is None:
+            return "it is not ready yet"
+        if not linux.is_running(self.pid):
+            return "it has died"
+        return self.mismatch(cold)
+
+    def mismatch(self, cold: Start) -> str:
+        """Say why it will never stand in for this start, ready or not; empty when it may."""
+        return self.staleness() or refusal(self.order, cold)
+
+    def promote(self, cold: Start) -> bool:
+        """Make it the worker of this start, its streams and black box; False when it is gone.
+
+        The caller has asked for a `refusal` before. From now on the process is the caller's, and nothing of it is held here.
+        """
+        variables = [("set", name, value) for name, value in cold.environment.items() if name in RANK_VARIABLES]
+        descriptors = (
+            1 if cold.stdout_fd is None else cold.stdout_fd,
+            2 if cold.stderr_fd is None else cold.stderr_fd,
+            cold.black_box_fd,
+        )
+        rights = b"".join(fd.to_bytes(4, "little") for fd in descriptors)
+        try:
+            self._channel.sendmsg(
+                [encode(variables)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _socket.MSG_DONTWAIT
+            )
+        except (OSError, ValueError):
+            self.end()
+            return False
+        finally:
+            self.close()
+        return True
+
+    def last_words(self) -> str:
+        """Return how it ended, as far as it said: its own error, or the last line it wrote to stderr."""
+        found = blackbox.read(os.pread(self._black_box, blackbox.LIMIT_BYTES, 0))
+        if found.ending is not None:
+            return f"{found.ending.type}: {found.ending.message}"
+        end = os.fstat(self._said[1]).st_size
+        tail = os.pread(self._said[1], _TAIL_BYTES, max(end - _TAIL_BYTES, 0)).decode("utf-8", "replace").strip()
+        return tail.rpartition("\n")[2] or found.text.strip()
+
+    def end(self) -> None:
+        """Kill it. Its parent reaps it as any child."""
+        signal_one(self.pid, _SIGKILL)
+
+    def close(self) -> None:
+        """Let go of what is held for it: it is promoted, or dead."""
+        self._channel.close()
+        for descriptor in (self._black_box, self._papers, *self._said):
+            os.close(descriptor)
+
+
+def _socketpair() -> tuple[_socket.socket, int]:
+    """Return our end of a channel, and the number of the other: one packet each way."""
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
+    return ours, theirs.detach()
+
+
+def _script_of(argv: tuple[str, ...]) -> str:
+    """Return the file that is run, or nothing for a module: that is found when it is imported."""
+    at = argv.index(LEARN, argv.index(BOOTSTRAP))
+    return "" if argv[at + 1] == "module" else os.path.realpath(argv[at + 2])
+
+
+def _fingerprint(path: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

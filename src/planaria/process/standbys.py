@@ -1,0 +1,224 @@
+"""The standbys of one node: kept ready in the background, taken when a life begins, replaced when they die or go stale.
+
+One is started at a time, the next when it is ready: they share the CPUs with the workers that run meanwhile.
+"""
+
+from __future__ import annotations
+
+from planaria.base.value import Value
+from planaria.errors import SpawnFailed
+from planaria.process.memory import free_bytes
+from planaria.process.spares import Plan, how_many, narrow
+from planaria.process.standby import Standby
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planaria.base.loop import Loop, Timer
+    from planaria.contract.standby import Report
+    from planaria.process.spawn import Start
+
+LOOK_S = 5.0  # how often files are looked at
+RETRIES = 3  # standbys in a row that may die or be unfit before we stop trying
+
+
+class Seen(Value):
+    """A standby as others may see it."""
+
+    local_rank: int
+    pid: int
+    is_ready: bool
+
+
+class Taken(Value):
+    """A standby that may be promoted, or the reason why there is none."""
+
+    standby: Standby | None
+    why: str = ""
+
+
+class Standbys:
+    """Keep standbys for the local ranks of this node. `asked` is None for `auto`.
+
+    `watch(pid)` is told of every new child: whoever reaps children hands their ends to `exited`. `tell` takes a sentence for
+    the user, each at most once. `free` returns how many bytes of memory are left.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        asked: int | None,
+        *,
+        watch: Callable[[int], object],
+        tell: Callable[[str], object],
+        free: Callable[[], int] = free_bytes,
+    ) -> None:
+        self._loop = loop
+        self._asked = asked
+        self._watch = watch
+        self._tell = tell
+        self._free = free
+        self._orders: tuple[Start, ...] = ()
+        self._plan = Plan()
+        self._standing: dict[int, Standby] = {}
+        self._ending: dict[int, Standby] = {}  # by pid: killed, and not reaped yet
+        self._each_bytes = 0
+        self._failures = 0
+        self._unfit: list[Report] = []
+        self._told: set[str] = set()
+        self._timer: Timer | None = None
+        self._is_closed = False
+
+    @property
+    def seen(self) -> tuple[Seen, ...]:
+        """Return those there are, by local rank."""
+        standing = sorted(self._standing.items())
+        return tuple(Seen(local_rank, one.pid, one.is_ready) for local_rank, one in standing)
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Return every process of ours: whoever ends what workers left behind must spare them."""
+        return frozenset(one.pid for one in self._standing.values()) | frozenset(self._ending)
+
+    def keep(self, orders: tuple[Start, ...], plan: Plan) -> None:
+        """Keep standbys from now on: `orders` has, by local rank, the cold start that each is to save.
+
+        Those that stand for other orders, or have other modules, are replaced. What was seen to be unfit stays left out.
+        """
+        for report in self._unfit:
+            plan = narrow(plan, report)
+        if plan != self._plan or orders != self._orders:
+            self._failures = 0
+        self._orders, self._plan = orders, plan
+        for standby in list(self._standing.values()):
+            if (
+                standby.local_rank >= len(orders)
+                or standby.plan != plan
+                or standby.mismatch(orders[standby.local_rank])
+            ):
+                self._end(standby)
+        self._go_on()
+
+    def take(self, local_rank: int, cold: Start) -> Taken:
+        """Take the standby of a local rank out, for the caller to promote; or say why a cold start it is. Never waits.
+
+        One that is refused is ended, and replaced later: when `keep` is called, or at the next look.
+        """
+        standby = self._standing.get(local_rank)
+        if standby is None:
+            return Taken(None, "there is no standby")
+        why = standby.refusal(cold)
+        if why and not standby.is_ready:
+            return Taken(None, why)
+        if why:
+            self._end(standby)
+            return Taken(None, why)
+        del self._standing[local_rank]
+        self._loop.forget(standby.fileno())
+        return Taken(standby)
+
+    def exited(self, pid: int, status: int) -> bool:
+        """Note that a child has ended; False when it is none of ours. It is replaced."""
+        if pid in self._ending:
+            self._ending.pop(pid).close()
+            self._go_on()
+            return True
+        standby = next((one for one in self._standing.values() if one.pid == pid), None)
+        if standby is None:
+            return False
+        self._failures += 1
+        words = standby.last_words() or f"status {status}"
+        self._tell_once(f"a standby of local rank {standby.local_rank} ended: {words}")
+        del self._standing[standby.local_rank]
+        self._loop.forget(standby.fileno())
+        standby.close()
+        self._go_on()
+        return True
+
+    def close(self) -> None:
+        """End them all. Their ends still come to `exited`."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for standby in list(self._standing.values()):
+            self._end(standby)
+
+    def _go_on(self) -> None:
+        """Start the next one, if one is wanted and none is on its way."""
+        if self._timer is None or not self._timer.is_pending:
+            self._timer = None if self._is_closed else self._loop.call_later(LOOK_S, self._look)
+        if self._is_closed or self._ending or any(not one.is_ready for one in self._standing.values()):
+            return
+        if self._failures > RETRIES:
+            self._tell_once(f"{self._failures} standbys in a row were of no use: workers start cold from now on")
+            return
+        count = how_many(
+            self._asked,
+            len(self._orders),
+            standing=len(self._standing),
+            each_bytes=self._each_bytes,
+            free_bytes=self._free(),
+        )
+        if count.why:
+            self._tell_once(count.why)
+        missing = [rank for rank in range(len(self._orders)) if rank not in self._standing]
+        if missing and len(self._standing) < count.number:
+            self._start(missing[0])
+
+    def _start(self, local_rank: int) -> None:
+        try:
+            standby = Standby(local_rank, self._orders[local_rank], self._plan)
+        except SpawnFailed as problem:
+            self._failures += 1
+            self._tell_once(str(problem))
+            return
+        self._standing[local_rank] = standby
+        self._watch(standby.pid)
+        self._loop.on_readable(standby.fileno(), lambda: self._hear(standby))
+
+    def _hear(self, standby: Standby) -> None:
+        """Take a standby's word that it is ready. When it has none it is dying, and its end is reported by itself."""
+        is_ready = standby.hear()
+        self._loop.forget(standby.fileno())
+        if not is_ready or standby.report is None:
+            return
+        if standby.report.unfit:
+            self._failures += 1
+            self._tell_once(_sentence(standby))
+            self._unfit.append(standby.report)
+            self._plan = narrow(self._plan, standby.report)
+            self._end(standby)
+            return
+        self._failures = 0
+        self._each_bytes = max(self._each_bytes, standby.memory_bytes)
+        self._go_on()
+
+    def _look(self) -> None:
+        for standby in list(self._standing.values()):
+            if standby.staleness():
+                self._end(standby)
+        self._go_on()
+
+    def _end(self, standby: Standby) -> None:
+        """End one. The next is started when this one's memory is free."""
+        del self._standing[standby.local_rank]
+        self._loop.forget(standby.fileno())
+        self._ending[standby.pid] = standby
+        standby.end()
+
+    def _tell_once(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._tell(sentence)
+
+
+def _sentence(standby: Standby) -> str:
+    report = standby.report
+    if report is None:
+        return ""
+    for name, file in report.differs:
+        return f"nothing is loaded ahead: {name} was {dict((*standby.plan.load, *standby.plan.own))[name]}, now it is {file}"
+    for name, variable in report.reads:
+        return f"{name} is not loaded ahead: it reads {variable} when it is imported"
+    return f"{report.device[0]} is not loaded ahead: it starts a device when it is imported"

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import pytest
+
+from planaria.base.value import replace
+from planaria.contract.blackbox import Learned
+from planaria.contract.standby import JOIN, PRELOAD, Report
+from planaria.process.spares import (
+    RESERVE_BYTES,
+    Count,
+    Plan,
+    how_many,
+    make_plan,
+    narrow,
+    refusal,
+    standby_environment,
+)
+from planaria.process.spawn import Start
+
+GB = 1 << 30
+LIBRARY = "/usr/lib/python3.11"
+LIFE = Learned(
+    (
+        ("sys", ""),
+        ("os", f"{LIBRARY}/os.py"),
+        ("torch", "/job/.venv/lib/python3.11/site-packages/torch/__init__.py"),
+        ("torch.nn", "/job/.venv/lib/python3.11/site-packages/torch/nn/__init__.py"),
+        ("yaml", "/usr/lib/python3/dist-packages/yaml/__init__.py"),
+        ("models", "/job/src/models/__init__.py"),
+        ("models._fast", ""),
+        ("shared", "/elsewhere/shared.py"),
+        ("here", "relative/here.py"),
+        ("jobs", "/jobs/jobs.py"),
+    )
+)
+
+
+def names(pairs: tuple[tuple[str, str], ...]) -> list[str]:
+    return [name for name, _ in pairs]
+
+
+def test_what_lies_in_the_users_tree_is_not_loaded_ahead() -> None:
+    plan = make_plan(LIFE, ("/job/src", "/job"))
+    assert plan.mode == PRELOAD
+    assert names(plan.load) == ["sys", "os", "torch", "torch.nn", "yaml", "shared", "jobs"]
+    assert names(plan.own) == ["models", "models._fast", "here"]
+
+
+def test_a_current_folder_that_holds_everything_leaves_the_library_outside() -> None:
+    plan = make_plan(LIFE, ("/",))
+    assert names(plan.load) == ["sys", "os", "torch", "torch.nn", "yaml"]
+
+
+def test_a_program_that_joins_is_run_by_its_standby() -> None:
+    assert make_plan(replace(LIFE, joins=True), ("/job",)) == Plan(JOIN)
+
+
+def test_papers_tell_everything_a_standby_needs() -> None:
+    papers = Plan(load=(("a", "/a"),), own=(("b", "/b"),)).papers()
+    assert papers[0] == ("mode", "preload", "")
+    assert ("rank", "RANK", "") in papers
+    assert ("rank", "LOCAL_RANK", "") not in papers
+    assert papers[-2:] == [("load", "a", "/a"), ("own", "b", "/b")]
+
+
+PLAN = Plan(load=(("a", "/a"), ("a.b", "/a/b"), ("c", "/c")), own=(("d", "/d"),))
+
+
+@pytest.mark.parametrize(
+    ("report", "left"),
+    [
+        (Report(), ["a", "a.b", "c"]),
+        (Report(reads=(("a.b", "RANK"),)), ["c"]),
+        (Report(device=("c",)), ["a", "a.b"]),
+        (Report(differs=(("d", "/x"),), device=("c",)), []),
+        (Report(failed=(("a", "no"),), watched=("/c",)), ["a", "a.b", "c"]),
+    ],
+)
+def test_what_must_not_be_loaded_ahead_is_left_out(report: Report, left: list[str]) -> None:
+    narrowed = narrow(PLAN, report)
+    assert names(narrowed.load) == left
+    assert narrowed.own == PLAN.own
+
+
+START = Start(("py", "x"), {"HOME": "/", "RANK": "0", "A": "1"}, 3, stdout_fd=4, cpus=frozenset({0}), priority=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"black_box_fd": 9, "stdout_fd": None, "stderr_fd": 7}, ""),
+        ({"environment": {"HOME": "/", "A": "1", "RANK": "5", "MASTER_ADDR": "x"}}, ""),
+        ({"environment": {"HOME": "/", "A": "2"}}, "the environment differs in A"),
+        ({"environment": {"HOME": "/"}}, "the environment differs in A"),
+        (
+            {"environment": {"HOME": "/", "A": "1", **{f"B{number}": "" for number in range(7)}}},
+            "the environment differs in B0, B1, B2, B3, B4 and 2 more",
+        ),
+        (
+            {"environment": {"HOME": "/", "A": "1", "LOCAL_WORLD_SIZE": "3"}},
+            "the environment differs in LOCAL_WORLD_SIZE",
+        ),
+        ({"argv": ("py", "y")}, "the command line differs"),
+        ({"cpus": frozenset({1})}, "the binding to CPUs differs"),
+        ({"signal_mask": frozenset({2})}, "the set of blocked signals differs"),
+        ({"priority": 5}, "the priority differs"),
+        ({"file_limit": 64}, "the limit of open files differs"),
+        ({"leash_fd": 64}, "the process that workers end with differs"),
+    ],
+)
+def test_a_difference_outside_of_the_ranks_is_named(changes: dict[str, object], why: str) -> None:
+    assert refusal(START, replace(START, **changes)) == why
+
+
+def test_a_standby_is_told_nothing_of_a_round() -> None:
+    assert standby_environment({"RANK": "1", "LOCAL_RANK": "1", "MASTER_PORT": "2", "X": "3"}) == {
+        "LOCAL_RANK": "1",
+        "X": "3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "standing", "each", "free", "number"),
+    [
+        (None, 0, 0, 100 * GB, 1),  # the first one shows what one takes
+        (None, 1, 0, 100 * GB, 1),
+        (None, 1, GB, 100 * GB, 8),
+        (None, 1, GB, 4 * GB, 4),
+        (None, 4, GB, GB, 4),
+        (None, 1, GB, 0, 1),
+        (None, 8, GB, 0, 8),
+        (0, 0, GB, 100 * GB, 0),
+        (3, 0, GB, 0, 3),
+        (9, 0, 0, 0, 8),
+    ],
+)
+def test_the_number_of_standbys(asked: int | None, standing: int, each: int, free: int, number: int) -> None:
+    assert RESERVE_BYTES == GB
+    assert how_many(asked, 8, standing=standing, each_bytes=each, free_bytes=free).number == number
+
+
+def test_fewer_than_wanted_is_said_with_the_numbers() -> None:
+    assert how_many(None, 8, standing=1, each_bytes=GB, free_bytes=4 * GB) == Count(
+        4, "4 of 8 standbys: each takes 1024 MB, 4096 MB of memory are free, and 1024 MB of that are left alone"
+    )
+    assert how_many(9, 8, standing=0, each_bytes=0, free_bytes=0).why == (
+        "9 standbys were asked for, but there are only 8 workers to stand by for"
+    )
+    assert how_many(None, 8, standing=1, each_bytes=GB, free_bytes=40 * GB).why == ""
