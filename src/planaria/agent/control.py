@@ -13,7 +13,7 @@ from planaria.base import linux
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from planaria.base.loop import Loop
 
@@ -80,6 +80,26 @@ class ControlServer:
         self._latest = line
         for peer in list(self._peers.values()):
             self._send(peer, line)
+
+    def reply(self, peer: Peer, line: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Send a line to one peer, descriptors beside it; to one that has gone, nothing."""
+        if self._peers.get(peer.descriptor) is not peer:
+            return
+        if not descriptors:
+            self._send(peer, line)
+            return
+        from array import array
+
+        connection = socket.socket(fileno=peer.descriptor)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))
+        try:
+            sent = connection.sendmsg([line], [rights])
+        except OSError:
+            sent = -1
+        finally:
+            connection.detach()
+        if sent != len(line):
+            self._drop(peer)
 
     def catch_up(self) -> None:
         """Hear everything that was sent before now."""

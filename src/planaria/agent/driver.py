@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.agent.control import ControlServer, Peer
+    from planaria.agent.keeper import Keeper
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Effect, Event, Group, Job, Outcome
     from planaria.agent.observer import Observer
@@ -77,6 +78,9 @@ class Driver:
         self.progress: dict[int, tuple[int, float]] = {}  # by local rank: the step, and when it was reported
         self._watchdog: Watchdog | None = None
         self.observer: Observer | None = None
+        self.keeper: Keeper | None = None
+        self.say: Callable[[str], object] = lambda _line: None
+        self.was_noticed = False  # the owner gave notice of the end, instead of sending a signal
 
     def run(self) -> Outcome:
         """Drive the group from its first start to its last process."""
@@ -160,6 +164,8 @@ class Driver:
         self.control.serve(self.workers.by_pid)
         if self._watchdog is not None:
             self._watchdog.serve(self.workers.by_pid)
+        if self.keeper is not None:
+            self.keeper.begin(life)
         self._queue.insert(0, WorkersStarted(self._loop.now(), life.master_port))
 
     def _tell_drain(self, number: int, grace_s: float) -> None:
@@ -191,6 +197,8 @@ class Driver:
             self._tree_deadline.cancel()
             self._tree_deadline = None
         self.workers.end()
+        if self.keeper is not None:
+            self.control.catch_up()  # a commit that was sealed before the end counts
         if self._watchdog is not None:
             self._watchdog.forget()
         self.post(TreeEnded(self._loop.now(), clean))
@@ -214,6 +222,24 @@ class Driver:
             self.post(ProgressReported(peer.local_rank, message.step))
         elif isinstance(message, (Acquire, Release)):
             self.watchdog.hear(peer, message)
+        elif message is None:
+            self._hear_of_snapshots(peer, line)
+
+    def _hear_of_snapshots(self, peer: Peer, line: bytes) -> None:
+        """Take a line about snapshots; whatever keeps them is made when a worker asks for the first time."""
+        from planaria.contract import vault
+
+        asked = vault.decode(line)
+        if asked is None or self.life is None:
+            return
+        if self.keeper is None:
+            from planaria.agent.keeper import Keeper
+
+            self.keeper = Keeper(
+                self._loop, self.control, self._job.local_world_size, self._job.shelter, self.say
+            )
+            self.keeper.begin(self.life)
+        self.keeper.hear(peer, asked)
 
     @property
     def watchdog(self) -> Watchdog:

@@ -101,6 +101,7 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     opened.callback(sentry.dismiss)
     driver = _EmbeddedDriver(job, group_of(job), loop, lambda group, clean: _tell_restart(group, clean, watching))
     driver.prepare(mark, watching, sentry)
+    driver.say = watching.warn
     heard = _Signals(loop, job.signals, lambda number: driver.post(StopRequested(number, loop.now())))
     opened.callback(heard.end)
     heard.begin()

@@ -108,6 +108,7 @@ class Health:
             case "/v1/status":
                 return _json(200, status.as_json(self._view()))
             case "/v1/drain":
+                self._driver.was_noticed = True
                 return self._order(StopRequested(signals.SIGTERM, self._loop.now()), "this node drains")
             case _:
                 return self._stop(request.body)
@@ -142,6 +143,7 @@ class Health:
             progress=driver.progress,
             meeting=None if self._job.meeting is None else driver.seat.snapshot(),
             address=self._far.responder.address if self._far is not None else "",
+            commits={} if driver.keeper is None else driver.keeper.newest,
         )
 
 

@@ -12,6 +12,7 @@ from planaria.agent.model import STARTING, WAITING, Group
 from planaria.base import linux, signals
 from planaria.base.files import remove_tree
 from planaria.base.loop import Loop
+from planaria.base.value import replace
 from planaria.contract import exit_status
 from planaria.contract.control import LINE_LIMIT_BYTES
 from planaria.contract.env import ENABLE_FILE_TIMER, ERROR_FILE, TIMER_FILE
@@ -131,6 +132,7 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     if timer_file:
         driver.watchdog.open_pipe(timer_file, TIMER_FILE, screen.say)
     driver.observer = observe(job, loop, driver.workers, screen.say)
+    driver.say = screen.say
     _listen(driver, loop, line.hear, job.signals)
     signals.restore_mask(mask)
     linux.raise_priority(AGENT_NICE)
@@ -139,12 +141,29 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     seat = None if job.meeting is None else _take_seat(job, loop, driver, line, screen)
     _open_doors(job, loop, driver, screen, scratch_dir)
     outcome = driver.run()
+    if driver.keeper is not None:
+        outcome = _shelter(job, loop, driver, outcome)
     if timer_file:
         driver.watchdog.close()
     if seat is not None:
         seat.close()
     _conclude(job, driver, outcome, screen)
     return outcome.status
+
+
+def _shelter(job: Job, loop: Loop, driver: Driver, outcome: Outcome) -> Outcome:
+    """Have the newest commit on disk before its memory goes with this agent. A drain must be over within its grace.
+
+    A drain that was announced, instead of being ordered by a signal, and lost nothing has a status of its own.
+    """
+    if driver.keeper is None or outcome.kind == "abandoned":
+        return outcome
+    is_drain = outcome.kind in ("signal", "stopped")
+    left_s = driver.group.stop_at + job.shutdown_timeout_s - loop.now() if is_drain else job.shutdown_timeout_s
+    flushed = driver.keeper.flush(left_s)
+    if flushed and driver.was_noticed and outcome.kind == "signal":
+        return replace(outcome, status=exit_status.DRAINED)
+    return outcome
 
 
 def timer_path(job: Job, scratch_dir: str) -> str:

@@ -85,6 +85,13 @@ class HealthCheck(Value):
     """What changes the job over TCP has to bring it; without one nothing does."""
 
 
+class Shelter(Value):
+    """Where commits go beside memory; `directory` None: nowhere. Of those on disk the newest `keep` stay."""
+
+    directory: str | None = None
+    keep: int = 2
+
+
 class Job(Value):
     """Everything the agent needs to know to run one node's workers. Built and checked by the launcher."""
 
@@ -109,6 +116,7 @@ class Job(Value):
     meeting: Meeting | None = None
     """None for a node alone."""
     health: HealthCheck | None = None
+    shelter: Shelter = Shelter()
 
 
 class Life(Value):

@@ -5,18 +5,19 @@ from __future__ import annotations
 from planaria.agent.model import RUNNING
 from planaria.base.text import safe_line
 from planaria.base.value import Value
+from planaria.contract.commit import TIERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from planaria.agent.model import Group, Job
+    from planaria.contract.commit import Stamp
     from planaria.contract.env import Round
     from planaria.process.workers import WorkerSeen
     from planaria.rendezvous.driver import Snapshot
 
 SCHEMA = 1
-TIERS = ("node", "buddy", "disk")
 _NOT_READY = {
     "waiting": "waiting for the other nodes",
     "starting": "the workers are being started",
@@ -46,6 +47,8 @@ class View(Value):
     meeting: Snapshot | None = None
     address: str = ""
     """Where it answers over TCP."""
+    commits: Mapping[str, Stamp] = {}
+    """The newest complete commit by tier."""
 
 
 def why_not_ready(view: View) -> str:
@@ -95,7 +98,19 @@ def as_json(view: View) -> dict[str, object]:
         "restarts": {"used": group.restarts, "allowed": group.max_restarts},
         "last_reason": group.reason or None,
         "progress": {str(one.rank): _step(view, one) for one in view.workers},
-        "newest_commit": dict.fromkeys(TIERS),
+        "newest_commit": {tier: _commit(view.commits.get(tier)) for tier in TIERS},
+    }
+
+
+def _commit(stamp: Stamp | None) -> dict[str, object] | None:
+    if stamp is None:
+        return None
+    return {
+        "step": stamp.step,
+        "round": stamp.round,
+        "generation": stamp.generation,
+        "run": stamp.run,
+        "world_size": stamp.world_size,
     }
 
 

@@ -183,6 +183,18 @@ class Shelf:
             return Found(manifest, opened, passed_over)
         return None
 
+    def newest_whole(self, say: Callable[[str], object]) -> Manifest | None:
+        """Return the newest commit of which every file is whole, one file in memory at a time; `say` why others are not."""
+        for manifest in self.commits():
+            try:
+                for rank in range(manifest.world_size):
+                    self.open(manifest, rank)
+            except (OSError, ValueError) as exc:
+                say(f"passed over a damaged commit: {plan.folder_name(manifest.order)}: {exc}")
+                continue
+            return manifest
+        return None
+
     def has(self, order: Order) -> bool:
         """Tell whether this commit, or a newer one, is complete here."""
         return next((manifest.order >= order for manifest in self.commits()), False)

@@ -9,7 +9,7 @@ from planaria.base.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from planaria.archive.plan import Outcome
     from planaria.archive.shelf import Shelf
@@ -29,13 +29,20 @@ class Pinned(Value):
 class Writer:
     """Write to a shelf without holding anybody up.
 
-    `take` pins the newest complete commit, or returns None; it and `say` are called in this writer's thread. `say` hears one
-    line when writing begins to fail, one when it works again, one when a write is slow.
+    `take` pins the newest complete commit, the snapshot of each rank that is to be written here, or returns none; it, `say`
+    and `on_outcome` are called in this writer's thread. `say` hears one line when writing begins to fail, one when it works
+    again, one when a write is slow; `on_outcome` hears what came of each commit.
     """
 
     def __init__(
-        self, shelf: Shelf, take: Callable[[], Pinned | None], say: Callable[[str], None], clock: Callable[[], float]
+        self,
+        shelf: Shelf,
+        take: Callable[[], Sequence[Pinned]],
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+        on_outcome: Callable[[Outcome], object] | None = None,
     ) -> None:
+        self._on_outcome = on_outcome
         self.shelf = shelf
         self._take = take
         self._say = say
@@ -102,18 +109,23 @@ class Writer:
                 self._changed.notify_all()
             if outcome:
                 self._tell(outcome)
+                if self._on_outcome is not None:
+                    self._on_outcome(outcome)
 
     def _write_newest(self) -> Outcome | None:
-        pinned = self._take()
-        if pinned is None:
-            return None
-        try:
-            if self.last and not isinstance(self.last, Failed) and self.last.stamp.order >= pinned.stamp.order:
-                return None
-            return self.shelf.write(pinned.memory, pinned.stamp)
-        finally:
-            pinned.memory.release()
-            pinned.release()
+        """Write every part of a commit; what came of the last one written is what came of the commit."""
+        outcome: Outcome | None = None
+        for pinned in self._take():
+            try:
+                if self._is_wanted(pinned.stamp.order) and (outcome is None or isinstance(outcome, Written)):
+                    outcome = self.shelf.write(pinned.memory, pinned.stamp)
+            finally:
+                pinned.memory.release()
+                pinned.release()
+        return outcome
+
+    def _is_wanted(self, order: Order) -> bool:
+        return self.last is None or isinstance(self.last, Failed) or self.last.stamp.order < order
 
     def _tell(self, outcome: Outcome) -> None:
         if isinstance(outcome, Failed) and not self._failing:

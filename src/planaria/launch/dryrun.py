@@ -45,6 +45,8 @@ def as_data(plan: Plan) -> dict[str, object]:
         "report_file": job.report_file,
         "event_handlers": job.event_handlers,
         "log_dir": job.logs.log_dir,
+        "snapshot_dir": job.shelter.directory,
+        "snapshot_keep": job.shelter.keep,
         "bootstrap": _command(job).bootstrap,
         "meeting": None if job.meeting is None else _meeting(job.meeting),
         "health_check": None if job.health is None else _health(job.health),
@@ -72,6 +74,8 @@ def as_text(plan: Plan) -> str:
         lines.append("  start-up  through planaria's start-up file, which records tracebacks")
     if job.health is not None:
         lines.append(f"  probes    at {_health_words(job.health)}")
+    if job.shelter.directory is not None:
+        lines.append(f"  commits   the newest {job.shelter.keep} in {safe_line(job.shelter.directory)}")
     if job.report_file is not None:
         lines.append(f"  report    {safe_line(job.report_file)}")
     if job.event_handlers:

@@ -163,6 +163,8 @@ OURS: tuple[Flag, ...] = (
     _flag(
         "--health-check-host", "text", "127.0.0.1", LAUNCHER, "where to answer them; 0.0.0.0 or ::, everywhere", "HOST"
     ),
+    _flag("--snapshot-dir", "text", None, LAUNCHER, "write commits of ElasticState here, in the background", "DIR"),
+    _flag("--snapshot-keep", "integer", 2, LAUNCHER, "how many of them to keep", "N"),
     _flag("--health-check-timeout", "number", 60.0, LAUNCHER, "an agent stuck for so long is not alive", "SECONDS"),
 )
 

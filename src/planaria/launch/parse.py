@@ -73,6 +73,8 @@ class Options(Value):
     require_token: bool
     health_check_port: int | None
     health_check_host: str
+    snapshot_dir: str | None
+    snapshot_keep: int
     health_check_timeout: float
 
     def source(self, dest: str) -> str:

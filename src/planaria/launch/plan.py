@@ -5,7 +5,7 @@ torchrun's rule is kept: without an endpoint or a port, `static` on one node mea
 
 from __future__ import annotations
 
-from planaria.agent.model import HealthCheck, Job
+from planaria.agent.model import HealthCheck, Job, Shelter
 from planaria.base.usage import quoted
 from planaria.base.value import Value
 from planaria.errors import InternalError, UsageError
@@ -123,6 +123,7 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
         event_handlers=values.event_handlers(options, machine.event_handlers or frozenset()),
         meeting=contact.meeting,
         health=_health(options, environ, machine),
+        shelter=_shelter(options),
     )
     notices = (*notices, *_without_effect(options, contact, silent=job.health is None), *contact.notices)
     return Plan(job, notices, options.dry_run, options.json)
@@ -248,6 +249,15 @@ def _health(options: Options, environ: Mapping[str, str], machine: Machine) -> H
     return HealthCheck(port, host, timeout_s, machine.credentials.token if machine.credentials is not None else None)
 
 
+def _shelter(options: Options) -> Shelter:
+    """Return where commits go. Several nodes do not agree yet on which commit all of them write."""
+    if options.snapshot_keep < 1:
+        raise values.wrong(options.source("snapshot_keep"), "1 or more commits", str(options.snapshot_keep))
+    if options.snapshot_dir is not None and not is_alone(options):
+        raise UsageError(f"{options.source('snapshot_dir')} expects one node so far; this job may have more")
+    return Shelter(options.snapshot_dir, options.snapshot_keep)
+
+
 def _cpu_sets(options: Options, machine: Machine, nproc: int) -> tuple[frozenset[int], ...]:
     if options.numa_binding is None:
         return ()
@@ -288,6 +298,7 @@ def _without_effect(options: Options, contact: Contact, *, silent: bool) -> tupl
         ("on_lost_majority", alone, "has no effect on one node"),
         ("module", options.run_path and options.module, "has no effect with --run-path"),
         ("no_python", options.run_path and options.no_python, "has no effect with --run-path"),
+        ("snapshot_keep", options.snapshot_dir is None, "has no effect without --snapshot-dir"),
         ("health_check_host", silent, "has no effect without --health-check-port"),
         ("health_check_timeout", silent, "has no effect without --health-check-port"),
         ("json", not options.dry_run, "has no effect without --dry-run"),

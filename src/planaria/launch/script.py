@@ -52,6 +52,8 @@ def check(options: Options, interpreter_is_ours: bool, environ: Mapping[str, str
     _check_written_files(options)
     if options.log_dir and options.log_dir != os.devnull:
         _check_log_dir(options.source("log_dir"), options.log_dir)
+    if options.snapshot_dir is not None:
+        _check_log_dir(options.source("snapshot_dir"), options.snapshot_dir)
     target = options.training_script
     if target in ("", "-"):
         wrong = "the script's name is empty" if not target else "a script from standard input (-) is not supported"
@@ -211,6 +213,8 @@ def _check_written_file(source: str, path: str) -> None:
 
 def _check_log_dir(source: str, path: str) -> None:
     """Refuse a directory that cannot be made or written. It is made later: a dry run leaves no traces."""
+    if not path:
+        raise UsageError(f"{source} expects a directory, got ''")
     existing = os.path.abspath(path)
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)

@@ -14,11 +14,10 @@ Under `planaria run`, or an agent that a program embeds, the agent hears of it; 
 
 from __future__ import annotations
 
-import os
 import sys
 
 from planaria.contract.control import Drain, Resize
-from planaria.contract.env import CONTROL
+from planaria.worker import here
 from planaria.worker.link import Link
 from planaria.worker.scope import Scope, caller
 from planaria.worker.state import ElasticState
@@ -35,7 +34,7 @@ __all__ = [
     "resize_notice",
 ]
 
-_LINK = Link(lambda: os.environ.get(CONTROL))  # noqa: TID251  the one place where the worker reads what its agent told it
+_LINK = Link(here.control)
 
 
 def join() -> None:

@@ -9,7 +9,6 @@ import _thread  # a lock does not need the `threading` module
 import itertools
 import os
 import socket
-import sys
 import time
 
 from planaria.contract.control import (
@@ -23,6 +22,7 @@ from planaria.contract.control import (
     decode,
     encode,
 )
+from planaria.worker.here import is_waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Link:
     def _peer(self) -> socket.socket | None:
         """Return the connection of this process; a forked child makes its own."""
         path = self._path
-        if path and self._pid != os.getpid() and not _is_waiting():
+        if path and self._pid != os.getpid() and not is_waiting():
             self._pid = os.getpid()
             found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             found.settimeout(1.0)
@@ -141,12 +141,6 @@ class Link:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-
-def _is_waiting() -> bool:
-    """Tell whether this is a standby that has not joined: it is nobody's worker yet, and its agent would not listen."""
-    waits = getattr(sys, "_planaria_waits", None)
-    return waits is not None and waits()
 
 
 def _plain(step: int, values: Mapping[str, float]) -> Progress:

@@ -18,7 +18,7 @@ from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
 from planaria.errors import StateRefused
-from planaria.worker import capture, exchange, parts
+from planaria.worker import capture, exchange, here, parts
 from planaria.worker.vault import LocalVault, say
 
 TYPE_CHECKING = False
@@ -74,7 +74,7 @@ class ElasticState:
             parts.check_whole(name, value)
         fields = vars(self)
         fields["_parts"] = given
-        fields["_vault"] = vault or LocalVault()
+        fields["_vault"] = vault or _vault_here()
         fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
         fields["_sealing"] = None
         fields["_trouble"] = None
@@ -215,6 +215,16 @@ class ElasticState:
             self._unreached.add(wait)
             say(f"{stamp} has not reached {wait}, only {reached or 'nothing'}; training goes on (said once)")
         return reached
+
+
+def _vault_here() -> Vault:
+    """Return the agent's memory where there is an agent, else this process's own."""
+    path = here.control()
+    if not path:
+        return LocalVault()
+    from planaria.worker.agent_vault import AgentVault
+
+    return AgentVault(path)
 
 
 def _check_names(values: dict[str, Any]) -> None:

@@ -113,7 +113,7 @@ class LocalVault:
         from planaria.archive.shelf import Shelf
         from planaria.archive.writer import Writer
 
-        return Writer(Shelf(directory, keep), self.pin, say, monotonic)
+        return Writer(Shelf(directory, keep), self._pin_for_disk, say, monotonic)
 
     def open(self, size_bytes: int) -> memoryview:
         """Lend the slot that is not needed, made anew when it is too small."""
@@ -165,6 +165,10 @@ class LocalVault:
             assert stamp
             self._pinned.append(number)
             return Pinned(stamp, self._slots[number][:], lambda: self._release(number))
+
+    def _pin_for_disk(self) -> Sequence[Pinned]:
+        pinned = self.pin()
+        return (pinned,) if pinned else ()
 
     def _release(self, number: int) -> None:
         with self._changed:

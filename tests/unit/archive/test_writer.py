@@ -32,12 +32,12 @@ class Rig:
         self.shelf.write = self.write  # type: ignore[method-assign]
         self.writer = Writer(self.shelf, self.take, self.lines.append, lambda: self.now)
 
-    def take(self) -> Pinned | None:
+    def take(self) -> tuple[Pinned, ...]:
         if not self.commits:
-            return None
+            return ()
         memory, stamp = self.commits[-1]
         self.pinned += 1
-        return Pinned(stamp, memory[:], self.release)
+        return (Pinned(stamp, memory[:], self.release),)
 
     def release(self) -> None:
         self.released += 1

@@ -1,0 +1,200 @@
+"""Snapshots in memory that the agent owns: they outlive this process. See `contract/vault.py` for what is said.
+
+A connection of its own, beside the one for progress and notices: here a worker asks and waits for the answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import socket
+import threading
+from array import array
+from contextlib import suppress
+from time import monotonic
+
+from planaria.contract import snapshot as snapshots
+from planaria.contract import vault
+from planaria.contract.commit import Origin
+from planaria.errors import StateRefused
+from planaria.worker import here
+from planaria.worker.vault import Loaded, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from planaria.contract.commit import Stamp, Tier
+    from planaria.contract.snapshot import Snapshot
+
+    Answer = TypeVar("Answer", vault.Place, vault.Slot, vault.Found, vault.Reached)
+
+ANSWER_S = 30.0  # an agent answers within a moment; one that does not know these questions never does
+WAIT_S = 30.0  # how long a commit waits for memory before that is worth a line
+SLACK_S = 5.0  # what an answer may come later than it was asked for
+_CHUNK_BYTES = 1 << 16
+_MOST_DESCRIPTORS = 16
+
+
+class AgentVault:
+    """Memory lent by the agent whose control socket lies at `path`. Connects when it is used first."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._ids = itertools.count(1)
+        self._sending = threading.Lock()  # a commit is sealed by a thread of its own
+        self._socket: socket.socket | None = None
+        self._partial = b""
+        self._lines: list[bytes] = []
+        self._descriptors: list[int] = []
+        self._origin: Origin | None = None
+        self._slots: dict[int, memoryview] = {}
+        self._lent = 0
+        self._has_said_wait = False
+
+    @property
+    def origin(self) -> Origin:
+        """Return where this worker's commits come from, as its agent says."""
+        if self._origin is None:
+            place = self._ask(lambda number: vault.Join(number), vault.Place, ANSWER_S)
+            self._origin = Origin(place.run, place.round, place.rank, place.world_size, place.keeps_shared)
+        return self._origin
+
+    def open(self, size_bytes: int) -> memoryview:
+        """Lend memory; waits until the agent has some: for the other ranks' last commit, or for the disk."""
+        slot = self._ask(lambda number: vault.Open(number, size_bytes), vault.Slot, None)
+        for number in [number for number in self._slots if number not in slot.numbers]:
+            del self._slots[number]
+        if slot.is_new:
+            self._slots[slot.number] = _map(self._descriptors.pop(0), mmap.ACCESS_WRITE)
+        self._lent = slot.number
+        return self._slots[slot.number]
+
+    def sealed(self, stamp: Stamp) -> None:
+        """Tell the agent. Without an agent there is nobody to tell, and soon no worker."""
+        message = vault.Sealed(
+            self._lent, stamp.run, stamp.round, stamp.generation, stamp.step, stamp.world_size, stamp.rank
+        )
+        with suppress(OSError):
+            self._send(message)
+
+    def wait(self, stamp: Stamp, tier: Tier, timeout_s: float) -> Tier | None:
+        """Wait until the agent says that a commit has come so far, or will not."""
+        order = stamp.order
+        found = self._ask(lambda number: vault.Await(number, *order, tier, float(timeout_s)), vault.Reached, timeout_s)
+        return found.tier or None  # type: ignore[return-value]  # one of the tiers
+
+    def load(self) -> Loaded | None:
+        """Return the newest complete commit of the agent's memory, else of its directory."""
+        try:
+            return self._load(is_damaged=False)
+        except ValueError as problem:
+            say(f"the commit in the agent's memory is damaged ({problem}); an older one on disk is used, if there is one")
+            return self._load(is_damaged=True)
+
+    def _load(self, *, is_damaged: bool) -> Loaded | None:
+        found = self._ask(lambda number: vault.Load(number, is_damaged), vault.Found, None)
+        if found.directory:
+            return self._load_from_disk(found.directory, found.order)
+        memory = {name: _map(self._descriptors.pop(0), mmap.ACCESS_READ) for name in found.descriptors}
+        read = {name: _verified(part) for name, part in memory.items()}
+        return Loaded(read.get("own"), read.get("shared")) if read else None
+
+    def _load_from_disk(self, directory: str, order: tuple[int, ...]) -> Loaded | None:
+        """Read what the agent has chosen for all ranks."""
+        from planaria.archive.shelf import Shelf
+
+        shelf, rank = Shelf(directory), self.origin.rank
+        try:
+            manifest = next(one for one in shelf.commits() if one.order == order)
+            shared = shelf.open(manifest, 0)
+            own = shelf.open(manifest, rank) if 0 < rank < manifest.world_size else None
+        except (StopIteration, OSError, ValueError) as problem:
+            raise StateRefused(f"the commit in {directory} cannot be read any more: {problem!r}") from problem
+        return Loaded(shared) if rank == 0 else Loaded(own, shared)
+
+    def _ask(self, message: Callable[[int], vault.Message], kind: type[Answer], timeout_s: float | None) -> Answer:
+        """Ask, and wait for the answer; without a limit, a line tells of a long wait."""
+        number = next(self._ids)
+        try:
+            self._send(message(number))
+            while True:
+                answer = self._next(timeout_s)
+                if answer is not None and getattr(answer, "id", None) == number:
+                    break
+        except (OSError, ValueError) as problem:
+            raise StateRefused(f"the agent does not answer: {problem}", hint="its last lines may say why") from problem
+        if isinstance(answer, vault.Refused):
+            raise StateRefused(answer.message, hint=answer.hint)
+        if not isinstance(answer, kind):
+            raise StateRefused(f"the agent answered with a {type(answer).__name__}")
+        return answer
+
+    def _next(self, timeout_s: float | None) -> vault.Message | None:
+        deadline = None if timeout_s is None else monotonic() + timeout_s + SLACK_S
+        peer = self._connected()
+        while not self._lines:
+            left_s = WAIT_S if deadline is None else deadline - monotonic()
+            if left_s <= 0:
+                raise OSError("its time is over")
+            peer.settimeout(left_s)
+            try:
+                chunk, descriptors, _, _ = _receive(peer)
+            except TimeoutError:
+                self._say_wait()
+                continue
+            if not chunk:
+                raise OSError("it has hung up")
+            self._descriptors += descriptors
+            *lines, self._partial = (self._partial + chunk).split(b"\n")
+            self._lines += lines
+        return vault.decode(self._lines.pop(0))
+
+    def _say_wait(self) -> None:
+        if not self._has_said_wait:
+            self._has_said_wait = True
+            say(f"this rank has waited {WAIT_S:.0f} s: all ranks commit the same steps, and the disk may be slow (said once)")
+
+    def _send(self, message: vault.Message) -> None:
+        with self._sending:
+            self._connected().sendall(vault.encode(message))
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            if here.is_waiting():
+                raise OSError("this process is a standby: use its state after planaria.worker.join()")
+            peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                peer.connect(self._path)
+            except OSError:
+                peer.close()
+                raise
+            self._socket = peer
+        return self._socket
+
+
+def _receive(peer: socket.socket) -> tuple[bytes, list[int], int, object]:
+    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4)
+    chunk, rights, flags, address = peer.recvmsg(_CHUNK_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+    found = array("i")
+    for level, kind, content in rights:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(content[: len(content) - len(content) % found.itemsize])
+    return chunk, [*found], flags, address
+
+
+def _map(descriptor: int, access: int) -> memoryview:
+    try:
+        return memoryview(mmap.mmap(descriptor, 0, access=access))
+    finally:
+        os.close(descriptor)
+
+
+def _verified(memory: memoryview) -> tuple[memoryview, Snapshot]:
+    found = snapshots.read(memory)
+    if found is None:
+        raise ValueError("it is not sealed")
+    snapshots.verify(memory, found)
+    return memory, found

@@ -1,0 +1,19 @@
+"""What a worker's agent told it: the one place of the worker that reads the environment for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from planaria.contract.env import CONTROL
+
+
+def control() -> str | None:
+    """Return the path of the agent's control socket; None where there is no agent."""
+    return os.environ.get(CONTROL)  # noqa: TID251  see above
+
+
+def is_waiting() -> bool:
+    """Tell whether this is a standby that has not joined: it is nobody's worker yet, and its agent would not listen."""
+    waits = getattr(sys, "_planaria_waits", None)
+    return waits is not None and waits()
