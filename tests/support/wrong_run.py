@@ -203,6 +203,19 @@ TABLE: tuple[Row | str, ...] = (
         {},
         "--report-file expects a path in an existing directory, got 'nowhere/report.json'",
     ),
+    Row(
+        ["--snapshot-dir=data.txt", "ok.py"],
+        {},
+        "--snapshot-dir expects a directory, got 'data.txt': '/home/you/data.txt' is not one",
+    ),
+    Row(["--snapshot-dir=", "ok.py"], {}, "--snapshot-dir expects a directory, got ''"),
+    Row(
+        ["--snapshot-dir=commits", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=a:1", "ok.py"],
+        {},
+        "--snapshot-dir expects one node so far; this job may have more",
+    ),
+    Row(["--snapshot-keep=0", "ok.py"], {}, "--snapshot-keep expects 1 or more commits, got '0'"),
+    Row(["--snapshot-keep=x", "ok.py"], {}, "--snapshot-keep expects a whole number, got 'x'"),
     Row(["--report-file=empty_dir", "ok.py"], {}, "--report-file expects the path of a file, got 'empty_dir'"),
     Row(["--report-file=", "ok.py"], {}, "--report-file expects the path of a file, got ''"),
     Row(

@@ -200,6 +200,8 @@ class _EmbeddedDriver(Driver):
         while self.workers.by_pid and (left_s := deadline - self._loop.now()) > 0:
             self._loop.run_once(left_s)
         self.workers.end()
+        if self.keeper is not None:
+            self.keeper.close()
         self._children.bury()
         if self._port is not None:
             self._port.release()

@@ -266,6 +266,12 @@ class Keeper:
             self.newest["disk"] = stamp
         self._settle()
 
+    def close(self) -> None:
+        """Let go of all memory: for a process that goes on without this agent."""
+        for slot in self._slots.all():
+            self._let_go(slot)
+        self._mailbox.close()
+
     def flush(self, within_s: float) -> bool:
         """Have the newest complete commit on disk, within so many seconds; tell whether it is. For the end of a run."""
         if self.disk is None or self._slots.complete is None:

@@ -1,0 +1,252 @@
+"""Training under `planaria run` whose workers, agent or disk die: it goes on from the newest commit, bit by bit."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from harness import Room, kill
+from probes import door, needs_curl, planaria, status
+
+from planaria.archive.shelf import Shelf
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("numpy") is None, reason="the arrays are NumPy's"),
+    pytest.mark.timeout(110),
+]
+STEPS = 12
+TRAIN = """
+import hashlib, numpy as np
+from planaria import worker
+from planaria.worker import ElasticState, arrays
+from planaria.worker.data import ElasticSampler
+from planaria.contract import snapshot as snapshots
+from planaria.worker.agent_vault import AgentVault
+
+STEPS = int(sys.argv[1])
+WAIT = sys.argv[2] if sys.argv[2] != "none" else None
+DEATHS = sys.argv[3].split(",") if len(sys.argv) > 3 else []   # of each life: rank:step:point
+
+def deadly(owner, name):
+    function = getattr(owner, name)
+    def wrapped(*args):
+        die("before " + name)
+        found = function(*args)
+        die("after " + name)
+        return found
+    setattr(owner, name, wrapped)
+
+def die(point):
+    if LIFE < len(DEATHS) and DEATHS[LIFE]:
+        rank, step, where = DEATHS[LIFE].split(":")
+        if rank in ("all", str(RANK)) and int(step) == state.step and where == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+for owner, name in ((arrays, "_copy_numpy"), (snapshots, "seal"), (snapshots, "_header"), (AgentVault, "sealed"), (AgentVault, "open")):
+    deadly(owner, name)
+
+np.random.seed(100 + RANK)
+sampler = ElasticSampler(STEPS * 6, 3, seed=5)
+state = ElasticState(sampler=sampler, weights=np.zeros(60_000), order=[], step=0)
+found = state.restore()
+tell(f"restored {RANK} {LIFE} {state.step}")
+for batch in sampler.count():
+    state.weights[:] = state.weights * 0.9 + np.random.rand(60_000) * sum(batch)
+    state.order.extend(batch)
+    state.step += 1
+    die("step")
+    reached = state.commit(wait=WAIT).reached
+    if WAIT:
+        tell(f"reached {RANK} {state.step} {reached}")
+    if os.path.exists(ROOM + f"/pause.{state.step}"):
+        wait_at("pause")
+with open(ROOM + f"/end.{RANK}.{sys.argv[-1]}", "w") as file:
+    file.write(hashlib.sha256(state.weights.tobytes()).hexdigest() + repr(state.order) + repr(np.random.rand()))
+"""
+TWO = ("--nproc-per-node=2", "--always-restart")
+
+
+def ends(room: Room, name: str) -> list[bytes]:
+    return [room.read(f"end.{rank}.{name}") for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[bytes]:
+    room = Room()
+    try:
+        assert room.run(TWO, TRAIN, str(STEPS), "none", "", "plain").status == 0
+        return ends(room, "plain")
+    finally:
+        room.close()
+
+
+def restored(room: Room) -> dict[int, list[int]]:
+    """Return the steps that the ranks of each life began from."""
+    found: dict[int, list[int]] = {}
+    for line in room.heard():
+        if line.startswith("restored "):
+            _, _rank, life, step = line.split()
+            found.setdefault(int(life), []).append(int(step))
+    return found
+
+
+def test_whoever_dies_at_whatever_point_of_a_commit_the_end_is_the_same(room: Room, undisturbed: list[bytes]) -> None:
+    deaths = [
+        "1:2:step",
+        "0:3:before _copy_numpy",
+        "1:4:after _copy_numpy",
+        "0:5:before seal",
+        "1:6:before _header",
+        "0:7:after seal",
+        "1:8:before sealed",
+        "0:9:after sealed",
+        "all:10:step",
+        "all:11:after sealed",
+        "1:12:after open",
+    ]
+    end = room.run((*TWO, f"--max-restarts={len(deaths)}"), TRAIN, str(STEPS), "none", ",".join(deaths), "killed")
+    assert end.status == 0, end.err
+    assert ends(room, "killed") == undisturbed
+    began = restored(room)
+    assert sorted(began) == [*range(len(deaths) + 1)]
+    assert all(len(set(steps)) == 1 for steps in began.values()), "both ranks go on from the same step"
+    for life, death in enumerate(deaths):
+        step = int(death.split(":")[1])
+        assert began[life + 1][0] in (step - 1, step), f"{death} cost more than the step that it came in"
+
+
+def test_the_death_of_the_agent_costs_what_the_disk_has_not(room: Room, undisturbed: list[bytes], tmp_path: Path) -> None:
+    room.make_gate("pause")
+    room.write("pause.5", "")
+    flags = (*TWO, f"--snapshot-dir={tmp_path / 'commits'}")
+    launcher = room.start(flags, TRAIN, str(STEPS), "disk", "", "first")
+    room.hear_many(["reached 0 5 disk", "reached 1 5 disk"])
+    kill(launcher.agent())
+    launcher.wait()
+    os.unlink(room.path("pause.5"))
+    room.heard()
+    end = room.run(flags, TRAIN, str(STEPS), "none", "", "second")
+    assert end.status == 0, end.err
+    assert ends(room, "second") == undisturbed
+    assert restored(room)[0][-2:] == [5, 5]
+
+
+def test_the_newest_commit_is_on_disk_when_the_job_is_done(room: Room, tmp_path: Path) -> None:
+    end = room.run((*TWO, f"--snapshot-dir={tmp_path}"), TRAIN, str(STEPS), "none", "", "x")
+    assert end.status == 0, end.err
+    found = Shelf(str(tmp_path)).newest()
+    assert found is not None
+    assert found.manifest.step == STEPS
+    assert len([*Shelf(str(tmp_path)).commits()]) <= 2
+
+
+@pytest.mark.parametrize(("how", "status"), [("drain", 75), ("signal", 143)])
+def test_a_drain_flushes_the_newest_commit(room: Room, tmp_path: Path, how: str, status: int) -> None:
+    room.make_gate("pause")
+    room.write("pause.5", "")
+    launcher = room.start((*TWO, f"--snapshot-dir={tmp_path}"), TRAIN, str(STEPS), "node", "", "x")
+    room.hear_many(["reached 0 5 node", "reached 1 5 node"])
+    if how == "drain":
+        assert planaria(room, "drain", "--no-wait").returncode == 0
+    else:
+        launcher.signal(signal.SIGTERM)
+    end = launcher.wait()
+    assert end.status == status, end.err
+    found = Shelf(str(tmp_path)).newest()
+    assert found is not None
+    assert found.manifest.step == 5
+
+
+def test_a_disk_that_cannot_be_written_costs_a_line_and_no_training(room: Room, undisturbed: list[bytes]) -> None:
+    """The folder becomes a file after it was checked: read-only says nothing to root."""
+    script = TRAIN.replace("np.random.seed(", "RANK == 0 and open(ROOM + '/commits', 'w').close()\nnp.random.seed(")
+    end = room.run((*TWO, f"--snapshot-dir={room.path('commits')}"), script, str(STEPS), "none", "", "x")
+    assert end.status == 0, end.err
+    assert end.err.count("to disk:") == 1, end.err
+    assert ends(room, "x") == undisturbed
+
+
+def test_a_full_disk_costs_a_line_and_no_training(room: Room, undisturbed: list[bytes]) -> None:
+    """A limit on the size of files is a disk that is full for this job alone."""
+    directory = room.path("commits")
+    limit = [sys.executable, "-c", LIMITED]
+    end = room.start(
+        (*TWO, f"--snapshot-dir={directory}"), TRAIN, str(STEPS), "disk", "", "x", before=limit
+    ).wait()
+    assert end.status == 0, end.err
+    assert end.err.count("to disk:") == 1, end.err
+    assert "has not reached disk, only node" in end.err
+    assert Shelf(directory).newest() is None
+    assert ends(room, "x") == undisturbed
+
+
+LIMITED = """
+import os, resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+SMALL = """
+from planaria.worker import ElasticState
+
+state = ElasticState(blob=b"x" * 2_000_000, step=0)
+state.restore()
+assert state.step == LIFE, (state.step, LIFE)
+state.step += 1
+state.commit(wait="node")
+agent = os.getppid()
+kept = [name for fd in os.listdir(f"/proc/{agent}/fd") if "snapshot" in (name := os.readlink(f"/proc/{agent}/fd/{fd}"))]
+tell(f"kept {LIFE} {len(kept)} {len(os.listdir(f'/proc/{agent}/fd'))}")
+if LIFE < int(sys.argv[1]):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_fifty_restarts_leave_no_memory_behind(room: Room) -> None:
+    end = room.run(("--max-restarts=50", "--always-restart"), SMALL, "50")
+    assert end.status == 0, end.err
+    lines = [line.split() for line in room.heard() if line.startswith("kept ")]
+    assert len(lines) == 51
+    assert {int(line[2]) for line in lines[2:]} == {2}
+    assert len({int(line[3]) for line in lines[5:]}) == 1, "the agent's descriptors do not grow"
+
+
+def test_what_does_not_fit_into_memory_is_refused_with_the_numbers(room: Room) -> None:
+    script = """
+from planaria.base.memory import free_bytes
+from planaria.errors import StateRefused
+from planaria.worker import ElasticState
+
+state = ElasticState(step=0)
+state.commit(wait="node")
+try:
+    state._vault.open(free_bytes())
+except StateRefused as problem:
+    tell(f"refused {problem}")
+state.step = 7
+tell(f"then {state.commit(wait='node').reached}")
+"""
+    end = room.run((), script)
+    assert end.status == 0, end.err
+    refused, then = room.heard()
+    assert "does not fit: it takes" in refused
+    assert "are free" in refused
+    assert then == "then node"
+
+
+@needs_curl
+def test_status_tells_the_newest_commit_of_each_tier(room: Room, tmp_path: Path) -> None:
+    room.make_gate("pause")
+    room.write("pause.3", "")
+    launcher = room.start((*TWO, f"--snapshot-dir={tmp_path}"), TRAIN, "4", "disk", "", "x")
+    room.hear_many(["reached 0 3 disk", "reached 1 3 disk"])
+    found = status(door(room))["newest_commit"]
+    assert {tier: commit and commit["step"] for tier, commit in found.items()} == {"node": 3, "buddy": None, "disk": 3}
+    room.open_gate("pause", 2)
+    assert launcher.wait().status == 0
+

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from planaria.agent.control import Peer
+from planaria.agent.keeper import Keeper, new_memory
+from planaria.agent.model import Shelter
+from planaria.archive.shelf import Shelf
+from planaria.base.loop import Loop
+from planaria.contract import snapshot as snapshots
+from planaria.contract import vault
+from planaria.contract.commit import Stamp
+from planaria.contract.env import Round
+
+TIMEOUT_S = 60.0
+MEGABYTE = 10**6
+
+
+def life(number: int = 0, world_size: int = 2) -> Round:
+    return Round(number, "run", "role", 0, 1, 0, world_size, 0, world_size, world_size, "::1", 1, number, 9)
+
+
+class Rig:
+    """A keeper of two workers whose control socket only writes down what was said."""
+
+    def __init__(self, directory: str | None = None) -> None:
+        self.loop = Loop()
+        self.said: list[str] = []
+        self.free = 1000 * MEGABYTE
+        self.answers: list[tuple[Peer, vault.Message | None, tuple[int, ...]]] = []
+        self.keeper = Keeper(
+            self.loop,
+            self,  # type: ignore[arg-type]  # all that it uses of a control server is `reply`
+            2,
+            Shelter(directory),
+            self.said.append,
+            lambda: self.free,
+        )
+        self.new_life(0)
+
+    def reply(self, peer: Peer, line: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        self.answers.append((peer, vault.decode(line), descriptors))
+
+    def new_life(self, number: int) -> None:
+        self.peers = [Peer(-1, 10 + rank, rank) for rank in (0, 1)]
+        self.round = number
+        self.keeper.begin(life(number))
+
+    def ask(self, rank: int, message: vault.Message) -> vault.Message | None:
+        """Return the answer, None when there is none yet."""
+        before = len(self.answers)
+        self.keeper.hear(self.peers[rank], message)
+        return next((found for peer, found, _ in self.answers[before:] if peer is self.peers[rank]), None)
+
+    def commit(self, rank: int, generation: int, size: int = 10_000) -> vault.Slot:
+        slot = self.ask(rank, vault.Open(1, size))
+        assert isinstance(slot, vault.Slot), slot
+        self.seal(rank, slot, generation, size)
+        return slot
+
+    def seal(self, rank: int, slot: vault.Slot, generation: int, size: int = 10_000) -> None:
+        stamp = Stamp(self.keeper._run, self.round, generation, generation * 10, 2, rank)
+        layout = snapshots.arrange([], bytes(size - 5000))
+        buffer = memoryview(bytearray(layout.size_bytes))
+        snapshots.seal(buffer, layout, stamp)
+        os.pwrite(self.keeper._memory[slot.number], buffer, 0)
+        fields = (stamp.run, stamp.round, generation, stamp.step, stamp.world_size, rank)
+        self.keeper.hear(self.peers[rank], vault.Sealed(slot.number, *fields))
+
+    def run_until(self, done: Callable[[], object]) -> None:
+        deadline = self.loop.now() + TIMEOUT_S
+        while not done():
+            assert self.loop.now() < deadline
+            self.loop.run_once(1.0)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    found = Rig()
+    yield found
+    found.keeper.close()
+    found.loop.close()
+
+
+def test_who_asks_is_told_its_place(rig: Rig) -> None:
+    assert rig.ask(1, vault.Join(5)) == vault.Place(5, 1, 0, 1, 2, False)
+    assert rig.ask(0, vault.Join(6)) == vault.Place(6, 1, 0, 0, 2, True)
+
+
+def test_without_a_directory_that_is_said_once(rig: Rig) -> None:
+    assert len(rig.said) == 1
+    assert "--snapshot-dir" in rig.said[0]
+
+
+def test_memory_comes_along_the_first_time_only(rig: Rig) -> None:
+    for generation in (1, 2):
+        for rank in (0, 1):
+            assert rig.commit(rank, generation).is_new
+    again = rig.commit(0, 3)
+    assert not again.is_new
+    assert rig.answers[-1][2] == ()
+    assert again.number in again.numbers
+
+
+def test_a_rank_that_is_ahead_is_answered_when_the_others_have_come(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.commit(0, 2)
+    assert rig.ask(0, vault.Open(7, 10_000)) is None
+    rig.commit(1, 2)
+    peer, answer, _ = rig.answers[-1]
+    assert peer is rig.peers[0]
+    assert isinstance(answer, vault.Slot)
+    assert answer.id == 7
+
+
+def test_a_new_life_gets_the_newest_complete_commit(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.commit(1, 2)
+    rig.new_life(1)
+    assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, ("own",), "", ())
+    (memory,) = rig.answers[-1][2]
+    assert snapshots.read(memoryview(os.pread(memory, 1 << 20, 0))).stamp == Stamp(1, 0, 1, 10, 2, 0)  # type: ignore[union-attr]
+    assert rig.ask(1, vault.Load(4, False)) == vault.Found(4, ("own", "shared"), "", ())
+
+
+def test_at_a_first_start_there_is_none(rig: Rig) -> None:
+    assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, (), "", ())
+
+
+@pytest.mark.parametrize("wrong", [{"round": 0}, {"run": 2}, {"rank": 1}, {"world_size": 3}])
+def test_a_commit_of_another_round_or_rank_is_refused(rig: Rig, wrong: dict[str, int]) -> None:
+    rig.new_life(1)
+    slot = rig.ask(0, vault.Open(1, 10_000))
+    assert isinstance(slot, vault.Slot)
+    fields = {"run": 1, "round": 1, "generation": 1, "step": 1, "world_size": 2, "rank": 0, **wrong}
+    with pytest.raises(ValueError, match="another"):
+        rig.keeper.hear(rig.peers[0], vault.Sealed(slot.number, **fields))
+
+
+def test_what_does_not_fit_is_refused_and_what_is_there_stays(rig: Rig) -> None:
+    rig.commit(0, 1)
+    refused = rig.ask(0, vault.Open(2, 501 * MEGABYTE))
+    assert isinstance(refused, vault.Refused)
+    assert "501 MB does not fit: it takes 1.00 GB" in refused.message
+    rig.commit(1, 1)
+    assert rig.keeper.newest["node"].generation == 1
+
+
+def test_a_slot_that_is_too_small_makes_room_for_a_larger_one(rig: Rig) -> None:
+    for generation in (1, 2):
+        for rank in (0, 1):
+            rig.commit(rank, generation)
+    larger = rig.commit(0, 3, MEGABYTE)
+    assert larger.is_new
+    assert len(larger.numbers) == 2
+    assert len(rig.keeper._memory) == 4
+
+
+def test_a_wait_is_answered_once_all_have_sealed(rig: Rig) -> None:
+    rig.commit(0, 1)
+    assert rig.ask(0, vault.Await(8, 1, 0, 1, "node", TIMEOUT_S)) is None
+    rig.commit(1, 1)
+    assert rig.answers[-1][:2] == (rig.peers[0], vault.Reached(8, "node"))
+    assert rig.ask(1, vault.Await(9, 1, 0, 1, "disk", TIMEOUT_S)) == vault.Reached(9, "node"), "there is no disk"
+
+
+def test_a_wait_that_is_over_is_answered_too(rig: Rig) -> None:
+    rig.commit(0, 1)
+    assert rig.ask(0, vault.Await(8, 1, 0, 1, "node", 0.0)) is None
+    rig.run_until(lambda: rig.answers[-1][1] == vault.Reached(8, ""))
+
+
+def test_memory_that_cannot_be_read_is_given_to_nobody_again(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.new_life(1)
+    assert rig.ask(0, vault.Load(3, True)) == vault.Found(3, (), "", ())
+    assert rig.ask(1, vault.Load(4, False)) == vault.Found(4, (), "", ())
+    assert rig.keeper.newest == {}
+
+
+@pytest.mark.parametrize("message", [vault.Reached(1, ""), vault.Await(1, 1, 0, 1, "moon", 1.0)])
+def test_what_no_worker_says_is_an_error(rig: Rig, message: vault.Message) -> None:
+    with pytest.raises(ValueError, match=r"agent|tier"):
+        rig.keeper.hear(rig.peers[0], message)
+
+
+def test_the_disk_gets_the_newest_commit_of_all_ranks_and_an_earlier_runs_is_found(tmp_path: Path) -> None:
+    rig = Rig(str(tmp_path))
+    for generation in (1, 2, 3):
+        for rank in (0, 1):
+            rig.commit(rank, generation)
+    rig.ask(0, vault.Await(8, 1, 0, 3, "disk", TIMEOUT_S))
+    rig.run_until(lambda: any(found == vault.Reached(8, "disk") for _, found, _ in rig.answers))
+    assert rig.keeper.newest["disk"].step == 30
+    assert rig.keeper.flush(TIMEOUT_S)
+    (*_, _oldest) = Shelf(str(tmp_path)).commits()
+    rig.loop.close()
+    later = Rig(str(tmp_path))
+    assert later.ask(0, vault.Join(1)) == vault.Place(1, 2, 0, 0, 2, True)
+    for rank in (0, 1):
+        assert later.ask(rank, vault.Load(rank, False)) is None
+    later.run_until(lambda: len(later.answers) == 3)
+    assert [found for _, found, _ in later.answers[1:]] == [
+        vault.Found(rank, (), str(tmp_path), (1, 0, 3)) for rank in (0, 1)
+    ]
+    later.keeper.close()
+    later.loop.close()
+
+
+def test_a_disk_that_fails_is_said_once_and_who_waits_is_told(tmp_path: Path) -> None:
+    directory = tmp_path / "commits"
+    rig = Rig(str(directory))
+    directory.write_text("no folder")
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.ask(0, vault.Await(8, 1, 0, 1, "disk", TIMEOUT_S))
+    rig.run_until(lambda: any(found == vault.Reached(8, "node") for _, found, _ in rig.answers))
+    assert len(rig.said) == 1
+    assert "to disk" in rig.said[0]
+    assert not rig.keeper.flush(TIMEOUT_S)
+    rig.loop.close()
+
+
+def test_nobody_can_change_the_size_of_memory_that_is_lent() -> None:
+    descriptor = new_memory(8192)
+    try:
+        for size in (0, 4096, 16384):
+            with pytest.raises(PermissionError):
+                os.ftruncate(descriptor, size)
+        assert os.pwrite(descriptor, b"x" * 8192, 0) == 8192
+    finally:
+        os.close(descriptor)
