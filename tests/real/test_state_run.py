@@ -46,8 +46,9 @@ def die(point):
         if rank in ("all", str(RANK)) and int(step) == state.step and where == point:
             os.kill(os.getpid(), signal.SIGKILL)
 
-for owner, name in ((arrays, "_copy_numpy"), (snapshots, "seal"), (snapshots, "_header"), (AgentVault, "sealed"), (AgentVault, "open")):
-    deadly(owner, name)
+for owner, names in ((arrays, ["_copy_numpy"]), (snapshots, ["seal", "_header"]), (AgentVault, ["sealed", "open"])):
+    for name in names:
+        deadly(owner, name)
 
 np.random.seed(100 + RANK)
 sampler = ElasticSampler(STEPS * 6, 3, seed=5)
@@ -119,7 +120,9 @@ def test_whoever_dies_at_whatever_point_of_a_commit_the_end_is_the_same(room: Ro
         assert began[life + 1][0] in (step - 1, step), f"{death} cost more than the step that it came in"
 
 
-def test_the_death_of_the_agent_costs_what_the_disk_has_not(room: Room, undisturbed: list[bytes], tmp_path: Path) -> None:
+def test_the_death_of_the_agent_costs_what_the_disk_has_not(
+    room: Room, undisturbed: list[bytes], tmp_path: Path
+) -> None:
     room.make_gate("pause")
     room.write("pause.5", "")
     flags = (*TWO, f"--snapshot-dir={tmp_path / 'commits'}")
@@ -174,9 +177,7 @@ def test_a_full_disk_costs_a_line_and_no_training(room: Room, undisturbed: list[
     """A limit on the size of files is a disk that is full for this job alone."""
     directory = room.path("commits")
     limit = [sys.executable, "-c", LIMITED]
-    end = room.start(
-        (*TWO, f"--snapshot-dir={directory}"), TRAIN, str(STEPS), "disk", "", "x", before=limit
-    ).wait()
+    end = room.start((*TWO, f"--snapshot-dir={directory}"), TRAIN, str(STEPS), "disk", "", "x", before=limit).wait()
     assert end.status == 0, end.err
     assert end.err.count("to disk:") == 1, end.err
     assert "has not reached disk, only node" in end.err
@@ -249,4 +250,3 @@ def test_status_tells_the_newest_commit_of_each_tier(room: Room, tmp_path: Path)
     assert {tier: commit and commit["step"] for tier, commit in found.items()} == {"node": 3, "buddy": None, "disk": 3}
     room.open_gate("pause", 2)
     assert launcher.wait().status == 0
-

@@ -30,7 +30,7 @@ class Disk:
     writer's thread; `say` and `on_written` are called on the loop, through `post`.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  what a thread may touch, one by one
+    def __init__(
         self,
         directory: str,
         keep: int,

@@ -235,9 +235,7 @@ class Driver:
         if self.keeper is None:
             from planaria.agent.keeper import Keeper
 
-            self.keeper = Keeper(
-                self._loop, self.control, self._job.local_world_size, self._job.shelter, self.say
-            )
+            self.keeper = Keeper(self._loop, self.control, self._job.local_world_size, self._job.shelter, self.say)
             self.keeper.begin(self.life)
         self.keeper.hear(peer, asked)
 

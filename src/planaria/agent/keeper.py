@@ -174,9 +174,7 @@ class Keeper:
 
     def _on_sealed(self, peer: Peer, message: vault.Sealed) -> None:
         life = self._current()
-        stamp = Stamp(
-            message.run, message.round, message.generation, message.step, message.world_size, message.rank
-        )
+        stamp = Stamp(message.run, message.round, message.generation, message.step, message.world_size, message.rank)
         here = (self._run, life.number, life.world_size, life.first_rank + peer.local_rank)
         if (stamp.run, stamp.round, stamp.world_size, stamp.rank) != here:
             raise ValueError("a commit of another round, or of another rank")

@@ -58,7 +58,7 @@ class AgentVault:
     def origin(self) -> Origin:
         """Return where this worker's commits come from, as its agent says."""
         if self._origin is None:
-            place = self._ask(lambda number: vault.Join(number), vault.Place, ANSWER_S)
+            place = self._ask(vault.Join, vault.Place, ANSWER_S)
             self._origin = Origin(place.run, place.round, place.rank, place.world_size, place.keeps_shared)
         return self._origin
 
@@ -91,7 +91,9 @@ class AgentVault:
         try:
             return self._load(is_damaged=False)
         except ValueError as problem:
-            say(f"the commit in the agent's memory is damaged ({problem}); an older one on disk is used, if there is one")
+            say(
+                f"the commit in the agent's memory is damaged ({problem}); an older one on disk is used, if there is one"
+            )
             return self._load(is_damaged=True)
 
     def _load(self, *, is_damaged: bool) -> Loaded | None:
@@ -155,7 +157,9 @@ class AgentVault:
     def _say_wait(self) -> None:
         if not self._has_said_wait:
             self._has_said_wait = True
-            say(f"this rank has waited {WAIT_S:.0f} s: all ranks commit the same steps, and the disk may be slow (said once)")
+            say(
+                f"this rank has waited {WAIT_S:.0f} s: all ranks commit the same steps, and the disk may be slow (said once)"
+            )
 
     def _send(self, message: vault.Message) -> None:
         with self._sending:

@@ -104,7 +104,7 @@ def test_what_others_were_promised_is_not_free() -> None:
     slots.add(0, 10_000_000)
     taken_bytes = 2 * whole_pages(10_000_000)
     slots.check(1, 10_000_000, taken_bytes + 20_000_000, 0)
-    with pytest.raises(StateRefused, match="does not fit: it takes 20.0 MB"):
+    with pytest.raises(StateRefused, match=r"does not fit: it takes 20\.0 MB"):
         slots.check(1, 10_000_000, taken_bytes + 20_000_000 - 1, 0)
     slots.check(1, 10_000_000, 20_000_000, taken_bytes)
 
