@@ -108,7 +108,8 @@ class Health:
             case "/v1/status":
                 return _json(200, status.as_json(self._view()))
             case "/v1/drain":
-                self._driver.was_noticed = True
+                if self._driver.group.phase != "draining":  # else a signal was first
+                    self._driver.was_noticed = True
                 return self._order(StopRequested(signals.SIGTERM, self._loop.now()), "this node drains")
             case _:
                 return self._stop(request.body)

@@ -32,6 +32,8 @@ class FakeDriver:
         self.group = Group(size=1, max_restarts=3, grace_s=30.0, phase="running")
         self.life = None
         self.progress: dict[int, tuple[int, float]] = {}
+        self.keeper = None
+        self.was_noticed = False
         self.workers = type("Workers", (), {"seen": ()})()
         self.control = type("Control", (), {"has_listeners": True})()
         self.posted: list[Any] = []

@@ -30,6 +30,8 @@ class FakeDriver:
         self.group = group
         self.life = None
         self.progress: dict[int, tuple[int, float]] = {}
+        self.keeper = None
+        self.was_noticed = False
         self.workers = type("Workers", (), {"seen": ()})()
         self.control = type("Control", (), {"has_listeners": False})()
         self.seat = type("Seat", (), {"snapshot": lambda _self: seen})()

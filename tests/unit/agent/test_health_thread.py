@@ -41,6 +41,7 @@ class FakeDriver:
     group = Group(size=1, max_restarts=3, grace_s=30.0, phase="running")
     life = None
     progress: ClassVar[dict[int, tuple[int, float]]] = {}
+    keeper = None
     workers = type("Workers", (), {"seen": ()})()
     control = type("Control", (), {"has_listeners": True})()
 
