@@ -51,13 +51,14 @@ for owner, names in ((arrays, ["_copy_numpy"]), (snapshots, ["seal", "_header"])
     for name in names:
         deadly(owner, name)
 
+SIZE = 200_000 if "large" in sys.argv else 60_000  # from 1 MB on, a thread seals
 np.random.seed(100 + RANK)
 sampler = ElasticSampler(STEPS * 6, 3, seed=5)
-state = ElasticState(sampler=sampler, weights=np.zeros(60_000), order=[], step=0)
+state = ElasticState(sampler=sampler, weights=np.zeros(SIZE), order=[], step=0)
 found = state.restore()
 tell(f"restored {RANK} {LIFE} {state.step}")
 for batch in sampler.count():
-    state.weights[:] = state.weights * 0.9 + np.random.rand(60_000) * sum(batch)
+    state.weights[:] = state.weights * 0.9 + np.random.rand(SIZE) * sum(batch)
     state.order.extend(batch)
     state.step += 1
     die("step")
@@ -105,7 +106,10 @@ def restored(room: Room) -> dict[int, list[int]]:
     return found
 
 
-def test_whoever_dies_at_whatever_point_of_a_commit_the_end_is_the_same(room: Room, undisturbed: list[bytes]) -> None:
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_whoever_dies_at_whatever_point_of_a_commit_the_end_is_the_same(room: Room, size: str) -> None:
+    assert room.run(TWO, TRAIN, str(STEPS), "none", "", size, "plain").status == 0
+    room.hear_many(["restored 0 0 0", "restored 1 0 0"])
     deaths = [
         "1:2:step",
         "0:3:before _copy_numpy",
@@ -119,15 +123,34 @@ def test_whoever_dies_at_whatever_point_of_a_commit_the_end_is_the_same(room: Ro
         "all:11:after sealed",
         "1:12:after open",
     ]
-    end = room.run((*TWO, f"--max-restarts={len(deaths)}"), TRAIN, str(STEPS), "node", ",".join(deaths), "killed")
+    end = room.run((*TWO, f"--max-restarts={len(deaths)}"), TRAIN, str(STEPS), "node", ",".join(deaths), size, "killed")
     assert end.status == 0, end.err
-    assert ends(room, "killed") == undisturbed
+    assert ends(room, "killed") == ends(room, "plain")
     began = restored(room)
     assert sorted(began) == [*range(len(deaths) + 1)]
     assert all(len(set(steps)) == 1 for steps in began.values()), "both ranks go on from the same step"
     for life, death in enumerate(deaths):
         step = int(death.split(":")[1])
         assert began[life + 1][0] in (step - 1, step), f"{death} cost more than the step that it came in"
+
+
+@pytest.mark.parametrize("victims", [(0,), (1,), (0, 1)])
+def test_workers_that_somebody_kills_lose_nothing_that_was_complete(
+    room: Room, undisturbed: list[bytes], victims: tuple[int, ...]
+) -> None:
+    room.make_gate("pause")
+    room.write("pause.5", "")
+    script = TRAIN.replace("np.random.seed(", 'tell(f"pid{RANK} {os.getpid()}")\nnp.random.seed(')
+    launcher = room.start((*TWO, "--max-restarts=1"), script, str(STEPS), "node", "", "x")
+    pids = [room.hear_value(f"pid{rank}") for rank in (0, 1)]
+    room.hear_many(["reached 0 5 node", "reached 1 5 node"])
+    os.unlink(room.path("pause.5"))
+    for rank in victims:
+        kill(pids[rank])
+    end = launcher.wait()
+    assert end.status == 0, end.err
+    assert restored(room)[1] == [5, 5]
+    assert ends(room, "x") == undisturbed
 
 
 def test_the_death_of_the_agent_costs_what_the_disk_has_not(
@@ -164,7 +187,7 @@ def test_a_drain_flushes_the_newest_commit(room: Room, tmp_path: Path, how: str,
     launcher = room.start((*TWO, f"--snapshot-dir={tmp_path}"), TRAIN, str(STEPS), "node", "", "x")
     room.hear_many(["reached 0 5 node", "reached 1 5 node"])
     if how == "drain":
-        assert planaria(room, "drain", "--no-wait").returncode == 0
+        assert planaria(room, "drain", f"--pid={launcher.pid}", "--no-wait").returncode == 0
     else:
         launcher.signal(signal.SIGTERM)
     end = launcher.wait()

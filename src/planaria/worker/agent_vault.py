@@ -51,8 +51,13 @@ class AgentVault:
         self._descriptors: list[int] = []
         self._origin: Origin | None = None
         self._slots: dict[int, memoryview] = {}
+        self._found: dict[str, memoryview] = {}
         self._lent = 0
         self._has_said_wait = False
+
+    def __del__(self) -> None:  # a state is never closed; it goes when the program lets go of it
+        if self._socket is not None:
+            self._socket.close()
 
     @property
     def origin(self) -> Origin:
@@ -67,8 +72,6 @@ class AgentVault:
         slot = self._ask(lambda number: vault.Open(number, size_bytes), vault.Slot, None)
         for number in [number for number in self._slots if number not in slot.numbers]:
             del self._slots[number]
-        if slot.is_new:
-            self._slots[slot.number] = _map(self._descriptors.pop(0), mmap.ACCESS_WRITE)
         self._lent = slot.number
         return self._slots[slot.number]
 
@@ -100,8 +103,7 @@ class AgentVault:
         found = self._ask(lambda number: vault.Load(number, is_damaged), vault.Found, None)
         if found.directory:
             return self._load_from_disk(found.directory, found.order)
-        memory = {name: _map(self._descriptors.pop(0), mmap.ACCESS_READ) for name in found.descriptors}
-        read = {name: _verified(part) for name, part in memory.items()}
+        read = {name: _verified(part) for name, part in self._found.items()}
         return Loaded(read.get("own"), read.get("shared")) if read else None
 
     def _load_from_disk(self, directory: str, order: tuple[int, ...]) -> Loaded | None:
@@ -152,7 +154,16 @@ class AgentVault:
             self._descriptors += descriptors
             *lines, self._partial = (self._partial + chunk).split(b"\n")
             self._lines += lines
-        return vault.decode(self._lines.pop(0))
+        answer = vault.decode(self._lines.pop(0))
+        self._take_memory(answer)
+        return answer
+
+    def _take_memory(self, answer: vault.Message | None) -> None:
+        """Map what came along, also with an answer that nobody waits for any more: a signal may have ended the wait."""
+        if isinstance(answer, vault.Slot) and answer.is_new:
+            self._slots[answer.number] = _map(self._descriptors.pop(0), mmap.ACCESS_WRITE)
+        elif isinstance(answer, vault.Found):
+            self._found = {name: _map(self._descriptors.pop(0), mmap.ACCESS_READ) for name in answer.descriptors}
 
     def _say_wait(self) -> None:
         if not self._has_said_wait:

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from planaria.agent.control import ControlServer
+from planaria.agent.keeper import Keeper
+from planaria.agent.model import Shelter
+from planaria.base.loop import Loop
+from planaria.base.mailbox import Mailbox
+from planaria.contract import vault
+from planaria.contract.control import LINE_LIMIT_BYTES
+from planaria.contract.env import Round
+from planaria.errors import StateRefused
+from planaria.worker import agent_vault
+from planaria.worker.agent_vault import AgentVault
+from planaria.worker.state import ElasticState
+
+TIMEOUT_S = 60.0
+
+
+class Agent:
+    """A keeper of one worker, which is this process, on a loop in a thread."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.loop = Loop()
+        self.lives = 0
+        self.control = ControlServer(self.loop, path, self._on_message, LINE_LIMIT_BYTES)
+        self.keeper = Keeper(self.loop, self.control, 1, Shelter(), lambda _line: None)
+        self.mailbox = Mailbox(self.loop)
+        self.new_life()
+        self.thread = threading.Thread(target=self.loop.run)
+        self.thread.start()
+
+    def _on_message(self, peer: object, line: bytes) -> None:
+        message = vault.decode(line)
+        assert message is not None
+        self.keeper.hear(peer, message)  # type: ignore[arg-type]  # it is a peer
+
+    def new_life(self) -> None:
+        self.control.serve({os.getpid(): 0})
+        self.keeper.begin(Round(self.lives, "run", "role", 0, 1, 0, 1, 0, 1, 1, "::1", 1, self.lives, 9))
+        self.lives += 1
+
+    def restart(self) -> None:
+        done = threading.Event()
+        self.mailbox.post(lambda: (self.new_life(), done.set()))
+        assert done.wait(TIMEOUT_S)
+
+    def close(self) -> None:
+        self.mailbox.post(self.loop.stop)
+        self.thread.join(TIMEOUT_S)
+        self.control.close()
+        self.keeper.close()
+        self.mailbox.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    found = Agent(str(tmp_path / "control"))
+    yield found
+    found.close()
+
+
+def state_of(agent: Agent, **values: object) -> ElasticState:
+    return ElasticState(vault=AgentVault(agent.path), **{"step": 0, "text": "", **values})
+
+
+def test_a_state_comes_back_in_the_next_life(agent: Agent) -> None:
+    state = state_of(agent)
+    assert state.restore() is None
+    for step in range(1, 6):
+        state.step, state.text = step, "x" * step
+        assert state.commit(wait="node").reached == "node"
+    agent.restart()
+    again = state_of(agent)
+    stamp = again.restore()
+    assert stamp is not None
+    assert (stamp.round, stamp.generation, again.step, again.text) == (0, 5, 5, "xxxxx")
+    assert again.commit(wait="node").stamp.order == (1, 1, 6)
+
+
+def test_a_state_that_grows_gets_larger_memory(agent: Agent) -> None:
+    state = state_of(agent)
+    for size in (10, 3_000_000, 6_000_000):
+        state.text = "y" * size
+        state.commit(wait="node")
+        state.commit(wait="node")
+    agent.restart()
+    again = state_of(agent)
+    again.restore()
+    assert again.text == "y" * 6_000_000
+    assert len(agent.keeper._memory) == 2
+
+
+def test_damage_in_the_agents_memory_is_noticed(agent: Agent, capfd: pytest.CaptureFixture[str]) -> None:
+    state = state_of(agent, text="z" * 10_000)
+    state.commit(wait="node")
+    (memory,) = agent.keeper._memory.values()
+    os.pwrite(memory, b"!", 4096 + 5000)
+    assert state.restore() is None
+    assert "damaged" in capfd.readouterr().err
+
+
+def test_a_wait_that_a_signal_ends_leaves_the_next_answer_right(agent: Agent) -> None:
+    """The answer to the question that was given up comes with memory, which the next answer counts on."""
+    found = AgentVault(agent.path)
+    assert found.origin.rank == 0
+    found._send(vault.Open(1_000_000, 5000))  # asked, and nobody waits for it
+    assert len(found.open(5000)) >= 5000
+    assert len(found.open(5000)) >= 5000
+
+
+def test_an_agent_that_has_gone_is_a_sentence(agent: Agent) -> None:
+    state = state_of(agent)
+    state.commit(wait="node")
+    agent.restart()
+    with pytest.raises(StateRefused, match="the agent does not answer"):
+        state.commit()
+
+
+def test_where_nobody_listens_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StateRefused, match="the agent does not answer"):
+        ElasticState(vault=AgentVault(str(tmp_path / "nobody")), step=0).commit()
+
+
+def test_an_agent_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_vault, "ANSWER_S", 0.05)
+    monkeypatch.setattr(agent_vault, "SLACK_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen()
+        with pytest.raises(StateRefused, match="time is over"):
+            _ = AgentVault(str(tmp_path / "silent")).origin
+
+
+def test_a_long_wait_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(agent_vault, "WAIT_S", 0.02)
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.bind(str(tmp_path / "slow"))
+        slow.listen()
+        found = AgentVault(str(tmp_path / "slow"))
+
+        def answer() -> None:
+            peer, _ = slow.accept()
+            with peer:
+                threading.Event().wait(0.2)
+                peer.sendall(vault.encode(vault.Refused(1, "no", "go home")))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(StateRefused, match="no"):
+            found.open(100)
+        thread.join(TIMEOUT_S)
+    assert capfd.readouterr().err.count("all ranks commit the same steps") == 1
+
+
+def test_a_standby_is_told_to_join_first(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "_planaria_waits", lambda: True, raising=False)
+    with pytest.raises(StateRefused, match="join"):
+        state_of(agent).restore()
+
+
+def test_a_state_under_an_agent_uses_its_memory(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANARIA_CONTROL", agent.path)
+    state = ElasticState(step=4)
+    state.commit(wait="node")
+    assert agent.keeper.newest["node"].step == 4
