@@ -128,6 +128,21 @@ def test_nothing_of_the_watchdog_is_imported_before_it_is_asked_for(tmp_path: Pa
     assert not set(rooms) & imports(tmp_path, *COMMANDS["a run"])
 
 
+def test_nothing_that_keeps_snapshots_is_imported_before_a_worker_asks(tmp_path: Path, by_itself: set[str]) -> None:
+    """And nothing of the disk before there is a directory. `--snapshot-dir` alone asks for nothing."""
+    (tmp_path / "main.py").write_text(
+        "from planaria.worker import ElasticState\nElasticState(step=1).commit(wait='node')\n"
+    )
+    keepers = {"planaria.agent.keeper", "planaria.agent.slots", "planaria.contract.vault", "planaria.contract.commit"}
+    disk = {"planaria.agent.disk", "planaria.archive.writer", "threading"}
+    words = (PLANARIA, "run", "--snapshot-dir=commits")
+    assert not (keepers | disk) & (imports(tmp_path, *words, "--no-python", "true") - by_itself)
+    in_memory = imports(tmp_path, PLANARIA, "run", "main.py") - by_itself
+    assert keepers <= in_memory
+    assert not disk & in_memory
+    assert keepers | disk <= imports(tmp_path, *words, "main.py")
+
+
 def test_a_python_script_is_checked_without_heavy_imports(tmp_path: Path, by_itself: set[str]) -> None:
     """The option is the launcher's alone, not its workers': what is seen here is launcher and agent."""
     (tmp_path / "main.py").write_text("import json, logging\n")

@@ -46,11 +46,14 @@ class Disk:
         self._on_written = on_written
         self._is_lowered = False
         self._failed: Order | None = None
-        self._found: tuple[Stamp | None] | None = None
-        self._asking: list[Callable[[Stamp | None], object]] = []
+        self._found: Stamp | str | None = ""
+        self._asking: list[Callable[[Stamp | str | None], object]] = []
         self._writer = Writer(self._shelf, self._take, self._tell, time.monotonic, self._on_outcome)
         self.directory = self._shelf.directory
-        self.next_run = self._shelf.newest_run() + 1
+        try:
+            self.next_run = self._shelf.newest_run() + 1
+        except OSError:  # whoever asks for a commit of an earlier run is told why there is none
+            self.next_run = 1
 
     def wake(self) -> None:
         """Say that there is a newer complete commit."""
@@ -65,24 +68,32 @@ class Disk:
         outcome = self._writer.flush(order, max(within_s, 0.0))
         return outcome is not None and not isinstance(outcome, Failed) and self._shelf.has(order)
 
-    def find(self, tell: Callable[[Stamp | None], object]) -> None:
-        """Tell, once it is known, the newest commit of which every file is whole. All who ask are told the same."""
-        if self._found is not None:
-            tell(self._found[0])
+    def find(self, tell: Callable[[Stamp | str | None], object]) -> None:
+        """Tell, once it is known, the newest commit of which every file is whole. All who ask are told the same.
+
+        A text says why nobody knows: a job must not begin anew because a directory could not be read.
+        """
+        if self._found != "":
+            tell(self._found)
             return
         self._asking.append(tell)
         if len(self._asking) == 1:
             threading.Thread(target=self._search, name="planaria disk reader", daemon=True).start()
 
     def _search(self) -> None:
-        found = self._shelf.newest_whole(self._tell)
-        self._post(lambda: self._on_found(None if found is None else found.stamp(0)))
+        found: Stamp | str | None
+        try:
+            manifest = self._shelf.newest_whole(self._tell)
+            found = None if manifest is None else manifest.stamp(0)
+        except OSError as problem:
+            found = f"cannot look for commits in {self.directory}: {problem.strerror}"
+        self._post(lambda: self._on_found(found))
 
-    def _on_found(self, stamp: Stamp | None) -> None:
-        self._found = (stamp,)
+    def _on_found(self, found: Stamp | str | None) -> None:
+        self._found = "" if isinstance(found, str) else found  # who asks again has it tried again
         asking, self._asking = self._asking, []
         for tell in asking:
-            tell(stamp)
+            tell(found)
 
     def _tell(self, line: str) -> None:
         self._post(lambda: self._say(line))

@@ -232,7 +232,10 @@ class Keeper:
         else:
             self._answer(peer, vault.Found(message.id, (), "", ()))
 
-    def _found_on_disk(self, peer: Peer, message: vault.Load, found: Stamp | None) -> None:
+    def _found_on_disk(self, peer: Peer, message: vault.Load, found: Stamp | str | None) -> None:
+        if isinstance(found, str):
+            self._answer(peer, vault.Refused(message.id, found, "a commit of an earlier run may lie there"))
+            return
         if found is None or self.disk is None:
             self._answer(peer, vault.Found(message.id, (), "", ()))
             return

@@ -200,7 +200,7 @@ def test_the_disk_gets_the_newest_commit_of_all_ranks_and_an_earlier_runs_is_fou
     rig.run_until(lambda: any(found == vault.Reached(8, "disk") for _, found, _ in rig.answers))
     assert rig.keeper.newest["disk"].step == 30
     assert rig.keeper.flush(TIMEOUT_S)
-    (*_, _oldest) = Shelf(str(tmp_path)).commits()
+    assert next(Shelf(str(tmp_path)).commits()).order == (1, 0, 3)
     rig.loop.close()
     later = Rig(str(tmp_path))
     assert later.ask(0, vault.Join(1)) == vault.Place(1, 2, 0, 0, 2, True)
@@ -226,6 +226,48 @@ def test_a_disk_that_fails_is_said_once_and_who_waits_is_told(tmp_path: Path) ->
     assert "to disk" in rig.said[0]
     assert not rig.keeper.flush(TIMEOUT_S)
     rig.loop.close()
+
+
+def test_a_directory_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_path: str) -> list[str]:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("planaria.archive.shelf.os.listdir", refuse)
+        rig = Rig(str(tmp_path))
+        rig.ask(0, vault.Load(1, False))
+        rig.run_until(lambda: rig.answers)
+    refused = rig.answers[0][1]
+    assert isinstance(refused, vault.Refused)
+    assert "cannot look for commits in" in refused.message
+    rig.ask(0, vault.Load(2, False))
+    rig.run_until(lambda: len(rig.answers) == 2)
+    assert rig.answers[1][1] == vault.Found(2, (), "", ()), "it is tried again"
+    rig.keeper.close()
+    rig.loop.close()
+
+
+def test_a_damaged_commit_on_disk_is_passed_over_for_all_ranks(tmp_path: Path) -> None:
+    """The file of rank 1 is cut, which rank 0 would not see by itself."""
+    first = Rig(str(tmp_path))
+    for generation in (1, 2):
+        for rank in (0, 1):
+            first.commit(rank, generation)
+        assert first.keeper.flush(TIMEOUT_S)
+    first.loop.close()
+    newest = max(tmp_path.iterdir()) / "rank-00001.snapshot"
+    content = bytearray(newest.read_bytes())
+    content[5000] ^= 1
+    newest.write_bytes(content)
+    later = Rig(str(tmp_path))
+    later.ask(0, vault.Load(1, False))
+    later.run_until(lambda: later.answers)
+    assert later.answers[0][1] == vault.Found(1, (), str(tmp_path), (1, 0, 1))
+    later.run_until(lambda: any("damaged" in line for line in later.said))
+    later.keeper.close()
+    later.loop.close()
 
 
 def test_nobody_can_change_the_size_of_memory_that_is_lent() -> None:

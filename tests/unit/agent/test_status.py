@@ -8,6 +8,7 @@ from planaria.agent import status
 from planaria.agent.model import Group, Job
 from planaria.agent.status import View, as_gauges, as_json, why_not_ready
 from planaria.base.value import replace
+from planaria.contract.commit import Stamp
 from planaria.contract.env import Round
 from planaria.process.model import Command
 from planaria.process.workers import WorkerSeen
@@ -77,6 +78,13 @@ def test_the_status_tells_of_job_round_members_workers_and_progress() -> None:
     assert found["progress"] == {"2": {"step": 12, "age_s": 1.0}, "3": None}
     assert found["newest_commit"] == {"node": None, "buddy": None, "disk": None}
     assert "hidden" not in json.dumps(found)
+
+
+def test_the_newest_commit_of_each_tier_is_told() -> None:
+    stamps = {"node": Stamp(2, 4, 70, 700, 8, 3), "disk": Stamp(2, 4, 60, 600, 8, 0)}
+    shown = {"step": 700, "round": 4, "generation": 70, "run": 2, "world_size": 8}
+    found = as_json(view(commits=stamps))["newest_commit"]
+    assert found == {"node": shown, "buddy": None, "disk": {**shown, "step": 600, "generation": 60}}
 
 
 def test_one_of_many_tells_whom_it_knows_of_its_round() -> None:

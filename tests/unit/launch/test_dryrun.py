@@ -145,3 +145,13 @@ def test_what_a_terminal_might_obey_is_escaped() -> None:
         planned("--rdzv-backend=c10d", "--rdzv-id=\x1b[2J", "--role=\x07", "a.py", "\x1b]0;x", "it's")
     )
     assert shown.replace("\n", "").isprintable()
+
+
+def test_where_commits_go_is_shown() -> None:
+    made = planned("--snapshot-dir=commits", "--snapshot-keep=5", "--no-python", "true")
+    assert "  commits   the newest 5 in commits\n" in dryrun.as_text(made)
+    assert (dryrun.as_data(made)["snapshot_dir"], dryrun.as_data(made)["snapshot_keep"]) == ("commits", 5)
+    assert made.notices == ()
+    without = planned("--snapshot-keep=5", "--no-python", "true")
+    assert "commits" not in dryrun.as_text(without).partition("note:")[0]
+    assert without.notices == ("--snapshot-keep has no effect without --snapshot-dir",)
