@@ -128,6 +128,8 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         prefix_template=job.logs.prefix_template,
     )
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
+    if job.standbys != 0:
+        _stand_by(job, loop, driver, screen)
     if timer_file:
         driver.watchdog.open_pipe(timer_file, TIMER_FILE, screen.say)
     driver.observer = observe(job, loop, driver.workers, screen.say)
@@ -145,6 +147,15 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         seat.close()
     _conclude(job, driver, outcome, screen)
     return outcome.status
+
+
+def _stand_by(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+    """Keep processes ready to be workers. A job that wants none imports nothing of this."""
+    from planaria.agent.reserve import Reserve, folders_of
+    from planaria.process.standbys import Standbys
+
+    driver.workers.standbys = Standbys(loop, job.standbys, watch=driver.watch, tell=screen.say)
+    driver.reserve = Reserve(loop, driver.workers, driver.workers.standbys, folders_of(job.command), screen.say)
 
 
 def timer_path(job: Job, scratch_dir: str) -> str:

@@ -109,6 +109,8 @@ class Job(Value):
     meeting: Meeting | None = None
     """None for a node alone."""
     health: HealthCheck | None = None
+    standbys: int | None = 0
+    """How many processes stand by for workers; None: as many as memory allows, one for each at most."""
 
 
 class Life(Value):
