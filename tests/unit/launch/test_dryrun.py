@@ -145,3 +145,19 @@ def test_what_a_terminal_might_obey_is_escaped() -> None:
         planned("--rdzv-backend=c10d", "--rdzv-id=\x1b[2J", "--role=\x07", "a.py", "\x1b]0;x", "it's")
     )
     assert shown.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("asked", "data", "words"),
+    [
+        ("0", 0, ""),
+        ("3", 3, "  standbys  3, one for each worker at most\n"),
+        ("auto", "auto", "  standbys  one for each worker, while memory lasts\n"),
+    ],
+)
+def test_standbys_are_shown_where_there_are_any(asked: str, data: object, words: str) -> None:
+    made = planned("--max-restarts=1", f"--standbys={asked}", "a.py")
+    assert dryrun.as_data(made)["standbys"] == data
+    text = dryrun.as_text(made)
+    assert words in text
+    assert ("standbys" in text) == bool(words)
