@@ -129,7 +129,12 @@ def test_nothing_of_the_watchdog_is_imported_before_it_is_asked_for(tmp_path: Pa
 
 
 def test_nothing_of_standbys_is_imported_before_they_are_asked_for(tmp_path: Path, by_itself: set[str]) -> None:
-    rooms = {"planaria.agent.reserve", "planaria.process.standbys", "planaria.process.standby", "planaria.process.spares"}
+    rooms = {
+        "planaria.agent.reserve",
+        "planaria.process.standbys",
+        "planaria.process.standby",
+        "planaria.process.spares",
+    }
     (tmp_path / "main.py").write_text("")
     words = (PLANARIA, "run", "--max-restarts=1", "main.py")
     assert not rooms & imports(tmp_path, *words)

@@ -27,14 +27,17 @@ if LIFE == 0:
 wait_at('end')
 """
 # The same with a part that a standby has run before it is needed.
-JOINING = """
+JOINING = (
+    """
 import os
 from planaria import worker
 built = os.getpid()
 worker.join()
 from told import *
 assert built == os.getpid()
-""" + SCRIPT
+"""
+    + SCRIPT
+)
 
 
 class Job:

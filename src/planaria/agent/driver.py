@@ -135,11 +135,7 @@ class Driver:
             case TellRestart(clean):
                 self._on_restart(self.group, clean)
             case EndTree(within_s):
-                self._cancel_deadline()
-                if self.group.phase == FINISHING:
-                    self._dismiss_reserve()
-                self._tree_deadline = self._loop.call_later(within_s, lambda: self._tree_ended(clean=False))
-                self._end_tree(first=True)
+                self._begin_to_end_tree(within_s)
             case Finish(outcome):
                 self.outcome = outcome
                 self._loop.stop()
@@ -187,6 +183,13 @@ class Driver:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _begin_to_end_tree(self, within_s: float) -> None:
+        self._cancel_deadline()
+        if self.group.phase == FINISHING:
+            self._dismiss_reserve()
+        self._tree_deadline = self._loop.call_later(within_s, lambda: self._tree_ended(clean=False))
+        self._end_tree(first=True)
 
     def _end_tree(self, *, first: bool = False) -> None:
         """Kill what is below us, again and again until the kernel says that we have no children, or none is ours to kill."""

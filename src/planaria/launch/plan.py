@@ -260,7 +260,11 @@ def _standbys(options: Options, command: Command, contact: Contact) -> int | Non
 def _why_no_standbys(options: Options, command: Command, contact: Contact) -> str:
     if not command.bootstrap:
         return "has no effect without the start-up file (--no-python, --no-bootstrap, a script that is no source)"
-    return "has no effect on one node without --max-restarts" if contact.meeting is None and not options.max_restarts else ""
+    return (
+        "has no effect on one node without --max-restarts"
+        if contact.meeting is None and not options.max_restarts
+        else ""
+    )
 
 
 def _standbys_without_effect(options: Options, command: Command, contact: Contact) -> tuple[str, ...]:

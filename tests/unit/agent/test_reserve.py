@@ -42,6 +42,7 @@ class FakeStandbys:
         self.modes: list[str] = []
         self.pids = frozenset({7, 8})
         self.closed = 0
+        self.ended: list[int] = []
 
     def keep(self, orders: tuple[Any, ...], plan: Plan) -> None:
         assert orders == ("order 0", "order 1")
@@ -49,6 +50,7 @@ class FakeStandbys:
         self.modes.append(plan.mode)
 
     def exited(self, pid: int, status: int) -> bool:
+        self.ended.append(status)
         return pid in self.pids
 
     def close(self) -> None:
@@ -184,6 +186,7 @@ def test_after_the_end_nothing_is_kept_or_spared_and_ends_are_still_heard(rig: R
     assert (rig.standbys.closed, rig.reserve.pids, rig.standbys.kept, rig.told) == (1, frozenset(), [], [])
     assert rig.pass_s(100.0) == 0
     assert (rig.reserve.exited(7, -9), rig.reserve.exited(9, 0)) == (True, False)
+    assert rig.standbys.ended == [-9, 0]
 
 
 def test_the_users_tree_is_the_folder_of_the_script_where_it_leads_and_the_current_one(
