@@ -12,6 +12,7 @@ from harness.model import Bench, MeasurementError, Metric, Sample
 from harness.processes import descendants
 
 from rows.launch import TWO_WORKERS, script
+from rows.nodes import WORK_AROUND
 from rows.restart import pause
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def _measure(launcher: Launcher, settings: Settings) -> Sample:
     ready: list[float] = []
     promoted = 0
     argv = (*launcher.command, *TWO_WORKERS, "--max-restarts=100", *flags, script(settings, "reduce.py"))
-    with Child(argv, settings.scratch) as child:
+    with Child(argv, settings.scratch, variables={} if flags else WORK_AROUND) as child:
         pids = [pid for pid, _ in _lines(child, 0)[b"ready"]]
         for life in range(1, settings.kills_per_launch + 1):
             standing = _standing(child, len(pids)) if flags else set()
@@ -72,8 +73,9 @@ BENCHES = (
         name="standby",
         title="worker killed → Gloo process group ready again, torch script, 1 node, 2 workers, with standbys",
         method="rank 1 gets SIGKILL at a random moment while both all-reduce, `--max-restarts=100`, several kills a "
-        "launch; planaria with `--standbys=auto`, killed once they are ready. To the last rank's first all-reduce in the "
-        "next life.",
+        "launch; planaria with `--standbys=auto`, killed once they are ready; torchrun with its shared store switched off "
+        "(TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), since with it no group formed within 60 s. To the last rank's first "
+        "all-reduce in the next life.",
         metrics=(
             Metric("ready", "worker SIGKILLed → Gloo group ready again, torch script, standbys", "s", goal=0.7),
             Metric("begin", "… → both workers' first lines", "s"),
