@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from rows import ending, idle, launch, loss, nodes, rendezvous, restart, tee, watchdog
+from rows import ending, idle, launch, loss, nodes, rendezvous, restart, standby, tee, watchdog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from harness.model import Bench
 
-_ONE_NODE = (*launch.BENCHES, *idle.BENCHES, *restart.BENCHES, *ending.BENCHES, *tee.BENCHES, *watchdog.BENCHES)
+_ONE_NODE = (
+    *launch.BENCHES,
+    *idle.BENCHES,
+    *restart.BENCHES,
+    *standby.BENCHES,
+    *ending.BENCHES,
+    *tee.BENCHES,
+    *watchdog.BENCHES,
+)
 _MANY_NODES = (*nodes.BENCHES, *loss.BENCHES, *rendezvous.BENCHES)
 ALL: tuple[Bench, ...] = (*_ONE_NODE, *_MANY_NODES)

@@ -143,6 +143,21 @@ def test_nothing_that_keeps_snapshots_is_imported_before_a_worker_asks(tmp_path:
     assert keepers | disk <= imports(tmp_path, *words, "main.py")
 
 
+def test_nothing_of_standbys_is_imported_before_they_are_asked_for(tmp_path: Path, by_itself: set[str]) -> None:
+    rooms = {
+        "planaria.agent.reserve",
+        "planaria.process.standbys",
+        "planaria.process.standby",
+        "planaria.process.spares",
+    }
+    (tmp_path / "main.py").write_text("")
+    words = (PLANARIA, "run", "--max-restarts=1", "main.py")
+    assert not rooms & imports(tmp_path, *words)
+    found = imports(tmp_path, *words[:2], "--standbys=auto", *words[2:]) - by_itself
+    assert rooms <= found
+    assert found & HEAVY == set()
+
+
 def test_a_python_script_is_checked_without_heavy_imports(tmp_path: Path, by_itself: set[str]) -> None:
     """The option is the launcher's alone, not its workers': what is seen here is launcher and agent."""
     (tmp_path / "main.py").write_text("import json, logging\n")

@@ -87,8 +87,9 @@ class Campaign:
         return True
 
 
-def test_a_run_with_many_kills_ends_bit_by_bit_as_one_without(room: Room, tmp_path: Path) -> None:
-    flags = ("--nproc-per-node=2", "--always-restart", f"--max-restarts={KILLS}")
+@pytest.mark.parametrize("standbys", ["0", "auto"])
+def test_a_run_with_many_kills_ends_bit_by_bit_as_one_without(room: Room, tmp_path: Path, standbys: str) -> None:
+    flags = (f"--standbys={standbys}", "--nproc-per-node=2", "--always-restart", f"--max-restarts={KILLS}")
     assert room.run(flags, TRAIN, str(STEPS), "plain").status == 0
     campaign = Campaign(room, (*flags, f"--snapshot-dir={tmp_path}"), random.Random(SEED))
     struck = 0

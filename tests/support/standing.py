@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 60.0
 BLACK_BOX_FD = 1023
+_CHANNEL_FD, _PAPERS_FD = 1022, 1021  # of a standby of an agent: the second is closed when its report is written
 RANKS = {
     "RANK": "3",
     "WORLD_SIZE": "8",
@@ -147,3 +148,14 @@ def looping() -> Iterator[Loop]:
 def _all(descriptor: int) -> str:
     with open(descriptor, encoding="utf-8", errors="surrogateescape") as file:
         return file.read()
+
+
+def stands_ready(pid: int) -> bool:
+    """Tell whether a process is a standby that waits for its order, seen from outside."""
+    channel, papers = (os.path.lexists(f"/proc/{pid}/fd/{number}") for number in (_CHANNEL_FD, _PAPERS_FD))
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state = file.read().rpartition(b")")[2].split()[0]
+    except OSError:
+        return False
+    return channel and not papers and state == b"S"

@@ -96,6 +96,21 @@ TABLE: tuple[Row | str, ...] = (
     ),
     Row(["--max-restarts=-1", "ok.py"], {}, "--max-restarts expects 0 or more restarts, got '-1'"),
     Row(["--max-restarts=often", "ok.py"], {}, "--max-restarts expects a whole number, got 'often'"),
+    Row(
+        ["--standbys=-1", "ok.py"],
+        {},
+        "--standbys expects a number of standbys from 0 to 4194304, or auto, got '-1'",
+    ),
+    Row(
+        ["--standbys=all", "ok.py"],
+        {},
+        "--standbys expects a number of standbys from 0 to 4194304, or auto, got 'all'",
+    ),
+    Row(
+        ["ok.py"],
+        {"PET_STANDBYS": "1.5"},
+        "PET_STANDBYS expects a number of standbys from 0 to 4194304, or auto, got '1.5'",
+    ),
     Row(["ok.py"], {"PET_MAX_RESTARTS": "1.5"}, "PET_MAX_RESTARTS expects a whole number, got '1.5'"),
     Row(["--monitor-interval=0", "ok.py"], {}, "--monitor-interval expects seconds above 0, got '0.0'"),
     Row(["--monitor-interval=nan", "ok.py"], {}, "--monitor-interval expects seconds above 0, got 'nan'"),

@@ -7,6 +7,7 @@ import os
 from planaria.agent.machine import step
 from planaria.agent.model import (
     DONE,
+    FINISHING,
     Begun,
     BlameWorker,
     DeadlinePassed,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Effect, Event, Group, Job, Outcome
     from planaria.agent.observer import Observer
+    from planaria.agent.reserve import Reserve
     from planaria.agent.scopes import Scope
     from planaria.agent.watchdog import Watchdog
     from planaria.base.loop import Loop, Timer
@@ -70,7 +72,7 @@ class Driver:
         self._deadline: Timer | None = None
         self._tree_deadline: Timer | None = None
         self._port: Reservation | None = None
-        self._children = Children(loop, self._on_exit, self._on_childless)
+        self._children = Children(loop, self._on_exit, self._on_childless, self._spared)
         self.workers: Workers
         self.control: ControlServer
         self.seat: Seat  # of a group that is not alone
@@ -81,6 +83,7 @@ class Driver:
         self.keeper: Keeper | None = None
         self.say: Callable[[str], object] = lambda _line: None
         self.was_noticed = False  # the owner gave notice of the end, instead of sending a signal
+        self.reserve: Reserve | None = None
 
     def run(self) -> Outcome:
         """Drive the group from its first start to its last process."""
@@ -136,9 +139,7 @@ class Driver:
             case TellRestart(clean):
                 self._on_restart(self.group, clean)
             case EndTree(within_s):
-                self._cancel_deadline()
-                self._tree_deadline = self._loop.call_later(within_s, lambda: self._tree_ended(clean=False))
-                self._end_tree(first=True)
+                self._begin_to_end_tree(within_s)
             case Finish(outcome):
                 self.outcome = outcome
                 self._loop.stop()
@@ -166,11 +167,22 @@ class Driver:
             self._watchdog.serve(self.workers.by_pid)
         if self.keeper is not None:
             self.keeper.begin(life)
+        if self.reserve is not None:
+            self.reserve.began(self.group)
         self._queue.insert(0, WorkersStarted(self._loop.now(), life.master_port))
+
+    def watch(self, pid: int) -> None:
+        """Wait for a child that is no worker yet."""
+        self._children.add(pid)
+
+    def _dismiss_reserve(self) -> None:
+        if self.reserve is not None:
+            self.reserve.close()
 
     def _tell_drain(self, number: int, grace_s: float) -> None:
         from planaria.contract.control import Drain, encode
 
+        self._dismiss_reserve()
         self.control.broadcast(encode(Drain(signals.name_of(number), grace_s)))
 
     def _cancel_deadline(self) -> None:
@@ -178,15 +190,27 @@ class Driver:
             self._deadline.cancel()
             self._deadline = None
 
+    def _begin_to_end_tree(self, within_s: float) -> None:
+        self._cancel_deadline()
+        if self.group.phase == FINISHING:
+            self._dismiss_reserve()
+        self._tree_deadline = self._loop.call_later(within_s, lambda: self._tree_ended(clean=False))
+        self._end_tree(first=True)
+
     def _end_tree(self, *, first: bool = False) -> None:
         """Kill what is below us, again and again until the kernel says that we have no children, or none is ours to kill."""
         if self._tree_deadline is None:
             return
-        if not kill_descendants(os.getpid()) and not first:
-            self._tree_ended(clean=not children_of(os.getpid()))
+        spared = self._spared()
+        if not kill_descendants(os.getpid(), spared) and not first:
+            self._tree_ended(clean=spared.issuperset(children_of(os.getpid())))
             return
         self._children.on_sigchld()
         self._loop.call_later(LOOK_AGAIN_S, self._end_tree)
+
+    def _spared(self) -> frozenset[int]:
+        """Return the children that outlive a life. They are asked for only while one ends."""
+        return frozenset() if self.reserve is None or self._tree_deadline is None else self.reserve.pids
 
     def _on_childless(self) -> None:
         if self._tree_deadline is not None:
@@ -196,6 +220,8 @@ class Driver:
         if self._tree_deadline is not None:
             self._tree_deadline.cancel()
             self._tree_deadline = None
+        if self.reserve is not None:
+            self.reserve.ended()
         self.workers.end()
         if self.keeper is not None:
             self.control.catch_up()  # a commit that was sealed before the end counts
@@ -204,6 +230,8 @@ class Driver:
         self.post(TreeEnded(self._loop.now(), clean))
 
     def _on_exit(self, pid: int, status: int) -> None:
+        if self.reserve is not None and self.reserve.exited(pid, status):
+            return
         found = self.workers.exited(pid, status)
         if found is not None:
             self.post(WorkerExited(found.local_rank, self._loop.now(), found.failure))
@@ -220,6 +248,8 @@ class Driver:
         if isinstance(message, Progress):
             self.progress[peer.local_rank] = message.step, self._loop.now()
             self.post(ProgressReported(peer.local_rank, message.step))
+            if self.reserve is not None:
+                self.reserve.progressed()
         elif isinstance(message, (Acquire, Release)):
             self.watchdog.hear(peer, message)
         elif message is None:

@@ -129,6 +129,8 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         prefix_template=job.logs.prefix_template,
     )
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
+    if job.standbys != 0:
+        _stand_by(job, loop, driver, screen)
     if timer_file:
         driver.watchdog.open_pipe(timer_file, TIMER_FILE, screen.say)
     driver.observer = observe(job, loop, driver.workers, screen.say)
@@ -164,6 +166,15 @@ def _shelter(job: Job, loop: Loop, driver: Driver, outcome: Outcome) -> Outcome:
     if flushed and driver.was_noticed and outcome.kind == "signal":
         return replace(outcome, status=exit_status.DRAINED)
     return outcome
+
+
+def _stand_by(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+    """Keep processes ready to be workers. A job that wants none imports nothing of this."""
+    from planaria.agent.reserve import Reserve, folders_of
+    from planaria.process.standbys import Standbys
+
+    driver.workers.standbys = Standbys(loop, job.standbys, watch=driver.watch, tell=screen.say)
+    driver.reserve = Reserve(loop, driver.workers, driver.workers.standbys, folders_of(job.command), screen.say)
 
 
 def timer_path(job: Job, scratch_dir: str) -> str:

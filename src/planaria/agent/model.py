@@ -117,6 +117,8 @@ class Job(Value):
     """None for a node alone."""
     health: HealthCheck | None = None
     shelter: Shelter = Shelter()
+    standbys: int | None = 0
+    """How many processes stand by for workers; None: as many as memory allows, one for each at most."""
 
 
 class Life(Value):

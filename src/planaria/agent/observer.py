@@ -43,6 +43,14 @@ if TYPE_CHECKING:
         def signing(self) -> frozenset[int]:
             """The local ranks that will say when they run."""
 
+        @property
+        def promoted(self) -> tuple[int, ...]:
+            """The local ranks whose workers were standbys."""
+
+        @property
+        def cold(self) -> dict[int, str]:
+            """Why the others were not, by local rank, where standbys are kept."""
+
         def signs(self) -> dict[int, float]:
             """The moments at which they began to run, as far as they have said so."""
 
@@ -63,6 +71,7 @@ class Observer:
         self._watch = Watch()
         self._look: Timer | None = None
         self._pids: dict[int, int] = {}
+        self._warmth: dict[str, object] = {}
         self._round = 0
         self._first_rank = 0
         self._began_at = 0.0
@@ -118,6 +127,8 @@ class Observer:
                 self.emit("planaria.run.started", at, workers=group.size, max_restarts=group.max_restarts)
             case WorkersStarted(at):
                 self._pids = {local_rank: pid for pid, local_rank in self.workers.by_pid.items()}
+                cold = {str(local_rank): why for local_rank, why in self.workers.cold.items()}
+                self._warmth = {"promoted": list(self.workers.promoted), "cold": cold}
                 for local_rank, pid in self._pids.items():
                     self.emit("planaria.worker.started", at, **self._worker(local_rank), pid=pid)
             case WorkerExited():
@@ -191,7 +202,7 @@ class Observer:
             self._restarted(restart)
 
     def _restarted(self, restart: Restart) -> None:
-        fields = as_dict(restart)
+        fields = {**as_dict(restart), **self._warmth}
         ended_at = restart.began_at + restart.total_s
         self.restarts.append({"timestamp": self._timestamp(ended_at), **fields})
         self._meters.restarted(restart)

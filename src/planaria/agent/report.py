@@ -52,6 +52,16 @@ def restart_line(group: Group) -> str:
     return f"{told}; starting all workers again ({charged})"
 
 
+def standby_line(promoted: Sequence[int], cold: Mapping[int, str]) -> str:
+    """Say which workers of a new life were standing by, and why the others were not."""
+    told = [f"promoted {len(promoted)} standby{'s' * (len(promoted) != 1)}"] if promoted else []
+    for why in dict.fromkeys(cold.values()):
+        ranks = [str(local_rank) for local_rank, its in cold.items() if its == why]
+        who = f"local rank {ranks[0]} starts" if len(ranks) == 1 else f"local ranks {', '.join(ranks)} start"
+        told.append(f"{who} cold: {safe_line(why)}")
+    return "; ".join(told)
+
+
 def life_line(group: Group) -> str:
     """Say which worker of this node ended a life, before the other nodes are told; empty when none did."""
     own = [failure for failure in group.lives[-1].failures if failure.stopped_for is None]

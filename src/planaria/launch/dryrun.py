@@ -48,6 +48,7 @@ def as_data(plan: Plan) -> dict[str, object]:
         "snapshot_dir": job.shelter.directory,
         "snapshot_keep": job.shelter.keep,
         "bootstrap": _command(job).bootstrap,
+        "standbys": "auto" if job.standbys is None else job.standbys,
         "meeting": None if job.meeting is None else _meeting(job.meeting),
         "health_check": None if job.health is None else _health(job.health),
         "workers": [_worker(job, local_rank) for local_rank in range(job.local_world_size)],
@@ -72,6 +73,8 @@ def as_text(plan: Plan) -> str:
         lines += _meeting_lines(job.meeting)
     if _command(job).bootstrap:
         lines.append("  start-up  through planaria's start-up file, which records tracebacks")
+    if job.standbys != 0:
+        lines.append(f"  standbys  {_standby_words(job.standbys)}")
     if job.health is not None:
         lines.append(f"  probes    at {_health_words(job.health)}")
     if job.shelter.directory is not None:
@@ -83,6 +86,10 @@ def as_text(plan: Plan) -> str:
     for local_rank in range(job.local_world_size):
         lines += _worker_lines(job, local_rank)
     return "\n".join([*lines, *(f"note: {notice}" for notice in plan.notices)]) + "\n"
+
+
+def _standby_words(asked: int | None) -> str:
+    return "one for each worker, while memory lasts" if asked is None else f"{asked}, one for each worker at most"
 
 
 def _health(check: HealthCheck) -> dict[str, object]:

@@ -158,6 +158,9 @@ OURS: tuple[Flag, ...] = (
         "when most nodes fell silent: wait for them, exit with 75, or continue at the risk of two worlds",
         choices=("wait", "exit", "continue"),
     ),
+    _flag(
+        "--standbys", "text", "0", LAUNCHER, "processes that wait, loaded, to be workers: a number or auto", "N|auto"
+    ),
     _flag("--require-token", "flag", False, LAUNCHER, "do not meet other nodes without a token or TLS"),
     _flag("--health-check-port", "integer", None, LAUNCHER, "answer probes here over HTTP; 0: a free port", "PORT"),
     _flag(

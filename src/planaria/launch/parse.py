@@ -70,6 +70,7 @@ class Options(Value):
     always_restart: bool
     resize_grace: float
     on_lost_majority: LostMajority
+    standbys: str
     require_token: bool
     health_check_port: int | None
     health_check_host: str

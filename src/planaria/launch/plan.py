@@ -103,8 +103,9 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
     nproc = _worker_count(options, machine)
     environment, notices = _environment(options, environ, nproc)
     _check_visible_devices(options, environ, nproc)
+    command = _command(options, environ, machine)
     job = Job(
-        command=_command(options, environ, machine),
+        command=command,
         local_world_size=nproc,
         run_id=contact.run_id,
         role=options.role,
@@ -124,8 +125,10 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
         meeting=contact.meeting,
         health=_health(options, environ, machine),
         shelter=_shelter(options),
+        standbys=_standbys(options, command, contact),
     )
-    notices = (*notices, *_without_effect(options, contact, silent=job.health is None), *contact.notices)
+    idle = _without_effect(options, contact, silent=job.health is None)
+    notices = (*notices, *idle, *_standbys_without_effect(options, command, contact), *contact.notices)
     return Plan(job, notices, options.dry_run, options.json)
 
 
@@ -256,6 +259,27 @@ def _shelter(options: Options) -> Shelter:
     if options.snapshot_dir is not None and not is_alone(options):
         raise UsageError(f"{options.source('snapshot_dir')} expects one node so far; this job may have more")
     return Shelter(options.snapshot_dir, options.snapshot_keep)
+
+
+def _standbys(options: Options, command: Command, contact: Contact) -> int | None:
+    """Return how many processes are to stand by, None for `auto`; none where no worker could ever be one of them."""
+    asked = values.standbys(options.standbys, options.source("standbys"))
+    return 0 if _why_no_standbys(options, command, contact) else asked
+
+
+def _why_no_standbys(options: Options, command: Command, contact: Contact) -> str:
+    if not command.bootstrap:
+        return "has no effect without the start-up file (--no-python, --no-bootstrap, a script that is no source)"
+    return (
+        "has no effect on one node without --max-restarts"
+        if contact.meeting is None and not options.max_restarts
+        else ""
+    )
+
+
+def _standbys_without_effect(options: Options, command: Command, contact: Contact) -> tuple[str, ...]:
+    why = _why_no_standbys(options, command, contact)
+    return (f"{options.source('standbys')} {why}",) if why and options.standbys != "0" else ()
 
 
 def _cpu_sets(options: Options, machine: Machine, nproc: int) -> tuple[frozenset[int], ...]:

@@ -57,6 +57,16 @@ def worker_count(text: str, source: str) -> int | None:
     return number
 
 
+def standbys(text: str, source: str) -> int | None:
+    """Read a number of standbys; None for `auto`."""
+    if text == "auto":
+        return None
+    number = _integer(text)
+    if number is None or not 0 <= number <= _MOST_WORKERS:
+        raise wrong(source, f"a number of standbys from 0 to {_MOST_WORKERS}, or auto", text)
+    return number
+
+
 def stream_mask(text: str, source: str) -> StreamMask:
     """Read `3`, or `0:1,12:3`: 1 means stdout, 2 stderr, 3 both."""
     if text in ("0", "1", "2", "3"):

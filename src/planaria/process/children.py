@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import sys
 
+from planaria.process.descendants import children_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,15 +39,21 @@ def decode(wait_status: int) -> int:
 class Children:
     """The agent's children. `on_exit(pid, status)` is called once for each one that was added.
 
-    Without `on_childless` the process has other children too, which are left alone: then nobody calls `on_sigchld`.
+    Without `on_childless` the process has other children too, which are left alone: then nobody calls `on_sigchld`. Those
+    in `spared()` do not count: who has no others is childless.
     """
 
     def __init__(
-        self, loop: Loop, on_exit: Callable[[int, int], None], on_childless: Callable[[], None] | None = None
+        self,
+        loop: Loop,
+        on_exit: Callable[[int, int], None],
+        on_childless: Callable[[], None] | None = None,
+        spared: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
         self._loop = loop
         self._on_exit = on_exit
         self._on_childless = on_childless
+        self._spared = spared
         self._pidfds: dict[int, int | None] = {}
         self._unburied: list[int] = []
 
@@ -116,6 +124,7 @@ class Children:
                     self._on_childless()
                 return
             if ended is None:
+                self._look_whether_childless()
                 return
             if self._pidfds.get(ended.si_pid) is not None:  # its pidfd reports it in order; look again after that
                 self._loop.call_soon(self._sweep)
@@ -123,3 +132,9 @@ class Children:
             _, wait_status = os.waitpid(ended.si_pid, 0)
             if ended.si_pid in self._pidfds:
                 self._report(ended.si_pid, decode(wait_status))
+
+    def _look_whether_childless(self) -> None:
+        """Do what the kernel does not: tell when only those are left that do not count."""
+        spared = self._spared()
+        if spared and self._on_childless is not None and spared.issuperset(children_of(os.getpid())):
+            self._on_childless()

@@ -153,6 +153,11 @@ class Workers:
             self.cold[worker.local_rank] = taken.why or "it died when it was promoted"
         worker.start(start)
 
+    @property
+    def promoted(self) -> tuple[int, ...]:
+        """Return the local ranks of this life whose workers were standbys."""
+        return tuple(worker.local_rank for worker in self._life if worker.is_promoted)
+
     def orders(self) -> tuple[Start, ...]:
         """Return, by local rank, how the workers of this life would be started cold: what `Standbys.keep` wants to know.
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import exposition
 import pytest
+from clocks import FakeLoop
 from groupsim import failure, place
 
 from planaria.agent.model import (
@@ -31,58 +32,18 @@ from planaria.base.value import replace
 from planaria.contract.failure import stopped
 from planaria.process.model import Command
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 WALL = 1_700_000_000.0
 JOB = Job(Command("script", "a.py"), 2, "run-1", "trainer", 3, 30.0, (), {})
 GROUP = Group(size=2, max_restarts=3, grace_s=30.0)
 STOP = (SignalWorkers(15), SetDeadline(30.0))
 
 
-class Timer:
-    def __init__(self, when: float, callback: Callable[[], object]) -> None:
-        self.when = when
-        self.callback: Callable[[], object] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class FakeLoop:
-    """A clock that tests move, and timers that are due when it has passed them."""
-
-    def __init__(self) -> None:
-        self.at = 100.0
-        self.timers: list[Timer] = []
-
-    def now(self) -> float:
-        return self.at
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
-        self.timers.append(Timer(self.at + delay_s, callback))
-        return self.timers[-1]
-
-    def pending(self) -> list[Timer]:
-        return [timer for timer in self.timers if timer.callback is not None]
-
-    def run_until(self, when: float) -> int:
-        """Move the clock; return how many calls were made on the way."""
-        count = 0
-        while due := [timer for timer in self.pending() if timer.when <= when]:
-            timer = min(due, key=lambda one: one.when)
-            self.at, callback, timer.callback = max(self.at, timer.when), timer.callback, None
-            assert callback is not None
-            callback()
-            count += 1
-        self.at = when
-        return count
-
-
 class FakeWorkers:
     def __init__(self) -> None:
         self.by_pid = {501: 0, 502: 1}
         self.signing = frozenset({0, 1})
+        self.promoted: tuple[int, ...] = ()
+        self.cold: dict[int, str] = {}
         self.given: dict[int, float] = {}
 
     def signs(self) -> dict[int, float]:
@@ -229,6 +190,21 @@ def test_signs_are_looked_for_less_and_less_often_and_not_for_ever(rig: Rig) -> 
     assert rig.names().count("restart") == 1
     assert rig.last("restart")["metadata"]["ready_s"] == 0.0
     assert rig.loop.pending() == []
+
+
+def test_a_restart_tells_who_was_promoted_and_why_others_were_not(rig: Rig) -> None:
+    rig.begin()
+    rig.crash()
+    rig.see(TreeEnded(111.0), TellRestart(True), StartWorkers(1, 1, "rank 0 failed"))
+    rig.workers.promoted, rig.workers.cold = (1,), {0: "it is not ready yet"}
+    rig.see(WorkersStarted(112.0))
+    rig.workers.promoted, rig.workers.cold = (), {}
+    rig.workers.given = {0: 112.1, 1: 112.0}
+    rig.loop.run_until(120.0)
+    (record,) = rig.observer.restarts
+    assert (record["promoted"], record["cold"]) == ([1], {"0": "it is not ready yet"})
+    (told,) = [one["metadata"] for one in rig.kept.events if one["name"] == "planaria.restart"]
+    assert (told["promoted"], told["cold"]) == ([1], {"0": "it is not ready yet"})
 
 
 def test_a_worker_that_signed_and_failed_before_anybody_looked_has_signed(rig: Rig) -> None:

@@ -13,6 +13,7 @@ from planaria.agent.report import (
     life_line,
     restart_line,
     round_line,
+    standby_line,
 )
 from planaria.base.value import replace
 from planaria.contract.failure import ROUND_OVER, stopped
@@ -33,6 +34,20 @@ def test_the_first_line_names_rank_host_and_cause():
     assert text.splitlines()[0] == "job failed: rank 1 (local rank 1, pid 101 on n0): ValueError: boom"
     assert "  | Traceback ..." in text
     assert "no restarts allowed (--max-restarts=0)" in text
+
+
+@pytest.mark.parametrize(
+    ("promoted", "cold", "told"),
+    [
+        ((0,), {}, "promoted 1 standby"),
+        ((0, 1), {}, "promoted 2 standbys"),
+        ((0,), {1: "it has died"}, "promoted 1 standby; local rank 1 starts cold: it has died"),
+        ((), {0: "no", 1: "why", 2: "no"}, "local ranks 0, 2 start cold: no; local rank 1 starts cold: why"),
+        ((), {0: "a\x1b[2J.py has changed"}, "local rank 0 starts cold: a\\x1b[2J.py has changed"),
+    ],
+)
+def test_a_line_says_who_was_promoted_and_why_others_were_not(promoted, cold, told):
+    assert standby_line(promoted, cold) == told
 
 
 def test_escape_sequences_of_a_worker_do_not_reach_the_screen():

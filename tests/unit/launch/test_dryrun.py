@@ -155,3 +155,19 @@ def test_where_commits_go_is_shown() -> None:
     without = planned("--snapshot-keep=5", "--no-python", "true")
     assert "commits" not in dryrun.as_text(without).partition("note:")[0]
     assert without.notices == ("--snapshot-keep has no effect without --snapshot-dir",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "data", "words"),
+    [
+        ("0", 0, ""),
+        ("3", 3, "  standbys  3, one for each worker at most\n"),
+        ("auto", "auto", "  standbys  one for each worker, while memory lasts\n"),
+    ],
+)
+def test_standbys_are_shown_where_there_are_any(asked: str, data: object, words: str) -> None:
+    made = planned("--max-restarts=1", f"--standbys={asked}", "a.py")
+    assert dryrun.as_data(made)["standbys"] == data
+    text = dryrun.as_text(made)
+    assert words in text
+    assert ("standbys" in text) == bool(words)

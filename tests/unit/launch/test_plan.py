@@ -204,6 +204,11 @@ def test_event_handlers_are_ours_or_those_of_an_installed_package(text: str, han
         (["--standalone", "--rdzv-id=x"], "--rdzv-id has no effect with --standalone"),
         (["--standalone", "--nnodes=1:4"], "--nnodes has no effect with --standalone"),
         (["--json"], "--json has no effect without --dry-run"),
+        (["--standbys=auto"], "--standbys has no effect on one node without --max-restarts"),
+        (
+            ["--standbys=1", "--no-bootstrap", "--max-restarts=1"],
+            "--standbys has no effect without the start-up file (--no-python, --no-bootstrap, a script that is no source)",
+        ),
         (
             ["--event-log-handler=prometheus"],
             "--event-log-handler has no effect without --health-check-port or prometheus:PATH",
@@ -222,6 +227,7 @@ def test_a_flag_without_effect_is_accepted_and_said_so(argv: list[str], notice: 
         ["--node-rank=0"],
         ["--master-port=1", "--master-addr=h"],
         ["--require-token"],
+        ["--standbys=0"],
         ["--rdzv-conf=ttl=9,close_timeout=3"],
     ],
 )
@@ -233,6 +239,28 @@ def test_our_own_flags_reach_the_job() -> None:
     made = planned("--exit-code=worker", "--always-restart", "--report-file=r.json", "--dry-run", "--json", "a.py")
     assert (made.job.worker_exit_code, made.job.always_restart, made.job.report_file) == (True, True, "r.json")
     assert (made.dry_run, made.json, made.notices) == (True, True, ())
+
+
+@pytest.mark.parametrize(
+    ("argv", "standbys"),
+    [
+        ([], 0),
+        (["--standbys=0", "--max-restarts=1"], 0),
+        (["--standbys=2", "--max-restarts=1"], 2),
+        (["--standbys=auto", "--max-restarts=1"], None),
+        (["--standbys=2"], 0),
+        (["--standbys=2", "--max-restarts=1", "--no-bootstrap"], 0),
+        (["--standbys=2", "--max-restarts=1", "--no-python"], 0),
+    ],
+)
+def test_standbys_are_kept_where_they_can_be_of_use(argv: list[str], standbys: int | None) -> None:
+    assert planned(*argv, "a.py").job.standbys == standbys
+
+
+def test_standbys_are_of_use_without_restarts_where_nodes_come_and_go() -> None:
+    options = parse(["--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--standbys=2", "a.py"], {})
+    made = plan(options, {}, replace(MACHINE, credentials=Credentials()))
+    assert (made.job.standbys, [one for one in made.notices if "standbys" in one]) == (2, [])
 
 
 def test_numa_binding_ends_in_one_cpu_set_per_worker() -> None:

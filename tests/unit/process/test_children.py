@@ -25,7 +25,13 @@ class Watched:
         self.loop = Loop()
         self.ended: list[tuple[int, int]] = []
         self.childless = 0
-        self.children = Children(self.loop, lambda pid, status: self.ended.append((pid, status)), self._none_left)
+        self.spared: frozenset[int] = frozenset()
+        self.children = Children(
+            self.loop,
+            lambda pid, status: self.ended.append((pid, status)),
+            self._none_left,
+            lambda: self.spared,
+        )
         self.gates: dict[int, int] = {}
 
     def _none_left(self) -> None:
@@ -120,6 +126,19 @@ def test_a_sweep_that_comes_first_does_not_change_the_order(watched: Watched) ->
     assert watched.ended == []
     watched.turn_until(lambda: len(watched.ended) == 2)
     assert watched.ended == [(second, 2), (first, 1)]
+
+
+def test_who_has_only_children_that_do_not_count_is_childless(either: Watched) -> None:
+    first, second = either.start(lambda: os._exit(0)), either.start(lambda: os._exit(0))
+    counts = either.start(lambda: os._exit(0), add=False)
+    either.spared = frozenset({first, second})
+    either.let_end(first)
+    either.turn_until(lambda: either.ended == [(first, 0)])
+    assert either.childless == 0
+    either.let_end(counts)
+    either.turn_until(lambda: either.childless == 1)
+    assert second in either.gates
+    either.childless = 0
 
 
 def test_adopted_orphans_are_reaped_and_not_reported(either: Watched) -> None:

@@ -12,6 +12,7 @@ from planaria.process.spares import (
     how_many,
     make_plan,
     narrow,
+    newer,
     refusal,
     standby_environment,
 )
@@ -53,6 +54,25 @@ def test_a_current_folder_that_holds_everything_leaves_the_library_outside() -> 
 
 def test_a_program_that_joins_is_run_by_its_standby() -> None:
     assert make_plan(replace(LIFE, joins=True), ("/job",)) == Plan(JOIN)
+
+
+PART = Learned(LIFE.files[:3])
+MOVED = Learned((("sys", ""), ("os", "/elsewhere/os.py")))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "found"),
+    [
+        (Learned(), LIFE, LIFE),
+        (LIFE, PART, LIFE),
+        (PART, LIFE, LIFE),
+        (LIFE, MOVED, MOVED),
+        (replace(LIFE, joins=True), PART, replace(LIFE, joins=True)),
+        (LIFE, replace(PART, joins=True), replace(PART, joins=True)),
+    ],
+)
+def test_a_list_that_is_a_part_of_the_one_before_teaches_nothing(before: Learned, now: Learned, found: Learned) -> None:
+    assert newer(before, now) == found
 
 
 def test_papers_tell_everything_a_standby_needs() -> None:

@@ -1,0 +1,161 @@
+"""See to it that standbys are kept for the workers that run: when to look at what these have loaded, and when to stop.
+
+A young life has loaded a part of what it will. So its list counts when it stood still between two looks, or when a worker
+has reported progress; until then what an earlier life has loaded counts, if there was one. Then looks become rare, and a list
+that has grown replaces the standbys. Only a job that wants standbys imports this file.
+"""
+
+from __future__ import annotations
+
+import os
+
+from planaria.agent.report import standby_line
+from planaria.contract.blackbox import Learned
+from planaria.process.model import Call
+from planaria.process.spares import make_plan, newer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Protocol
+
+    from planaria.agent.model import Group
+    from planaria.base.loop import Loop, Timer
+    from planaria.process.model import Command
+    from planaria.process.spares import Plan
+    from planaria.process.spawn import Start
+
+    class Workers(Protocol):
+        """What is asked of the workers of this node."""
+
+        @property
+        def learned(self) -> Learned:
+            """What they have loaded so far."""
+
+        @property
+        def promoted(self) -> tuple[int, ...]:
+            """The local ranks whose workers were standbys."""
+
+        @property
+        def cold(self) -> Mapping[int, str]:
+            """Why the others were not."""
+
+        def orders(self) -> tuple[Start, ...]:
+            """How each would be started cold."""
+
+    class Standbys(Protocol):
+        """Those who stand by."""
+
+        @property
+        def pids(self) -> frozenset[int]:
+            """Every process of theirs."""
+
+        def keep(self, orders: tuple[Start, ...], plan: Plan) -> None:
+            """Stand by for these starts."""
+
+        def exited(self, pid: int, status: int) -> bool:
+            """Note an end; False when it is none of theirs."""
+
+        def close(self) -> None:
+            """End them all."""
+
+
+LOOK_S = 2.0  # longer than most silences in an import, when a large library is read from a disk
+LONGEST_LOOK_S = 60.0  # a library that is loaded hours later is worth a new standby, and no haste
+
+
+class Reserve:
+    """Keeps standbys as long as they can be of use. `tell` takes a line for people."""
+
+    def __init__(
+        self, loop: Loop, workers: Workers, standbys: Standbys, folders: tuple[str, ...], tell: Callable[[str], object]
+    ) -> None:
+        self._loop = loop
+        self._workers = workers
+        self._standbys = standbys
+        self._folders = folders
+        self._tell = tell
+        self._before = Learned()
+        self._seen = 0
+        self._timer: Timer | None = None
+        self._is_settled = False
+        self._is_closed = False
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Return the processes that the end of a life must spare; after `close` there are none."""
+        return frozenset() if self._is_closed else self._standbys.pids
+
+    def began(self, group: Group) -> None:
+        """Take note that the workers of a life were started. A life that is the last one for certain needs no standbys."""
+        if group.lives and not self._is_closed:
+            self._tell(standby_line(self._workers.promoted, self._workers.cold))
+        if group.alone and group.restarts >= group.max_restarts:
+            self.close()
+        if not self._is_closed:
+            self._seen, self._is_settled = 0, False
+            self._look_after(LOOK_S)
+
+    def progressed(self) -> None:
+        """Take note that a worker has moved on: the beginning of this life is over."""
+        if self._is_settled or self._timer is None:
+            return
+        self._timer.cancel()
+        self._settle(self._workers.learned)
+        self._look_after(LOOK_S)
+
+    def ended(self) -> None:
+        """Remember what the workers of a life had loaded, before nobody knows any more."""
+        self._stop_looking()
+        if self._is_settled or self._before == Learned():
+            self._before = newer(self._before, self._workers.learned)
+
+    def exited(self, pid: int, status: int) -> bool:
+        """Take note of a child's end; False when it did not stand by."""
+        return self._standbys.exited(pid, status)
+
+    def close(self) -> None:
+        """End them all: there will be no other life."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._stop_looking()
+            self._standbys.close()
+
+    def _look_after(self, delay_s: float) -> None:
+        self._timer = self._loop.call_later(delay_s, lambda: self._look(delay_s))
+
+    def _stop_looking(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self, waited_s: float) -> None:
+        learned = self._workers.learned
+        count, before = len(learned.files), self._seen
+        self._seen = count
+        if learned.joins or count == before:
+            self._settle(learned)
+            self._look_after(min(2 * waited_s, LONGEST_LOOK_S))
+            return
+        if self._before != Learned():
+            self._keep()
+        self._look_after(LOOK_S)
+
+    def _settle(self, learned: Learned) -> None:
+        self._is_settled = True
+        self._before = newer(self._before, learned)
+        self._keep()
+
+    def _keep(self) -> None:
+        orders = self._workers.orders()
+        if orders:
+            self._standbys.keep(orders, make_plan(self._before, self._folders))
+
+
+def folders_of(command: Command | Call) -> tuple[str, ...]:
+    """Return the user's own tree: the script's folder, as it was named and as it really is, and the current one."""
+    here = os.getcwd()
+    if isinstance(command, Call) or command.kind == "module":
+        return (here,)
+    script = os.path.abspath(command.target)
+    return tuple(dict.fromkeys((os.path.dirname(script), os.path.dirname(os.path.realpath(script)), here)))

@@ -1,0 +1,203 @@
+"""`planaria run --standbys`: a restart promotes, says so, and nothing that stood by outlives its job."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from crew import Crew
+from harness import children_of, kill, wait_gone, wait_until
+from standing import stands_ready
+
+if TYPE_CHECKING:
+    from harness import End, Launcher, Room
+
+FLAGS = ("--nproc-per-node=2", "--max-restarts=3", "--standbys=auto")
+# Both workers say who they are; the first life waits for its crash, the second for its end.
+SCRIPT = """
+import json
+from planaria import worker
+worker.report_progress(1)
+tell(f'pid.{LIFE}.{RANK} {os.getpid()}')
+if LIFE == 0:
+    wait_at('crash')
+    os._exit(3)
+wait_at('end')
+"""
+# The same with a part that a standby has run before it is needed.
+JOINING = (
+    """
+import os
+from planaria import worker
+built = os.getpid()
+worker.join()
+from told import *
+assert built == os.getpid()
+"""
+    + SCRIPT
+)
+
+
+class Job:
+    """A job of two workers with somebody standing by for each."""
+
+    def __init__(self, room: Room, script: str = SCRIPT, flags: tuple[str, ...] = FLAGS, **settings: str) -> None:
+        self.room = room
+        room.make_gate("crash")
+        room.make_gate("end")
+        self.launcher: Launcher = (
+            room.start_command([*flags, room.write("job.py", script)], **settings)
+            if script == JOINING
+            else room.start(flags, script, **settings)
+        )
+        self.agent = self.launcher.agent()
+        self.workers = self.pids(0)
+
+    def pids(self, life: int) -> list[int]:
+        return [self.room.hear_value(f"pid.{life}.{rank}") for rank in (0, 1)]
+
+    def standing(self) -> list[int]:
+        return [pid for pid in children_of(self.agent) if pid not in self.workers]
+
+    def wait_ready(self, count: int = 2) -> list[int]:
+        def ready() -> list[int]:
+            found = [pid for pid in self.standing() if stands_ready(pid)]
+            return found if len(found) == count else []
+
+        found: list[int] = wait_until(ready, f"{count} standbys")
+        return found
+
+    def finish(self) -> End:
+        self.room.open_gate("end", 2)
+        end = self.launcher.wait()
+        assert end.status == 0, end.err
+        return end
+
+
+@pytest.mark.parametrize("script", [SCRIPT, JOINING], ids=["preload", "join"])
+def test_a_crash_is_recovered_by_those_who_stood_by(room: Room, script: str) -> None:
+    job = Job(room, script)
+    ready = job.wait_ready()
+    room.open_gate("crash")
+    assert sorted(job.pids(1)) == sorted(ready)
+    end = job.finish()
+    assert "planaria: promoted 2 standbys\n" in end.err
+    (record,) = end.report["restart_records"]
+    assert (record["promoted"], record["cold"], record["signed"]) == ([0, 1], {}, 2)
+
+
+def test_without_the_flag_nobody_stands_by_and_the_record_says_nothing(room: Room) -> None:
+    job = Job(room, flags=FLAGS[:2])
+    room.open_gate("crash")
+    fresh = job.pids(1)
+    assert sorted(children_of(job.agent)) == sorted(fresh)
+    end = job.finish()
+    (record,) = end.report["restart_records"]
+    assert (record["promoted"], record["cold"]) == ([], {})
+    assert "standby" not in end.err
+
+
+def test_one_who_dies_is_replaced_and_told_of(room: Room) -> None:
+    job = Job(room)
+    before = job.wait_ready()
+    kill(before[0])
+    wait_gone(before[:1])
+    after = job.wait_ready()
+    assert before[0] not in after
+    room.open_gate("crash")
+    assert sorted(job.pids(1)) == sorted(after)
+    assert "planaria: a standby of local rank " in job.finish().err
+
+
+def test_a_script_that_has_changed_starts_cold_and_the_reason_is_told(room: Room) -> None:
+    job = Job(room, SCRIPT.replace("os._exit(3)", "os.utime(__file__); os._exit(3)"))
+    ready = job.wait_ready()
+    room.open_gate("crash")
+    fresh = job.pids(1)
+    assert not set(fresh) & set(ready)
+    end = job.finish()
+    why = f"{os.path.realpath(room.path('worker.py'))} has changed"
+    assert f"planaria: local ranks 0, 1 start cold: {why}\n" in end.err
+    (record,) = end.report["restart_records"]
+    assert (record["promoted"], record["cold"]) == ([], {"0": why, "1": why})
+
+
+def test_fewer_standbys_than_workers_are_promoted_and_the_rest_starts_cold(room: Room) -> None:
+    job = Job(room, flags=(*FLAGS[:2], "--standbys=1"))
+    ready = job.wait_ready(1)
+    room.open_gate("crash")
+    assert job.pids(1)[0] == ready[0]
+    end = job.finish()
+    assert "planaria: promoted 1 standby; local rank 1 starts cold: there is no standby\n" in end.err
+
+
+def test_what_a_life_left_behind_is_ended_beside_those_who_stand_by(room: Room) -> None:
+    script = SCRIPT.replace("tell(", "if LIFE == 0: tell(f'left {sleeper(detached=True, deaf=True)}')\ntell(", 1)
+    job = Job(room, script)
+    left = [room.hear_value("left") for _ in (0, 1)]
+    wait_until(lambda: len([pid for pid in job.standing() if stands_ready(pid)]) == 2, "two standbys")
+    room.open_gate("crash")
+    job.pids(1)
+    wait_gone(left, 0.5)
+    assert "planaria: promoted 2 standbys\n" in job.finish().err
+
+
+def test_the_last_life_has_nobody_standing_by(room: Room) -> None:
+    job = Job(room, flags=("--nproc-per-node=2", "--max-restarts=1", "--standbys=2"))
+    ready = job.wait_ready()
+    room.open_gate("crash")
+    job.pids(1)
+    assert sorted(children_of(job.agent)) == sorted(ready)
+    job.finish()
+
+
+def test_those_of_every_node_take_their_places_in_the_next_round(room: Room) -> None:
+    crew = Crew(room, "--max-restarts=2", "--standbys=1", nodes="2")
+    crew.add_all("a", "b")
+    crew.wait_world("a", "b")
+    ready = {name: wait_until(lambda name=name: _ready_on(crew, name), f"a standby on {name}") for name in "ab"}
+    kill(crew.nodes["a"].workers()[0])
+    crew.wait_world("a", "b")
+    assert {name: crew.pids(name)[-1] for name in "ab"} == ready
+    ends = crew.finish_well("a", "b")
+    assert {name: end.report["restart_records"][0]["promoted"] for name, end in ends.items()} == {"a": [0], "b": [0]}
+    assert all("planaria: promoted 1 standby\n" in end.err for end in ends.values())
+
+
+def _ready_on(crew: Crew, name: str) -> int:
+    return next((pid for pid in children_of(crew.nodes[name].agent()) if stands_ready(pid)), 0)
+
+
+def _kill_launcher(job: Job) -> None:
+    kill(job.launcher.pid)
+
+
+def _kill_agent(job: Job) -> None:
+    kill(job.agent)
+
+
+def _drain(job: Job) -> None:
+    job.launcher.signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("end", [_kill_launcher, _kill_agent, _drain])
+def test_nobody_stands_by_for_a_job_that_has_ended(room: Room, end: object) -> None:
+    job = Job(room)
+    ready = job.wait_ready()
+    end(job)  # type: ignore[operator]
+    wait_gone([*ready, *job.workers])
+    job.launcher.wait()
+    room.wait_deserted()
+
+
+def test_one_that_is_still_loading_ends_with_its_job(room: Room) -> None:
+    os.mkdir(room.path("site-packages"))
+    slow = "import signal\nif b'\\0RANK=' not in open('/proc/self/environ', 'rb').read(): signal.pause()\n"
+    room.write("site-packages/slow.py", slow)
+    job = Job(room, f"import slow\n{SCRIPT}", env={"PYTHONPATH": room.path("site-packages")})
+    standing = wait_until(job.standing, "a standby")
+    job.launcher.signal(signal.SIGTERM)
+    assert job.launcher.wait().status == 128 + signal.SIGTERM
+    wait_gone(standing, 0.5)

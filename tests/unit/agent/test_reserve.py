@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from clocks import FakeLoop
+
+from planaria.agent.model import Group, Life
+from planaria.agent.reserve import LONGEST_LOOK_S, LOOK_S, Reserve, folders_of
+from planaria.base.value import replace
+from planaria.contract.blackbox import Learned
+from planaria.contract.standby import JOIN
+from planaria.process.model import Command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from planaria.process.spares import Plan
+
+FIRST = Group(size=2, max_restarts=3, grace_s=30.0)
+SECOND = replace(FIRST, restarts=1, lives=(Life(0, 0, "", 1.0, ()),))
+SOME = Learned((("os", "/lib/os.py"), ("torch", "/lib/site-packages/torch.py")))
+MORE = Learned((*SOME.files, ("numpy", "/lib/site-packages/numpy.py")))
+OTHER = Learned((("os", "/lib/os.py"), ("json", "/lib/json.py")))
+
+
+class FakeWorkers:
+    def __init__(self) -> None:
+        self.learned = Learned()
+        self.promoted: tuple[int, ...] = ()
+        self.cold: dict[int, str] = {}
+        self.now: tuple[Any, ...] = ("order 0", "order 1")
+
+    def orders(self) -> tuple[Any, ...]:
+        return self.now
+
+
+class FakeStandbys:
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, ...]] = []
+        self.modes: list[str] = []
+        self.pids = frozenset({7, 8})
+        self.closed = 0
+        self.ended: list[int] = []
+
+    def keep(self, orders: tuple[Any, ...], plan: Plan) -> None:
+        assert orders == ("order 0", "order 1")
+        self.kept.append(tuple(name for name, _ in plan.load))
+        self.modes.append(plan.mode)
+
+    def exited(self, pid: int, status: int) -> bool:
+        self.ended.append(status)
+        return pid in self.pids
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Rig:
+    """A reserve with everything it talks to."""
+
+    def __init__(self) -> None:
+        self.loop = FakeLoop()
+        self.workers = FakeWorkers()
+        self.standbys = FakeStandbys()
+        self.told: list[str] = []
+        self.reserve = Reserve(self.loop, self.workers, self.standbys, ("/job",), self.told.append)  # type: ignore[arg-type]
+
+    def pass_s(self, seconds: float) -> int:
+        return self.loop.run_until(self.loop.at + seconds)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_nothing_is_kept_before_the_list_of_modules_stands_still(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.workers.learned = SOME
+    rig.pass_s(LOOK_S)
+    rig.workers.learned = MORE
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.kept == []
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.kept == [("os", "torch", "numpy")]
+
+
+def test_progress_says_that_the_beginning_is_over_once_a_life(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.workers.learned = SOME
+    rig.reserve.progressed()
+    rig.reserve.progressed()
+    assert rig.standbys.kept == [("os", "torch")]
+    assert len(rig.loop.pending()) == 1
+
+
+def test_a_program_that_joins_need_not_stand_still(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.workers.learned = Learned(SOME.files, joins=True)
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.modes == [JOIN]
+
+
+def test_looks_become_rare_and_what_is_loaded_later_counts(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.workers.learned = SOME
+    rig.pass_s(600.0)
+    assert rig.pass_s(10 * LONGEST_LOOK_S) == 10
+    rig.workers.learned = MORE
+    rig.pass_s(LONGEST_LOOK_S + LOOK_S)
+    assert rig.standbys.kept[-1] == ("os", "torch", "numpy")
+
+
+def test_a_young_life_has_standbys_for_what_the_one_before_had_loaded(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.workers.learned = MORE
+    rig.pass_s(2 * LOOK_S)
+    rig.reserve.ended()
+    rig.workers.learned = SOME
+    rig.reserve.began(SECOND)
+    rig.standbys.kept.clear()
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.kept == [("os", "torch", "numpy")]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_life_that_was_too_short_does_not_replace_what_is_known(rig: Rig, settled: bool) -> None:
+    rig.reserve.began(FIRST)
+    rig.workers.learned = MORE
+    rig.reserve.ended()
+    rig.reserve.began(SECOND)
+    rig.workers.learned = OTHER
+    if settled:
+        rig.reserve.progressed()
+    rig.reserve.ended()
+    rig.reserve.began(SECOND)
+    rig.workers.learned = Learned((("os", "/lib/os.py"),))
+    rig.standbys.kept.clear()
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.kept == [("os", "json") if settled else ("os", "torch", "numpy")]
+
+
+def test_between_lives_nobody_looks(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.reserve.ended()
+    rig.reserve.progressed()
+    assert rig.pass_s(100.0) == 0
+    assert rig.standbys.kept == []
+
+
+def test_a_program_without_a_start_up_file_has_nobody_standing_by(rig: Rig) -> None:
+    rig.workers.now = ()
+    rig.reserve.began(FIRST)
+    rig.pass_s(100.0)
+    assert rig.standbys.kept == []
+
+
+@pytest.mark.parametrize(
+    ("group", "closed"),
+    [(FIRST, 0), (replace(FIRST, restarts=3), 1), (replace(FIRST, restarts=3, alone=False), 0)],
+)
+def test_the_last_life_for_certain_has_no_standbys(rig: Rig, group: Group, closed: int) -> None:
+    rig.reserve.began(group)
+    assert rig.standbys.closed == closed
+    assert rig.reserve.pids == (frozenset() if closed else {7, 8})
+    assert len(rig.loop.pending()) == 1 - closed
+
+
+def test_it_is_told_who_was_promoted_after_the_first_life(rig: Rig) -> None:
+    rig.workers.cold = {0: "there is no standby", 1: "there is no standby"}
+    rig.reserve.began(FIRST)
+    assert rig.told == []
+    rig.workers.promoted, rig.workers.cold = (0,), {1: "it is not ready yet"}
+    rig.reserve.began(SECOND)
+    assert rig.told == ["promoted 1 standby; local rank 1 starts cold: it is not ready yet"]
+
+
+def test_after_the_end_nothing_is_kept_or_spared_and_ends_are_still_heard(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.reserve.close()
+    rig.reserve.close()
+    rig.reserve.began(SECOND)
+    rig.reserve.progressed()
+    assert (rig.standbys.closed, rig.reserve.pids, rig.standbys.kept, rig.told) == (1, frozenset(), [], [])
+    assert rig.pass_s(100.0) == 0
+    assert (rig.reserve.exited(7, -9), rig.reserve.exited(9, 0)) == (True, False)
+    assert rig.standbys.ended == [-9, 0]
+
+
+def test_the_users_tree_is_the_folder_of_the_script_where_it_leads_and_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.py").touch()
+    (tmp_path / "here").mkdir()
+    os.symlink("../real/a.py", tmp_path / "here" / "a.py")
+    monkeypatch.chdir(tmp_path)
+    root = str(tmp_path.resolve())
+    assert folders_of(Command("script", "here/a.py")) == (f"{root}/here", f"{root}/real", root)
+    assert folders_of(Command("module", "here.a")) == (root,)
