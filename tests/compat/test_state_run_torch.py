@@ -61,6 +61,7 @@ dist.destroy_process_group()
 def trained(room: Room, deaths: str, name: str, *flags: str) -> list[bytes]:
     end = room.run(("--nproc-per-node=2", "--always-restart", *flags), TRAIN, str(STEPS), deaths, name)
     assert end.status == 0, end.err
+    assert "Warning" not in end.err
     return [room.read(f"end.{rank}.{name}") for rank in range(2)]
 
 

@@ -103,7 +103,8 @@ class AgentVault:
         found = self._ask(lambda number: vault.Load(number, is_damaged), vault.Found, None)
         if found.directory:
             return self._load_from_disk(found.directory, found.order)
-        read = {name: _verified(part) for name, part in self._found.items()}
+        memory, self._found = self._found, {}  # not held any longer: the agent may want to let go of it
+        read = {name: _verified(part) for name, part in memory.items()}
         return Loaded(read.get("own"), read.get("shared")) if read else None
 
     def _load_from_disk(self, directory: str, order: tuple[int, ...]) -> Loaded | None:
@@ -163,7 +164,8 @@ class AgentVault:
         if isinstance(answer, vault.Slot) and answer.is_new:
             self._slots[answer.number] = _map(self._descriptors.pop(0), mmap.ACCESS_WRITE)
         elif isinstance(answer, vault.Found):
-            self._found = {name: _map(self._descriptors.pop(0), mmap.ACCESS_READ) for name in answer.descriptors}
+            # To be read only; torch warns of memory that cannot be written, so writing would make a copy of the page.
+            self._found = {name: _map(self._descriptors.pop(0), mmap.ACCESS_COPY) for name in answer.descriptors}
 
     def _say_wait(self) -> None:
         if not self._has_said_wait:

@@ -176,3 +176,13 @@ def test_a_state_under_an_agent_uses_its_memory(agent: Agent, monkeypatch: pytes
     state = ElasticState(step=4)
     state.commit(wait="node")
     assert agent.keeper.newest["node"].step == 4
+
+
+def test_what_was_read_is_not_held_on_to(agent: Agent) -> None:
+    state = state_of(agent, text="z" * 10_000)
+    state.commit(wait="node")
+    state.restore()
+    assert state._vault._found == {}  # type: ignore[attr-defined]
+    with open("/proc/self/maps") as file:
+        private = [line for line in file if "planaria-snapshot" in line and line.split()[1].endswith("p")]
+    assert private == []
