@@ -1,0 +1,64 @@
+"""What the end of a run means for commits that only the agent's memory has."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from planaria.agent.main import _shelter
+from planaria.agent.model import Outcome
+
+SIGNAL = Outcome("signal", 143, 15)
+NOW, STOP_AT, GRACE_S = 1010.0, 1000.0, 30.0
+
+
+class Keeper:
+    def __init__(self, *, succeeds: bool) -> None:
+        self.succeeds = succeeds
+        self.asked: list[float] = []
+
+    def flush(self, within_s: float) -> bool:
+        self.asked.append(within_s)
+        return self.succeeds
+
+
+def ended(outcome: Outcome, keeper: Keeper | None, *, noticed: bool) -> Outcome:
+    job: Any = SimpleNamespace(shutdown_timeout_s=GRACE_S)
+    loop: Any = SimpleNamespace(now=lambda: NOW)
+    driver: Any = SimpleNamespace(keeper=keeper, group=SimpleNamespace(stop_at=STOP_AT), was_noticed=noticed)
+    return _shelter(job, loop, driver, outcome)
+
+
+@pytest.mark.parametrize(
+    ("noticed", "succeeds", "status"), [(True, True, 75), (True, False, 143), (False, True, 143), (False, False, 143)]
+)
+def test_only_a_drain_that_was_announced_and_lost_nothing_says_run_me_again(
+    noticed: bool, succeeds: bool, status: int
+) -> None:
+    keeper = Keeper(succeeds=succeeds)
+    assert ended(SIGNAL, keeper, noticed=noticed).status == status
+    assert keeper.asked == [STOP_AT + GRACE_S - NOW], "what the workers left of the grace"
+
+
+def test_a_stop_of_the_whole_run_is_no_drain() -> None:
+    stopped = Outcome("stopped", 143, explanation="enough")
+    assert ended(stopped, Keeper(succeeds=True), noticed=True) == stopped
+
+
+@pytest.mark.parametrize("kind", ["done", "failed"])
+def test_any_other_end_has_the_whole_grace_and_its_own_status(kind: Any) -> None:
+    keeper, outcome = Keeper(succeeds=True), Outcome(kind, 7)
+    assert ended(outcome, keeper, noticed=True) == outcome
+    assert keeper.asked == [GRACE_S]
+
+
+def test_a_run_whose_launcher_is_gone_ends_at_once() -> None:
+    keeper, outcome = Keeper(succeeds=True), Outcome("abandoned", 137)
+    assert ended(outcome, keeper, noticed=False) == outcome
+    assert keeper.asked == []
+
+
+def test_a_run_without_commits_ends_as_ever() -> None:
+    assert ended(SIGNAL, None, noticed=True) == SIGNAL
