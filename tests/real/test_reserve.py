@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -168,6 +170,49 @@ def test_those_of_every_node_take_their_places_in_the_next_round(room: Room) -> 
 
 def _ready_on(crew: Crew, name: str) -> int:
     return next((pid for pid in children_of(crew.nodes[name].agent()) if stands_ready(pid)), 0)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_workers_and_standbys_killed_at_any_moment_cost_a_restart_each_at_most(room: Room, seed: int) -> None:
+    """Who is killed in the moment of its promotion dies as a worker: then one blow takes two lives."""
+    chance = random.Random(seed)
+    script = """
+from planaria import worker
+worker.report_progress(1)
+tell(f'life {LIFE} {os.getpid()}')
+wait_at('end')
+"""
+    room.make_gate("end")
+    launcher = room.start(("--nproc-per-node=2", "--max-restarts=20", "--standbys=auto"), script)
+    agent, life = launcher.agent(), 0
+    spoken: dict[int, list[int]] = {}
+    for _ in range(8):
+        life, workers = _newest_life(room, spoken, life)
+        threading.Event().wait(chance.choice((0.0, 0.01, 0.1, 0.4)))
+        standing = [pid for pid in children_of(agent) if pid not in workers]
+        for pid in (*standing[: chance.randrange(2)], chance.choice(workers)):
+            kill(pid)
+        life += 1
+    _newest_life(room, spoken, life)
+    room.open_gate("end", 2)
+    end = launcher.wait()
+    assert end.status == 0, end.err
+    for record in end.report["restart_records"]:
+        assert sorted([*record["promoted"], *map(int, record["cold"])]) == [0, 1]
+
+
+def _newest_life(room: Room, spoken: dict[int, list[int]], least: int) -> tuple[int, list[int]]:
+    """Wait until both workers of a life, this one or a later one, have spoken."""
+
+    def is_whole() -> list[int]:
+        for line in room.heard():
+            _, life, pid = line.split()
+            spoken.setdefault(int(life), []).append(int(pid))
+            room.hear(line)
+        return [life for life, pids in spoken.items() if len(pids) == 2 and life >= least]
+
+    life = max(wait_until(is_whole, f"life {least}"))
+    return life, spoken[life]
 
 
 def _kill_launcher(job: Job) -> None:
