@@ -6,11 +6,13 @@ import os
 import random
 import signal
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from crew import Crew
 from harness import children_of, kill, wait_gone, wait_until
+from programs import install
 from standing import stands_ready
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ assert built == os.getpid()
 class Job:
     """A job of two workers with somebody standing by for each."""
 
-    def __init__(self, room: Room, script: str = SCRIPT, flags: tuple[str, ...] = FLAGS, **settings: str) -> None:
+    def __init__(self, room: Room, script: str = SCRIPT, flags: tuple[str, ...] = FLAGS, **settings: Any) -> None:
         self.room = room
         room.make_gate("crash")
         room.make_gate("end")
@@ -121,6 +123,36 @@ def test_a_script_that_has_changed_starts_cold_and_the_reason_is_told(room: Room
     assert not set(fresh) & set(ready)
     end = job.finish()
     why = f"{os.path.realpath(room.path('worker.py'))} has changed"
+    assert f"planaria: local ranks 0, 1 start cold: {why}\n" in end.err
+    (record,) = end.report["restart_records"]
+    assert (record["promoted"], record["cold"]) == ([], {"0": why, "1": why})
+
+
+# A log plan of another package may give every life another variable.
+PLAN = """
+from planaria.elastic.multiprocessing import LogsDest, LogsSpecs
+
+class Changing(LogsSpecs):
+    root_log_dir = property(lambda self: self._root_log_dir)
+
+    def reify(self, envs):
+        for env in envs.values():
+            env["LOG_OF_LIFE"] = env["TORCHELASTIC_RESTART_COUNT"]
+        none = dict.fromkeys(envs, "")
+        return LogsDest(stdouts=none, stderrs=none, error_files=dict.fromkeys(envs, "/dev/null"))
+"""
+
+
+def test_an_environment_that_has_changed_starts_cold_and_only_the_name_is_told(room: Room) -> None:
+    room.write("plans.py", PLAN)
+    install(Path(room.root), "plans", {"torchrun.logs_specs": {"changing": "plans:Changing"}})
+    path = os.pathsep.join([room.root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    job = Job(room, SCRIPT, (*FLAGS, "--logs-specs=changing"), env={"PYTHONPATH": path})
+    ready = job.wait_ready()
+    room.open_gate("crash")
+    assert not set(job.pids(1)) & set(ready)
+    end = job.finish()
+    why = "the environment differs in LOG_OF_LIFE"
     assert f"planaria: local ranks 0, 1 start cold: {why}\n" in end.err
     (record,) = end.report["restart_records"]
     assert (record["promoted"], record["cold"]) == ([], {"0": why, "1": why})
