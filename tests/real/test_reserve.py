@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from crew import Crew
-from harness import children_of, kill, wait_gone, wait_until
+from harness import children_of, is_alive, kill, wait_gone, wait_until
 from programs import install
 from standing import stands_ready
 
@@ -267,6 +267,16 @@ def test_nobody_stands_by_for_a_job_that_has_ended(room: Room, end: object) -> N
     wait_gone([*ready, *job.workers])
     job.launcher.wait()
     room.wait_deserted()
+
+
+def test_a_job_that_is_to_end_needs_nobody_standing_by_while_its_workers_take_their_time(room: Room) -> None:
+    job = Job(room, f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{SCRIPT}")
+    ready = job.wait_ready()
+    job.launcher.signal(signal.SIGTERM)
+    wait_gone(ready)
+    assert all(map(is_alive, job.workers))
+    room.open_gate("crash", 2)
+    assert job.launcher.wait().status == 128 + signal.SIGTERM
 
 
 def test_one_that_is_still_loading_ends_with_its_job(room: Room) -> None:
