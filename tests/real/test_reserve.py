@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
-from typing import TYPE_CHECKING
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from crew import Crew
-from harness import children_of, kill, wait_gone, wait_until
+from harness import children_of, is_alive, kill, wait_gone, wait_until
+from programs import install
 from standing import stands_ready
 
 if TYPE_CHECKING:
@@ -43,7 +47,7 @@ assert built == os.getpid()
 class Job:
     """A job of two workers with somebody standing by for each."""
 
-    def __init__(self, room: Room, script: str = SCRIPT, flags: tuple[str, ...] = FLAGS, **settings: str) -> None:
+    def __init__(self, room: Room, script: str = SCRIPT, flags: tuple[str, ...] = FLAGS, **settings: Any) -> None:
         self.room = room
         room.make_gate("crash")
         room.make_gate("end")
@@ -124,6 +128,36 @@ def test_a_script_that_has_changed_starts_cold_and_the_reason_is_told(room: Room
     assert (record["promoted"], record["cold"]) == ([], {"0": why, "1": why})
 
 
+# A log plan of another package may give every life another variable.
+PLAN = """
+from planaria.elastic.multiprocessing import LogsDest, LogsSpecs
+
+class Changing(LogsSpecs):
+    root_log_dir = property(lambda self: self._root_log_dir)
+
+    def reify(self, envs):
+        for env in envs.values():
+            env["LOG_OF_LIFE"] = env["TORCHELASTIC_RESTART_COUNT"]
+        none = dict.fromkeys(envs, "")
+        return LogsDest(stdouts=none, stderrs=none, error_files=dict.fromkeys(envs, "/dev/null"))
+"""
+
+
+def test_an_environment_that_has_changed_starts_cold_and_only_the_name_is_told(room: Room) -> None:
+    room.write("plans.py", PLAN)
+    install(Path(room.root), "plans", {"torchrun.logs_specs": {"changing": "plans:Changing"}})
+    path = os.pathsep.join([room.root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    job = Job(room, SCRIPT, (*FLAGS, "--logs-specs=changing"), env={"PYTHONPATH": path})
+    ready = job.wait_ready()
+    room.open_gate("crash")
+    assert not set(job.pids(1)) & set(ready)
+    end = job.finish()
+    why = "the environment differs in LOG_OF_LIFE"
+    assert f"planaria: local ranks 0, 1 start cold: {why}\n" in end.err
+    (record,) = end.report["restart_records"]
+    assert (record["promoted"], record["cold"]) == ([], {"0": why, "1": why})
+
+
 def test_fewer_standbys_than_workers_are_promoted_and_the_rest_starts_cold(room: Room) -> None:
     job = Job(room, flags=(*FLAGS[:2], "--standbys=1"))
     ready = job.wait_ready(1)
@@ -170,6 +204,49 @@ def _ready_on(crew: Crew, name: str) -> int:
     return next((pid for pid in children_of(crew.nodes[name].agent()) if stands_ready(pid)), 0)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_workers_and_standbys_killed_at_any_moment_cost_a_restart_each_at_most(room: Room, seed: int) -> None:
+    """Who is killed in the moment of its promotion dies as a worker: then one blow takes two lives."""
+    chance = random.Random(seed)
+    script = """
+from planaria import worker
+worker.report_progress(1)
+tell(f'life {LIFE} {os.getpid()}')
+wait_at('end')
+"""
+    room.make_gate("end")
+    launcher = room.start(("--nproc-per-node=2", "--max-restarts=20", "--standbys=auto"), script)
+    agent, life = launcher.agent(), 0
+    spoken: dict[int, list[int]] = {}
+    for _ in range(8):
+        life, workers = _newest_life(room, spoken, life)
+        threading.Event().wait(chance.choice((0.0, 0.01, 0.1, 0.4)))
+        standing = [pid for pid in children_of(agent) if pid not in workers]
+        for pid in (*standing[: chance.randrange(2)], chance.choice(workers)):
+            kill(pid)
+        life += 1
+    _newest_life(room, spoken, life)
+    room.open_gate("end", 2)
+    end = launcher.wait()
+    assert end.status == 0, end.err
+    for record in end.report["restart_records"]:
+        assert sorted([*record["promoted"], *map(int, record["cold"])]) == [0, 1]
+
+
+def _newest_life(room: Room, spoken: dict[int, list[int]], least: int) -> tuple[int, list[int]]:
+    """Wait until both workers of a life, this one or a later one, have spoken."""
+
+    def is_whole() -> list[int]:
+        for line in room.heard():
+            _, life, pid = line.split()
+            spoken.setdefault(int(life), []).append(int(pid))
+            room.hear(line)
+        return [life for life, pids in spoken.items() if len(pids) == 2 and life >= least]
+
+    life = max(wait_until(is_whole, f"life {least}"))
+    return life, spoken[life]
+
+
 def _kill_launcher(job: Job) -> None:
     kill(job.launcher.pid)
 
@@ -190,6 +267,16 @@ def test_nobody_stands_by_for_a_job_that_has_ended(room: Room, end: object) -> N
     wait_gone([*ready, *job.workers])
     job.launcher.wait()
     room.wait_deserted()
+
+
+def test_a_job_that_is_to_end_needs_nobody_standing_by_while_its_workers_take_their_time(room: Room) -> None:
+    job = Job(room, f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{SCRIPT}")
+    ready = job.wait_ready()
+    job.launcher.signal(signal.SIGTERM)
+    wait_gone(ready)
+    assert all(map(is_alive, job.workers))
+    room.open_gate("crash", 2)
+    assert job.launcher.wait().status == 128 + signal.SIGTERM
 
 
 def test_one_that_is_still_loading_ends_with_its_job(room: Room) -> None:
