@@ -190,7 +190,7 @@ def _reach(watch: Watch, count: int, at: float) -> Watch:
     """Set all moments up to the `count`-th that are not known yet to `at`, or to the last one known if that is later."""
     moments = watch.moments or (at,)
     missing = count - len(moments)
-    return replace(watch, moments=moments + (max(at, moments[-1]),) * missing) if missing > 0 else watch
+    return replace(watch, moments=moments + (max(at, moments[-1]),) * missing)
 
 
 def _started(watch: Watch, at: float, signing: frozenset[int]) -> tuple[Watch, Restart | None]:

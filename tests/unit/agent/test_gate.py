@@ -30,6 +30,18 @@ def test_probes_and_metrics_are_everybodys(path: str, peer: Peer) -> None:
     assert answer(path, peer, "POST", **RIGHT) == 405
 
 
+def test_a_method_that_does_not_fit_is_answered_with_those_that_do() -> None:
+    found = refusal(Request("GET", "/v1/drain", {"host": "127.0.0.1"}), OWNER, None)
+    assert found is not None
+    assert ("Allow", "POST") in found.headers
+
+
+def test_any_port_may_follow_the_host() -> None:
+    for port in ("", ":1", ":65535"):
+        assert answer("/v1/status", HERE, host=f"127.0.0.1{port}") == 200
+    assert answer("/v1/status", HERE, host="127.0.0.1:123456") == 403
+
+
 def test_the_status_is_this_machines_or_needs_the_token() -> None:
     assert answer("/v1/status", OWNER) == answer("/v1/status", HERE) == 200
     assert answer("/v1/status", FAR) == 401

@@ -102,6 +102,39 @@ def test_a_restart_ends_with_the_signs_there_are_when_there_will_be_no_others(ev
     assert restart.signed == 1
 
 
+def test_a_worker_that_signs_twice_counts_once() -> None:
+    twice = ((WorkerSigned(0, 23.5), (), 24.0), (WorkerSigned(0, 24.5), (), 24.5))
+    (restart,) = told(*A_CRASH, *twice, (WorkerSigned(1, 24.0), (), 25.0))
+    assert restart.signed == 2
+    assert restart.ready_s == 1.0
+
+
+def test_a_restart_that_costs_nothing_is_not_charged() -> None:
+    free = StartWorkers(1, 0, "the master port was taken by another program")
+    rows = (*A_CRASH[:3], (TreeEnded(22.75), (TellRestart(True), free), 22.75), A_CRASH[4])
+    (restart,) = told(*rows, signing=frozenset())
+    assert (restart.kind, restart.charged, restart.restart_count) == ("port", False, 0)
+
+
+def test_a_round_that_is_called_off_before_there_was_a_life_is_no_restart() -> None:
+    called_off = (RoundStopped(1, "node b joined", 0.0, 5.0), (ReportStopped(),), 5.0)
+    assert told(called_off, FIRST_LIFE, signing=frozenset()) == []
+
+
+def test_a_stop_of_the_round_does_not_make_a_failure_that_came_first_begin_later() -> None:
+    (restart,) = told(
+        FIRST_LIFE,
+        (WorkerExited(0, 20.5, failure(0, at=20.0)), (SetDeadline(1.0),), 20.5),
+        (RoundStopped(4, "node b joined", 0.0, 21.0), STOP, 21.0),
+        (TreeEnded(22.0), (ReportStopped(),), 22.0),
+        (RoundStarted(place(4), 23.0), (TakePlace(place(4)),), 23.0),
+        (WorkersStarted(23.5), (), 23.5),
+        signing=frozenset(),
+    )
+    assert restart.began_at == 20.0
+    assert phases(restart) == [0.5, 0.5, 1.0, 1.0, 0.5, 0.0]
+
+
 def test_a_worker_that_ends_well_before_its_sign_is_not_waited_for() -> None:
     (restart,) = told(*A_CRASH, (WorkerSigned(0, 23.5), (), 24.0), (WorkerExited(1, 24.5), (), 24.5))
     assert restart.signed == 1

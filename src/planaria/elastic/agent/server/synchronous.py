@@ -133,7 +133,12 @@ class Synchronous:
         watch = Watch(tuple(moments), None, frozenset(), (), order.round, order.restart_count, order.reason, charged)
         _, restart = finished(watch)
         run_id = self._spec.rdzv_handler.get_run_id()
-        told: dict[str, Any] = {"run_id": run_id, "role": self._spec.role, "host": os.uname().nodename, "at": moments[-1]}
+        told: dict[str, Any] = {
+            "run_id": run_id,
+            "role": self._spec.role,
+            "host": os.uname().nodename,
+            "at": moments[-1],
+        }
         told.update(as_dict(restart))
         event = Event("planaria.restart", EventSource.AGENT, metadata=told)
         record(event, self._spec.event_log_handler)
