@@ -116,6 +116,21 @@ class Member:
         self._renew_at = self._join_until = ALWAYS
 
     @property
+    def known_leader(self) -> str:
+        """Return where the leader is that this node holds to, or nothing; its own is nobody's to be sent to."""
+        return self.address if self.phase == "joined" and self.address != SELF else ""
+
+    @property
+    def term(self) -> int:
+        """Return the newest term this node knows of."""
+        return max(self.bound_term, self.standing.term)
+
+    @property
+    def floor(self) -> int:
+        """Return the lowest term of a leader that is not behind this node."""
+        return self.term if self.standing.round >= 0 else self.standing.term
+
+    @property
     def _has_place(self) -> bool:
         """Tell whether there is anything that a lapsed lease could cost: a place, or a vote about one."""
         return self.standing.slot is not None or self.standing.in_base or self.workers != "idle"

@@ -86,7 +86,7 @@ def test_an_end_that_names_no_run_is_not_that_of_one_who_has_none() -> None:
     agent.hear(KeyRead("leader", None, 0), KeyRead("round", ended, 40), KeyRead("outcome", None, 0))
     agent.hear(KeyWritten("leader", 9), StoreAnswered(agent.now))
     assert agent.machine.leader is not None
-    assert agent.machine.leader.ended is None
+    assert agent.machine.leader.office.ended is None
 
 
 @pytest.mark.parametrize(("ran", "ends"), [(-1, False), (0, True), (2, True)])

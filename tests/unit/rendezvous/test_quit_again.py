@@ -63,7 +63,7 @@ def test_one_who_comes_back_while_all_stop_keeps_the_time_it_was_given() -> None
     court.say("b", HOUR)
     court.look()
     court.lose("c")
-    court.join("c", "in-c2", state="stopping", standing=court.leader.roll.last)
+    court.join("c", "in-c2", state="stopping", standing=court.leader.office.roll.last)
     assert (("c", Stop(1, HOUR.reason, 3600.0, final=True))) in court.look()
 
 
@@ -83,7 +83,7 @@ def test_a_leader_whose_run_has_ended_asks_for_no_other_end() -> None:
     court.look()
     court.say("ab", Stopped(1, 1, False))
     court.look()
-    assert court.leader.ended is not None
+    assert court.leader.office.ended is not None
     assert [order.message for order in court.leader.hand_over() if isinstance(order, Send)] == [Redirect("b:1", 1, "a")]
 
 
