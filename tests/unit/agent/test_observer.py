@@ -6,20 +6,18 @@ import exposition
 import pytest
 from groupsim import failure, place
 
+from planaria.agent.membership import LeaseMoved, RoundStarted, TakePlace
 from planaria.agent.model import (
     Begun,
     EndTree,
     Finish,
     Group,
     Job,
-    LeaseMoved,
     Outcome,
     ProgressReported,
-    RoundStarted,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
-    TakePlace,
     TellRestart,
     TreeEnded,
     WorkerExited,
