@@ -69,7 +69,7 @@ class Rendezvous:
     @property
     def standing(self) -> Standing:
         """Return the newest round this node knows of."""
-        return self.member.standing
+        return self.member.post.standing
 
     @property
     def is_leading(self) -> bool:
@@ -119,11 +119,11 @@ class Rendezvous:
     def _heard_from_agent(self, event: LocalEvent, now: float) -> None:
         match event:
             case WorkersStopped(port):
-                self.member.stopped(port)
+                self.member.post.stopped(port)
             case WorkersFailed():
-                self.member.failed(event, now)
+                self.member.post.failed(event, now)
             case WorkersDone():
-                self.member.done(now)
+                self.member.post.done(now)
             case LeaveAnnounced(reason):
                 self.member.announce_leave(reason)
             case LeaveRequested(reason):
@@ -235,7 +235,7 @@ class Rendezvous:
 
     def _note_deaths(self, answer: Answered, now: float) -> None:
         """Remember which deputies are gone for certain, as long as our own lease says that we missed nothing."""
-        if not self.member.is_fresh(now):
+        if not self.member.post.is_fresh(now):
             return
         for deputy in self.standing.deputies:
             if deputy.address == answer.address and deputy.node != self.settings.node:

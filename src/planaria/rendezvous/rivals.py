@@ -36,7 +36,7 @@ class Rivals:
         self._out += [Send(conn, self._leads(now)), Close(conn)]
         if ask.run_id != self._settings.run_id or ask.node == self._settings.node:
             return
-        if ask.round >= 0 and self._member.standing.round < 0:
+        if ask.round >= 0 and self._member.post.standing.round < 0:
             self._elder_at = now
         if ask.address:
             self._met(ask, now)
@@ -45,7 +45,7 @@ class Rivals:
 
     def _leads(self, now: float) -> Leads:
         own, member, leader = self._settings, self._member, self._tenure.leader
-        number = member.standing.round
+        number = member.post.standing.round
         if leader is not None:
             office = leader.office
             number = max(number, office.roll.last.round)
@@ -86,7 +86,7 @@ class Rivals:
         member, leader = self._member, self._tenure.leader
         claim = other.valid, other.round >= 0, other.term
         if leader is None:
-            if member.phase == "seeking" and claim[2] >= member.floor and claim[1] >= (member.standing.round >= 0):
+            if member.phase == "seeking" and claim[2] >= member.floor and claim[1] >= (member.post.standing.round >= 0):
                 member.join(other.address, now)
             return
         office = leader.office

@@ -65,7 +65,7 @@ class Stored:
 
     def _hear_outcome(self, age_s: float) -> None:
         """End with the run. A leader that did not end it itself had lost the store meanwhile."""
-        ended, leader = self._claim.outcome_for(age_s, self._member.standing.epoch), self._tenure.leader
+        ended, leader = self._claim.outcome_for(age_s, self._member.post.standing.epoch), self._tenure.leader
         if ended is not None and (leader is None or leader.office.ended is None):
             self._tenure.give_way()
             self._member.end(ended)
@@ -74,7 +74,7 @@ class Stored:
         """Go at once if only people can help and nothing would be lost; else say what the store says, once a trouble."""
         self._claim.heard(trouble, now)
         self.trouble = trouble.why
-        if trouble.final and self._member.standing.round < 0 and self._member.phase != "ended":
+        if trouble.final and self._member.post.standing.round < 0 and self._member.phase != "ended":
             self._tenure.give_way()
             self._member.end(Ended("refused", 2, trouble.why, (), 0))
             return
@@ -89,13 +89,13 @@ class Stored:
     def seek(self, now: float) -> bool:
         """Find a leader by the keys, or be it; return whether what this agent knew was of a run that is over."""
         own, member, claim = self._settings, self._member, self._claim
-        is_over = claim.serves_another(member.standing.epoch)
-        if is_over and member.standing.ran >= 0:
+        is_over = claim.serves_another(member.post.standing.epoch)
+        if is_over and member.post.standing.ran >= 0:
             member.end(Ended("refused", 2, words.another_run(own.run_id), (), 0))
             return False
         if is_over:
-            member.standing = Standing()  # it waited for a place in that run
-        order = claim.decide(Ask(own.run_id, own.node, "", member.term, member.standing.round, valid=False), now)
+            member.post.standing = Standing()  # it waited for a place in that run
+        order = claim.decide(Ask(own.run_id, own.node, "", member.term, member.post.standing.round, valid=False), now)
         self._out += order.effects
         if order.lead is not None and self._tenure.leader is None:
             self._lead(*order.lead, now)
@@ -104,7 +104,7 @@ class Stored:
         return is_over
 
     def _lead(self, term: int, standing: Standing, now: float) -> None:
-        own = self._member.standing
+        own = self._member.post.standing
         newest = max(standing, own, key=lambda one: (one.term, one.round))
         leader = self._tenure.begin(term, newest, now)
         leader.ending.round_revision = self._claim.round_revision

@@ -51,7 +51,7 @@ class Tenure:
     def begin(self, term: int, standing: Standing, now: float) -> Leader:
         """Lead; our own node is the first to join."""
         member = self._member
-        held = Held(member.last_ack_at, member.lease_until)
+        held = Held(member.last_ack_at, member.post.lease_until)
         member.is_appointed = False
         self.leader = Leader(self._settings, now, term=term, standing=standing, held=held)
         self.note_term(term)
@@ -63,7 +63,7 @@ class Tenure:
     def stand_in(self, ended: Ended, now: float) -> None:
         """Stand in for a leader that was lost while it told how the run ended."""
         self._member.conn = ""
-        self.begin(self._member.term + 1, self._member.standing, now).ending.repeat_end(ended, now)
+        self.begin(self._member.term + 1, self._member.post.standing, now).ending.repeat_end(ended, now)
 
     def give_way(self, address: str = "", term: int = 0) -> None:
         """Send everybody to another leader, or (no address) to look for one; our own node looks, too."""

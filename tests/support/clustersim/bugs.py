@@ -14,6 +14,7 @@ from planaria.rendezvous.member import Member
 from planaria.rendezvous.messages import Stopped
 from planaria.rendezvous.model import Settings, WriteKey
 from planaria.rendezvous.office import Office
+from planaria.rendezvous.post import Post
 from planaria.rendezvous.rivals import Rivals
 from planaria.rendezvous.roll import Roll
 from planaria.rendezvous.seats import Seat
@@ -82,9 +83,9 @@ def the_fenced_may_shrink_the_majority(patch):
     honest = Rendezvous._note_deaths
 
     def note(self, answer, now):
-        before, self.member.standing = self.member.standing, replace(self.member.standing, size=1)
+        before, self.member.post.standing = self.member.post.standing, replace(self.member.post.standing, size=1)
         honest(self, answer, now)
-        self.member.standing = before
+        self.member.post.standing = before
 
     patch.setattr(Rendezvous, "_note_deaths", note)
 
@@ -98,11 +99,11 @@ def crashes_are_free(patch):
 
 
 def nobody_is_fenced(patch):
-    patch.setattr(Member, "is_lapsed", lambda _self, _now: False)
+    patch.setattr(Post, "is_lapsed", lambda _self, _now: False)
 
 
 def guardians_are_told_nothing(patch):
-    patch.setattr(Member, "_set_fence", lambda _self: None)
+    patch.setattr(Post, "_set_fence", lambda _self: None)
 
 
 def stopped_is_said_too_early(patch):

@@ -409,7 +409,7 @@ def test_a_run_that_ended_before_its_leader_could_say_so_is_ended_by_the_next() 
     agent = Agent(replace(STORED, max_nodes=2))
     last = Standing("x", 3, 7, 1, None, 0, (Deputy("z", "z:1"),), 8)
     ended = round_record(last, outcome_record(ENDED, "x"))
-    agent.machine.member.standing = last
+    agent.machine.member.post.standing = last
     agent.hear(KeyRead("leader", None, 0), KeyRead("round", ended, 40), KeyRead("outcome", None, 0))
     agent.hear(KeyWritten("leader", 9), StoreAnswered(agent.now))
     out = agent.pass_time(agent.now + 0.1)
@@ -431,7 +431,7 @@ def test_who_was_not_in_a_run_that_ended_untold_begins_another() -> None:
 @pytest.mark.parametrize("ran", [7, -1])
 def test_a_node_of_a_run_that_another_has_followed_ends_or_if_it_only_waited_joins(ran: int) -> None:
     agent = Agent(replace(STORED, max_nodes=2))
-    agent.machine.member.standing = Standing("x", 3, 7, 1, None, 0, (), 8, ran=ran)
+    agent.machine.member.post.standing = Standing("x", 3, 7, 1, None, 0, (), 8, ran=ran)
     out = agent.hear(
         KeyRead("leader", leader_record(replace(STORED, node="z", address="z:1")), 12),
         KeyRead("round", round_record(Standing("y", 9, 2, 1)), 40),

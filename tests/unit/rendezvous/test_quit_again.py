@@ -22,7 +22,7 @@ def running(now: float = 0.0) -> Member:
     place = Place("x", 1, 0, 2, 0, 0, 2, 0, 2, "h", 1, 0, "", ())
     member.received(place, now)
     member.received(Start(0, 4.0), now)
-    assert member.workers == "running"
+    assert member.post.workers == "running"
     member.out = []
     return member
 
@@ -90,7 +90,7 @@ def test_a_leader_whose_run_has_ended_asks_for_no_other_end() -> None:
 def test_whoever_hears_of_the_end_asks_the_next_leader_for_it() -> None:
     member = running()
     member.received(Stop(1, "enough (on node host-b)", 7.0, final=True), 1.0)
-    member.stopped(4000)
+    member.post.stopped(4000)
     member.join("c:1", 2.0)
     member.opened(2.0)
     member.out = []
