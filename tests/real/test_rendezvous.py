@@ -263,7 +263,7 @@ def test_whoever_sends_what_is_no_message_is_dropped_with_one_line(rig: Rig) -> 
     lost: list[str] = []
 
     def opened(connection: Connection) -> None:
-        connection.on_lost = lambda why, _refused: lost.append(why)
+        connection.on_lost = lambda why, _met: lost.append(why)
         connection.on_message = lambda _data: None
         connection.send(b'["Renew",1]')
 
@@ -274,7 +274,7 @@ def test_whoever_sends_what_is_no_message_is_dropped_with_one_line(rig: Rig) -> 
             token=None,
             timeout_s=5,
             on_open=opened,
-            on_lost=lambda why, _refused: lost.append(why),
+            on_lost=lambda why, _met: lost.append(why),
         )
     assert rig.turn(lambda: len(lost) == 5)
     lines = [text for text, _ in agent.said if "no message of ours" in text]
