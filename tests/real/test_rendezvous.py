@@ -16,7 +16,7 @@ from planaria.base.net import dial
 from planaria.base.value import as_dict
 from planaria.contract.failure import Failure
 from planaria.contract.secret import Secret
-from planaria.rendezvous import leader as leading
+from planaria.rendezvous import notice
 from planaria.rendezvous.model import LeaveRequested, WorkersDone, WorkersFailed, WorkersStopped
 from planaria.store.hub import Hub
 from planaria.store.machine import Machine
@@ -142,7 +142,7 @@ def test_one_failure_ends_the_run_on_all_nodes_with_the_same_report(rig: Rig) ->
 
 def test_sixty_four_agents_meet_with_a_kilobyte_each(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     # What people are told while they wait comes by the clock, so on a slow machine there is more of it.
-    monkeypatch.setattr(leading, "TELL_S", TTL_S)
+    monkeypatch.setattr(notice, "TELL_S", TTL_S)
     meeting = meeting_at(f"127.0.0.1:{free_port()}", nodes="64")
     agents = [rig.add(meeting) for _ in range(64)]
     rig.meet(*agents)
@@ -263,7 +263,7 @@ def test_whoever_sends_what_is_no_message_is_dropped_with_one_line(rig: Rig) -> 
     lost: list[str] = []
 
     def opened(connection: Connection) -> None:
-        connection.on_lost = lambda why, _refused: lost.append(why)
+        connection.on_lost = lambda why, _met: lost.append(why)
         connection.on_message = lambda _data: None
         connection.send(b'["Renew",1]')
 
@@ -274,7 +274,7 @@ def test_whoever_sends_what_is_no_message_is_dropped_with_one_line(rig: Rig) -> 
             token=None,
             timeout_s=5,
             on_open=opened,
-            on_lost=lambda why, _refused: lost.append(why),
+            on_lost=lambda why, _met: lost.append(why),
         )
     assert rig.turn(lambda: len(lost) == 5)
     lines = [text for text, _ in agent.said if "no message of ours" in text]

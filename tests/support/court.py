@@ -85,7 +85,7 @@ class Court:
         for node in nodes:
             self.join(node)
         self.look(3.0)
-        self.say(nodes, Placed(self.leader.next_round))
+        self.say(nodes, Placed(self.leader.office.next_round))
         told = self.look()
         assert "".join(to_whom(told, Start)) == nodes, told
         self.renew(nodes)
@@ -93,7 +93,7 @@ class Court:
 
     def restart(self, nodes: str) -> list[tuple[str, object]]:
         """Let nodes do as they are told until a round starts; return what they were told on the way."""
-        number = self.leader.next_round
+        number = self.leader.office.next_round
         self.say(nodes, Stopped(number, 2000, fenced=False))
         told = self.look()
         self.say(nodes, Placed(number))
@@ -137,7 +137,7 @@ def said(court: Court) -> list[str]:
 
 def rejoin(court: Court, node: str, slot: int, **changes: object) -> None:
     """Let a member of the newest round come back over another connection, its workers running."""
-    known = replace(court.leader.roll.last, slot=slot, home=slot)
+    known = replace(court.leader.office.roll.last, slot=slot, home=slot)
     court.join(node, f"in-{node}-again", **{"standing": known, "state": "running", "bound_term": 1} | changes)
 
 
@@ -170,7 +170,7 @@ def deputy_of(named: str, number: int, here: str) -> Court:
     for _ in range(2):
         court.renew(here)
         court.look()
-    assert court.leader.phase == "running"
+    assert court.leader.office.phase == "running"
     return court
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from planaria.agent.machine import step
+from planaria.agent.membership import LeaseMoved
 from planaria.agent.model import (
     DONE,
     FINISHING,
@@ -16,7 +17,6 @@ from planaria.agent.model import (
     Finish,
     KillWorkers,
     LauncherDied,
-    LeaseMoved,
     ProgressReported,
     ScopeExpired,
     SetDeadline,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from planaria.agent.model import (
+from planaria.agent.membership import (
     AnnounceLeave,
     Fenced,
     GoodbyeSaid,
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from planaria.agent.driver import Driver
-    from planaria.agent.model import EndKind, Job, Meeting, SeatEffect
+    from planaria.agent.membership import EndKind, SeatEffect
+    from planaria.agent.model import Job, Meeting
     from planaria.base.loop import Loop
     from planaria.process.guardian import Line
     from planaria.rendezvous.driver import Driver as MeetingDriver

@@ -6,17 +6,9 @@ nobody watches does not import it.
 
 from __future__ import annotations
 
+from planaria.agent.membership import LeaseMoved, TakePlace
 from planaria.agent.meters import Meters
-from planaria.agent.model import (
-    Begun,
-    Finish,
-    LeaseMoved,
-    ProgressReported,
-    StartWorkers,
-    TakePlace,
-    WorkerExited,
-    WorkersStarted,
-)
+from planaria.agent.model import Begun, Finish, ProgressReported, StartWorkers, WorkerExited, WorkersStarted
 from planaria.agent.phases import SignsGivenUp, Watch, WorkerSigned, follow
 from planaria.base import signals
 from planaria.base.value import as_dict

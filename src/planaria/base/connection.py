@@ -10,13 +10,13 @@ import _socket as socket  # the `socket` module costs 10 ms to import and adds n
 import errno
 import os
 
-from planaria.base.channel import ChannelBroken
+from planaria.base.channel import NOBODY, STRANGER, ChannelBroken
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planaria.base.channel import Channel
+    from planaria.base.channel import Channel, Met
     from planaria.base.loop import Loop, Timer
     from planaria.base.tls import Tls
 
@@ -34,8 +34,8 @@ class Connection:
     """Sends and receives messages. Made by `Listener` and `dial`, and handed over once it is open.
 
     `on_message(payload)` is called for every message; until it is set they wait, and so does the peer.
-    `on_lost(why, refused)` is called at most once, after the last message, never from inside a call of the owner's and
-    never after `close`; a connection that was open is never `refused`. `peer` is its address as text.
+    `on_lost(why, met)` is called at most once, after the last message, never from inside a call of the owner's and never
+    after `close`; a connection is never `REFUSED`. `peer` is its address as text.
     """
 
     __slots__ = (
@@ -74,12 +74,12 @@ class Connection:
         self._is_corked = False
         self._is_mute = False
         self._is_paused = False
-        self._lost: str | None = None
+        self._lost: tuple[str, Met] | None = None
         self._timer: Timer | None = None
         self._midway_timer: Timer | None = None
         self._on_open: Callable[[Connection], object] | None = None
         self._on_message: Callable[[bytes], object] | None = None
-        self._on_lost: Callable[[str, bool], object] | None = None
+        self._on_lost: Callable[[str, Met], object] | None = None
         self.peer = peer
         self.queue_limit_bytes = QUEUE_LIMIT_BYTES
         self.bytes_in = self.bytes_out = self.messages_in = 0
@@ -96,12 +96,12 @@ class Connection:
             self._loop.call_soon(self._deliver)
 
     @property
-    def on_lost(self) -> Callable[[str, bool], object] | None:
+    def on_lost(self) -> Callable[[str, Met], object] | None:
         """What is called when the connection ended without our doing."""
         return self._on_lost
 
     @on_lost.setter
-    def on_lost(self, callback: Callable[[str, bool], object] | None) -> None:
+    def on_lost(self, callback: Callable[[str, Met], object] | None) -> None:
         self._on_lost = callback
         if callback is not None and self._lost is not None:
             self._loop.call_soon(self._report)
@@ -139,7 +139,7 @@ class Connection:
             return
         self._queue(self._channel.seal(payload))
         if len(self._out) > self.queue_limit_bytes:
-            self._lose(f"it does not read: {len(self._out)} bytes are waiting for it")
+            self._lose(f"it does not read: {len(self._out)} bytes are waiting for it", NOBODY)
         elif not self._is_corked and self._timer is None:  # a timer: the kernel's buffer is full, the loop will tell
             self._flush()
 
@@ -169,7 +169,7 @@ class Connection:
         try:
             self._out += self._tls.seal(data)
         except ChannelBroken as broken:  # TLS was broken by the peer, and only now we notice
-            self._lose(str(broken))
+            self._lose(str(broken), broken.met)
 
     def _read(self) -> None:
         if self._inbox:  # the peer waits until its earlier messages were taken
@@ -182,10 +182,10 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            self._lose(f"the connection broke: {error.strerror}")
+            self._lose(f"the connection broke: {error.strerror}", STRANGER)
             return
         if not data:
-            self._lose("it ended the connection")
+            self._lose("it ended the connection", STRANGER)
             return
         self.bytes_in += len(data)
         self._is_corked = True
@@ -197,7 +197,7 @@ class Connection:
             if self._inbox:
                 self._deliver()
             if self._tls is not None and self._tls.is_ended:
-                self._lose("it ended the connection")
+                self._lose("it ended the connection", STRANGER)
         finally:
             self._uncork()
 
@@ -209,13 +209,13 @@ class Connection:
                 self._out += reply
         except ChannelBroken as broken:
             self._out += broken.farewell
-            self._lose(str(broken))
+            self._lose(str(broken), broken.met)
             return
         try:
             payloads, reply = self._channel.receive(data)
         except ChannelBroken as broken:
             self._queue(broken.farewell)
-            self._lose(str(broken))
+            self._lose(str(broken), broken.met)
             return
         if reply:
             self._queue(reply)
@@ -281,7 +281,7 @@ class Connection:
             self._is_mute = True
             self._loop.forget_writable(self._descriptor)
         else:
-            self._lose(f"the connection broke: {error.strerror}")
+            self._lose(f"the connection broke: {error.strerror}", STRANGER)
 
     def _watch_writable(self) -> None:
         self._loop.on_writable(self._descriptor, self._flush)
@@ -291,7 +291,7 @@ class Connection:
 
     def _check_stall(self, taken: int) -> None:
         if self.bytes_out == taken:
-            self._lose(f"it has not read for {STALL_S:g} s: {len(self._out)} bytes are waiting for it")
+            self._lose(f"it has not read for {STALL_S:g} s: {len(self._out)} bytes are waiting for it", NOBODY)
         else:
             taken = self.bytes_out
             self._set_timer(STALL_S, lambda: self._check_stall(taken))
@@ -306,7 +306,7 @@ class Connection:
         if self._phase != _OPEN or not self._channel.is_midway:
             return
         if self.messages_in == heard:
-            self._lose(f"it has not finished a message for {STALL_S:g} s")
+            self._lose(f"it has not finished a message for {STALL_S:g} s", NOBODY)
         else:
             self._watch_midway()
 
@@ -335,7 +335,7 @@ class Connection:
             pass
         self._end()
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str, met: Met) -> None:
         if self._phase == _ENDED:
             return
         is_ours = self._phase == _CLOSING
@@ -343,7 +343,7 @@ class Connection:
             self._blurt()
         self._end()
         if not is_ours:
-            self._lost = why
+            self._lost = why, met
             self._loop.call_soon(self._report)
 
     def _blurt(self) -> None:
@@ -360,8 +360,8 @@ class Connection:
                 self._loop.call_soon(self._report)
                 return
         if self._on_lost is not None and self._lost is not None:
-            why, self._lost = self._lost, None
-            self._on_lost(why, False)
+            (why, met), self._lost = self._lost, None
+            self._on_lost(why, met)
 
     def _end(self) -> None:
         if self._phase == _ENDED:

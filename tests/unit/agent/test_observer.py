@@ -7,20 +7,18 @@ import pytest
 from clocks import FakeLoop
 from groupsim import failure, place
 
+from planaria.agent.membership import LeaseMoved, RoundStarted, TakePlace
 from planaria.agent.model import (
     Begun,
     EndTree,
     Finish,
     Group,
     Job,
-    LeaseMoved,
     Outcome,
     ProgressReported,
-    RoundStarted,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
-    TakePlace,
     TellRestart,
     TreeEnded,
     WorkerExited,

@@ -11,18 +11,14 @@ from groupsim import failure, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.agent.membership import Fenced, ReportStopped, RoundStarted, RoundStopped, TakePlace
 from planaria.agent.model import (
     EndTree,
-    Fenced,
     Finish,
     Outcome,
-    ReportStopped,
-    RoundStarted,
-    RoundStopped,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
-    TakePlace,
     TellRestart,
     TreeEnded,
     WorkerExited,

@@ -182,8 +182,9 @@ def _open_filtered(path: str) -> TextIO:
 class _CrewContext(PContext):
     """What contexts of ours share: workers of the process room, and a loop of their own."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, numa_options: Any, *of_any_context: Any) -> None:
+        super().__init__(*of_any_context)
+        self._numa_options = numa_options
         self._crew = Crew()
         self._result: RunProcsResult | None = None
 
@@ -255,19 +256,10 @@ class MultiprocessContext(_CrewContext):
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
-        super().__init__(
-            name,
-            entrypoint,
-            args,
-            envs,
-            logs_specs,
-            log_line_prefixes,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-        )
+        filters = duplicate_stdout_filters, duplicate_stderr_filters
+        super().__init__(numa_options, name, entrypoint, args, envs, logs_specs, log_line_prefixes, *filters)
         self.start_method = start_method
         self._function = entrypoint
-        self._numa_options = numa_options
 
     def _start(self) -> None:
         if self._crew.workers:
@@ -301,18 +293,9 @@ class SubprocessContext(_CrewContext):
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
-        super().__init__(
-            name,
-            entrypoint,
-            args,
-            envs,
-            logs_specs,
-            log_line_prefixes,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-        )
+        filters = duplicate_stdout_filters, duplicate_stderr_filters
+        super().__init__(numa_options, name, entrypoint, args, envs, logs_specs, log_line_prefixes, *filters)
         self.subprocess_handlers: dict[int, SubprocessHandler] = {}
-        self._numa_options = numa_options
 
     def _start(self) -> None:
         if self.subprocess_handlers:

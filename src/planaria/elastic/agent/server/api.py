@@ -65,12 +65,10 @@ class ElasticAgent(abc.ABC):
         Raises:
             Exception: Something other than a worker failed.
         """
-        raise NotImplementedError
 
     @abc.abstractmethod
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
         """Return the worker group of a role. It is the agent's own, and changes while the agent runs."""
-        raise NotImplementedError
 
 
 class SimpleElasticAgent(Recording, ElasticAgent):
@@ -101,22 +99,18 @@ class SimpleElasticAgent(Recording, ElasticAgent):
     @abc.abstractmethod
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         """Start every worker of the group; return the id of each by its local rank."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         """Stop every worker, whatever state it is in: gone, stuck or never started."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         """Look at the workers and return the state of the group now, without waiting."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         """Let go of everything at the end of a run; workers that still live get `death_sig`, and `timeout` to heed it."""
-        raise NotImplementedError
 
     @prof
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
