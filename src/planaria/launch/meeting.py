@@ -7,10 +7,11 @@ meeting, so that the same command line works everywhere.
 from __future__ import annotations
 
 from planaria.agent import conf
-from planaria.agent.conf import BACKENDS, PASSWORD_VARIABLE
+from planaria.agent.conf import BACKENDS
 from planaria.agent.model import Meeting
 from planaria.base.usage import quoted
 from planaria.base.value import Value
+from planaria.contract.env import PASSWORD_VARIABLE
 from planaria.errors import UsageError
 from planaria.launch import values
 

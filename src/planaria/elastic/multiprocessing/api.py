@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from planaria.contract.env import for_workers
 from planaria.contract.failure import Failure
 from planaria.elastic.multiprocessing.call import Recorded
 from planaria.elastic.multiprocessing.crew import Crew
@@ -273,7 +274,7 @@ class MultiprocessContext(_CrewContext):
         if self._crew.workers:
             raise ValueError("The process context already initialized. Most likely the start method got called twice.")
         for rank in range(self.nprocs):
-            environment = {**os.environ, **{name: str(value) for name, value in self.envs[rank].items()}}
+            environment = {**for_workers(os.environ), **{name: str(value) for name, value in self.envs[rank].items()}}
             call = Call(Recorded(self._function, rank, self._numa_options), self.args[rank], self.start_method)
             with undisturbed():
                 stdout, stderr = self.stdouts[rank], self.stderrs[rank]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from planaria.agent.embedded import Watching, run_embedded
 from planaria.agent.model import Job
 from planaria.agent.report import causes
+from planaria.contract.env import for_workers
 from planaria.elastic.agent.server.model import RunResult, Worker, WorkerState
 from planaria.elastic.events import Event, EventSource, record
 from planaria.elastic.metrics import put_metric
@@ -120,7 +121,7 @@ def _job(agent: LocalElasticAgent, specs: SpecLogs) -> Job:
 
 def _environment(agent: LocalElasticAgent) -> dict[str, str]:
     named = agent._signals_to_handle  # noqa: SLF001
-    return {**os.environ, **({SIGNALS_TO_HANDLE: named} if named is not None else {})}
+    return {**for_workers(os.environ), **({SIGNALS_TO_HANDLE: named} if named is not None else {})}
 
 
 def _spec_logs(agent: LocalElasticAgent) -> SpecLogs:
