@@ -88,6 +88,8 @@ def run(agent: LocalElasticAgent) -> RunResult:
     spec, specs = group.spec, _spec_logs(agent)
     listener = None if spec.event_log_handler == "null" else told
     watching = Watching(told.say, told.warn, told.on_round, told.beat, listener)
+    handler: Any = spec.rdzv_handler  # one of ours, see `can_drive`
+    handler.warn_if_open()
     ended = run_embedded(_job(agent, specs), watching)
     agent._remaining_restarts = spec.max_restarts - ended.group.restarts  # noqa: SLF001
     result = _result(ended, specs, agent._handled_signals())  # noqa: SLF001

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from scripted_agent import Handler
 
+from planaria.agent.trust import OPEN_DOOR
 from planaria.base.value import replace
 from planaria.contract.failure import Failure
 from planaria.elastic.agent.server import embedding, local_elastic_agent, recording
@@ -367,3 +368,18 @@ def test_a_run_that_others_finish_without_this_node_is_left_in_good_order(tmp_pa
     monkeypatch.setattr(embedding, "run_embedded", lambda *_given: ended)
     result = agent.run()
     assert (result.state, result.return_values) == (WorkerState.STOPPED, {})
+
+
+def test_who_drives_a_meeting_that_strangers_can_come_to_is_told_so_first(tmp_path, monkeypatch, caplog):
+    said_before = []
+
+    def meet(*_):
+        said_before.extend(caplog.messages)
+        raise ConnectionError("nobody is met here")
+
+    monkeypatch.setattr(embedding, "run_embedded", meet)
+    handler = get_rendezvous_handler(RendezvousParameters("c10d", "node1:1", "run", 1, 2))
+    agent = agent_of(tmp_path, handler, entrypoint=rank_times, args=(1,), start_method="fork")
+    with pytest.raises(ConnectionError):
+        agent.run()
+    assert f"run: {OPEN_DOOR}" in said_before
