@@ -23,6 +23,7 @@ from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException, 
 from planaria.elastic.multiprocessing.errors import ChildFailedError, record
 from planaria.elastic.rendezvous import RendezvousParameters
 from planaria.elastic.rendezvous.registry import get_rendezvous_handler
+from planaria.process.sentry import Sentry
 
 
 def program(code):
@@ -368,6 +369,13 @@ def test_a_run_that_others_finish_without_this_node_is_left_in_good_order(tmp_pa
     monkeypatch.setattr(embedding, "run_embedded", lambda *_given: ended)
     result = agent.run()
     assert (result.state, result.return_values) == (WorkerState.STOPPED, {})
+
+
+def test_the_sentry_forgets_the_workers_of_a_life_that_is_over(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(Sentry, "know", lambda _sentry, workers: told.append(len(workers)))
+    agent_of(tmp_path, alone(), entrypoint=rank_times, args=(1,), start_method="fork").run()
+    assert told == [2, 0, 2, 0, 0], "two lives, and the end"
 
 
 def test_who_drives_a_meeting_that_strangers_can_come_to_is_told_so_first(tmp_path, monkeypatch, caplog):
