@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import select
@@ -56,15 +55,18 @@ class FileTimerRequest(TimerRequest):
 
     def to_json(self) -> str:
         """Return the request as it is written."""
-        return json.dumps(
-            {
-                "version": self.version,
-                "pid": self.worker_pid,
-                "scope_id": self.scope_id,
-                "expiration_time": self.expiration_time,
-                "signal": self.signal,
-            }
-        )
+        return timer.as_json(self._line())
+
+    def to_bytes(self) -> bytes:
+        """Return what goes into the pipe.
+
+        Raises:
+            ValueError: It is too long.
+        """
+        return timer.encode(self._line())
+
+    def _line(self) -> timer.TimerLine:
+        return timer.TimerLine(self.worker_pid, self.scope_id, self.expiration_time, self.signal)
 
 
 class FileTimerClient(TimerClient):
@@ -93,13 +95,15 @@ class FileTimerClient(TimerClient):
             RuntimeError: It is too long.
             BrokenPipeError: There is no server, or it does not read.
         """
-        line = request.to_json()
-        if len(line) + 1 > timer.LINE_LIMIT_BYTES:
-            raise RuntimeError(f"FileTimerRequest larger than {select.PIPE_BUF} bytes is not supported: {line}")
+        try:
+            line = request.to_bytes()
+        except ValueError:
+            said = f"FileTimerRequest larger than {select.PIPE_BUF} bytes is not supported: {request.to_json()}"
+            raise RuntimeError(said) from None
         try:
             descriptor = self._open_non_blocking()
             try:
-                _write_whole(descriptor, line.encode() + b"\n")
+                _write_whole(descriptor, line)
             finally:
                 os.close(descriptor)
         except OSError as exc:

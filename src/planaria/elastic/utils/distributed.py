@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import weakref
 from contextlib import closing
 from datetime import timedelta
@@ -16,6 +15,7 @@ from planaria.base.net import join_address
 from planaria.elastic.store import DistStoreError, Store, StoreTimeout
 from planaria.elastic.store.client import Client
 from planaria.elastic.store.thread import LoopThread
+from planaria.elastic.utils.api import get_socket_with_port
 from planaria.elastic.utils.secrets import credentials_here
 from planaria.elastic.utils.store import barrier
 from planaria.store.client import RemoteStore
@@ -106,18 +106,3 @@ def get_free_port() -> int:
     with closing(get_socket_with_port()) as found:
         port: int = found.getsockname()[1]
         return port
-
-
-def get_socket_with_port() -> socket.socket:
-    """Return a socket that listens on a free port of localhost. Close it before the port is used."""
-    for family, kind, protocol, _, _ in socket.getaddrinfo("localhost", None, socket.AF_UNSPEC, socket.SOCK_STREAM):
-        found = socket.socket(family, kind, protocol)
-        try:
-            found.bind(("localhost", 0))
-            found.listen(0)
-        except OSError as problem:
-            found.close()
-            logger.warning("Socket creation attempt failed.", exc_info=problem)
-        else:
-            return found
-    raise RuntimeError("Failed to create a socket")
