@@ -222,6 +222,7 @@ class _EmbeddedDriver(Driver):
 
     def _tree_ended(self, *, clean: bool) -> None:
         self._sessions = frozenset()
+        self._sentry.know(self._sessions)
         self._children.bury()  # from now on their numbers may be others'
         super()._tree_ended(clean=clean)
 

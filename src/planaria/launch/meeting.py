@@ -7,10 +7,12 @@ meeting, so that the same command line works everywhere.
 from __future__ import annotations
 
 from planaria.agent import conf
-from planaria.agent.conf import BACKENDS, PASSWORD_VARIABLE
+from planaria.agent.conf import BACKENDS
 from planaria.agent.model import Meeting
+from planaria.agent.trust import OPEN_DOOR, is_trusting, is_within_host
 from planaria.base.usage import quoted
 from planaria.base.value import Value
+from planaria.contract.env import PASSWORD_VARIABLE
 from planaria.errors import UsageError
 from planaria.launch import values
 
@@ -23,10 +25,6 @@ PLUGIN_GROUP = "planaria.stores"
 URL_SCHEME = "etcd://"
 _HIGHEST_PORT = 65535
 _LONGEST_RUN_ID = 255  # it becomes part of keys and file names
-_OPEN_DOOR = (
-    "no token and no TLS: whoever reaches the ports of these nodes can join or stop the job"
-    "; set the same secret in PLANARIA_TOKEN or PLANARIA_TOKEN_FILE on every node"
-)
 
 
 class Arranged(Value):
@@ -184,20 +182,11 @@ def _said_of_conf(options: Options, url: _Url, backend: str, settled: conf.Conf)
 
 
 def _said_of_trust(options: Options, meeting: Meeting) -> list[str]:
-    if meeting.token is not None or "tls_cert" in meeting.options:
+    if not is_trusting(meeting):
         return []
     if meeting.require_token:
         raise UsageError(
             f"{options.source('require_token')} expects a secret in PLANARIA_TOKEN or PLANARIA_TOKEN_FILE, "
             "or tls_cert, tls_key and tls_ca in --rdzv-conf, got neither"
         )
-    if meeting.backend not in ("embedded", "static"):
-        return [_OPEN_DOOR]  # wherever the store is, the agents listen for each other on every address
-    hosts = [endpoint.rpartition(":")[0].strip("[]") for endpoint in meeting.endpoints]
-    if meeting.local_addr is not None:
-        hosts.append(meeting.local_addr)
-    return [] if hosts and all(_is_loopback(host) for host in hosts) else [_OPEN_DOOR]
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or (host.startswith("127.") and not host.strip("0123456789."))
+    return [] if is_within_host(meeting) else [OPEN_DOOR]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from planaria.agent.model import HealthCheck, Job, Shelter
 from planaria.base.usage import quoted
 from planaria.base.value import Value
+from planaria.contract.env import for_workers
 from planaria.errors import InternalError, UsageError
 from planaria.launch import values
 from planaria.launch.script import ScriptFacts
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     Need = Literal["accelerators", "topology", "credentials", "plugins", "event_handlers"]
 
 _LOOPBACK = "127.0.0.1"
-_NEVER_INHERITED = ("PLANARIA_TOKEN", "PLANARIA_TOKEN_FILE", "PLANARIA_ETCD_PASSWORD")
-_MAY_HAVE_A_PASSWORD = ("PET_RDZV_CONF", "PET_RDZV_ENDPOINT")
 _WITHOUT_A_STORE = ("static", "c10d", "embedded")
 _WITH_OURS = ("etcd", "etcd-v2")
 
@@ -195,11 +194,7 @@ def _worker_count(options: Options, machine: Machine) -> int:
 
 def _environment(options: Options, environ: Mapping[str, str], nproc: int) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return what every worker inherits, and what to say about it."""
-    inherited = {
-        name: value
-        for name, value in environ.items()
-        if name not in _NEVER_INHERITED and not (name in _MAY_HAVE_A_PASSWORD and "password" in value)
-    }
+    inherited = for_workers(environ)
     inherited["TORCHELASTIC_SIGNALS_TO_HANDLE"] = options.signals_to_handle
     if nproc == 1 or "OMP_NUM_THREADS" in inherited:
         return inherited, ()

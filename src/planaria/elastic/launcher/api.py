@@ -73,9 +73,17 @@ class LaunchConfig:
         if self.logs_specs is None:
             self.logs_specs = DefaultLogsSpecs()
         if self.shutdown_timeout is None:
-            self.shutdown_timeout = int(os.environ.get(_SHUTDOWN_TIMEOUT, "30"))
+            self.shutdown_timeout = _default_shutdown_timeout_s()
         if self.shutdown_timeout < 0:
             raise ValueError(f"shutdown_timeout must be non-negative, got {self.shutdown_timeout}")
+
+
+def _default_shutdown_timeout_s() -> int:
+    given = os.environ.get(_SHUTDOWN_TIMEOUT, "30")
+    try:
+        return int(given)
+    except ValueError:
+        raise ValueError(f"{_SHUTDOWN_TIMEOUT} expects a whole number of seconds, got {given!r}") from None
 
 
 class elastic_launch:
@@ -142,7 +150,16 @@ def launch_agent(
         config.run_id = uuid.uuid4().hex
         logger.warning("config has no run_id, generated a random run_id: %s", config.run_id)
     name = _get_entrypoint_name(entrypoint, args)
-    logger.info("starting %s with %s", name, config)
+    # Not the whole configuration: `rdzv_configs` may hold a password.
+    nodes, restarts = f"{config.min_nodes}:{config.max_nodes}", config.max_restarts
+    logger.info(
+        "starting %s as run %s: %s nodes of %s workers, %s restarts",
+        name,
+        config.run_id,
+        nodes,
+        config.nproc_per_node,
+        restarts,
+    )
     result = _run(_agent(config, entrypoint, args, health_check_server), config)
     if result.is_failed():
         raise ChildFailedError(name=name, failures=result.failures)

@@ -183,6 +183,14 @@ def test_close_asks_first_and_then_insists(tmp_path: Path, method: str) -> None:
     context.close()
 
 
+def test_who_has_no_patience_leaves_no_zombie_either(tmp_path: Path) -> None:
+    context = started(tmp_path, targets.deaf_and_wait, [(str(tmp_path / "told"),)])
+    pid = int(targets.read_when_told(str(tmp_path / "told")))
+    context.close(timeout=0)
+    with pytest.raises(ChildProcessError):  # it was waited for
+        os.waitpid(pid, os.WNOHANG)
+
+
 @every_method
 @pytest.mark.parametrize("then", ["fail", "return"])
 def test_what_a_worker_leaves_in_its_group_ends_with_the_context(tmp_path: Path, method: str, then: str) -> None:

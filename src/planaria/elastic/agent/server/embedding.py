@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from planaria.agent.embedded import Watching, run_embedded
 from planaria.agent.model import Job
 from planaria.agent.report import causes
+from planaria.contract.env import for_workers
 from planaria.elastic.agent.server.model import RunResult, Worker, WorkerState
 from planaria.elastic.events import Event, EventSource, record
 from planaria.elastic.metrics import put_metric
@@ -87,6 +88,8 @@ def run(agent: LocalElasticAgent) -> RunResult:
     spec, specs = group.spec, _spec_logs(agent)
     listener = None if spec.event_log_handler == "null" else told
     watching = Watching(told.say, told.warn, told.on_round, told.beat, listener)
+    handler: Any = spec.rdzv_handler  # one of ours, see `can_drive`
+    handler.warn_if_open()
     ended = run_embedded(_job(agent, specs), watching)
     agent._remaining_restarts = spec.max_restarts - ended.group.restarts  # noqa: SLF001
     result = _result(ended, specs, agent._handled_signals())  # noqa: SLF001
@@ -120,7 +123,7 @@ def _job(agent: LocalElasticAgent, specs: SpecLogs) -> Job:
 
 def _environment(agent: LocalElasticAgent) -> dict[str, str]:
     named = agent._signals_to_handle  # noqa: SLF001
-    return {**os.environ, **({SIGNALS_TO_HANDLE: named} if named is not None else {})}
+    return {**for_workers(os.environ), **({SIGNALS_TO_HANDLE: named} if named is not None else {})}
 
 
 def _spec_logs(agent: LocalElasticAgent) -> SpecLogs:

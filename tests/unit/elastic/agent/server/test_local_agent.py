@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from scripted_agent import Handler
 
+from planaria.agent.trust import OPEN_DOOR
 from planaria.base.value import replace
 from planaria.contract.failure import Failure
 from planaria.elastic.agent.server import embedding, local_elastic_agent, recording
@@ -22,6 +23,7 @@ from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException, 
 from planaria.elastic.multiprocessing.errors import ChildFailedError, record
 from planaria.elastic.rendezvous import RendezvousParameters
 from planaria.elastic.rendezvous.registry import get_rendezvous_handler
+from planaria.process.sentry import Sentry
 
 
 def program(code):
@@ -367,3 +369,25 @@ def test_a_run_that_others_finish_without_this_node_is_left_in_good_order(tmp_pa
     monkeypatch.setattr(embedding, "run_embedded", lambda *_given: ended)
     result = agent.run()
     assert (result.state, result.return_values) == (WorkerState.STOPPED, {})
+
+
+def test_the_sentry_forgets_the_workers_of_a_life_that_is_over(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(Sentry, "know", lambda _sentry, workers: told.append(len(workers)))
+    agent_of(tmp_path, alone(), entrypoint=rank_times, args=(1,), start_method="fork").run()
+    assert told == [2, 0, 2, 0, 0], "two lives, and the end"
+
+
+def test_who_drives_a_meeting_that_strangers_can_come_to_is_told_so_first(tmp_path, monkeypatch, caplog):
+    said_before = []
+
+    def meet(*_):
+        said_before.extend(caplog.messages)
+        raise ConnectionError("nobody is met here")
+
+    monkeypatch.setattr(embedding, "run_embedded", meet)
+    handler = get_rendezvous_handler(RendezvousParameters("c10d", "node1:1", "run", 1, 2))
+    agent = agent_of(tmp_path, handler, entrypoint=rank_times, args=(1,), start_method="fork")
+    with pytest.raises(ConnectionError):
+        agent.run()
+    assert f"run: {OPEN_DOOR}" in said_before
