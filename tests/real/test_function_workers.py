@@ -19,10 +19,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import call_targets as targets
 from programs import end_marked, hide_torch
+from waiting import wait_dead
 
 METHODS = ("spawn", "fork", "forkserver")
 HEAD = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading
 from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std, start_processes
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -144,7 +145,7 @@ def test_workers_do_not_outlive_a_caller_that_is_killed(tmp_path: Path, method: 
     with waiting_caller(tmp_path, method, kind) as (caller, pids):
         caller.kill()
         caller.wait()
-        assert [targets.is_gone(pid) for pid in pids] == [True, True]
+        assert [wait_dead(pid) for pid in pids] == [True, True]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -153,7 +154,7 @@ def test_a_caller_that_is_asked_to_end_can_end_its_workers(tmp_path: Path, metho
         caller.send_signal(signal.SIGTERM)
         assert caller.wait(60) == 3
         assert targets.read_when_told(str(tmp_path / "asked")) == "SIGTERM"
-        assert [targets.is_gone(pid) for pid in pids] == [True, True]
+        assert [wait_dead(pid) for pid in pids] == [True, True]
 
 
 def test_a_caller_that_is_busy_still_shows_what_its_workers_say(tmp_path: Path) -> None:
@@ -162,10 +163,11 @@ def test_a_caller_that_is_busy_still_shows_what_its_workers_say(tmp_path: Path) 
         "    print('x' * 100_000)\n"
         "    for _ in range(50): print('y' * 100_000)\n"  # far more than a pipe holds, and nobody waits
         "    print('all said')\n"
-        "    tell('said', 'yes')\n"
+        "    open(FOLDER + '/said', 'w').close()\n"
         "if __name__ == '__main__':\n"
+        "    os.mkfifo(FOLDER + '/said')\n"
         "    context = begin(work, 1, 'spawn', tee=Std.OUT)\n"
-        "    while not os.path.exists(FOLDER + '/said'): time.sleep(0.01)\n"
+        "    open(FOLDER + '/said').close()\n"  # it opens when the worker does
         "    context.wait()\n"
     )
     done = run(tmp_path, program)

@@ -60,7 +60,7 @@ def _indented(text: str) -> str:
 
 
 HOLD_THE_GIL = {
-    "a C call": "import ctypes\ndef stuck():\n    ctypes.PyDLL(None).sleep(3600)\n",
+    "a C call": "import ctypes\ndef stuck():\n    ctypes.PyDLL(None).sleep(3600)\n",  # this is the hang
     "a regular expression": "import re\ndef stuck():\n    re.match(r'(a|a|a|b?)*$', 'a' * 60 + 'c')\n",
 }
 

@@ -1,7 +1,7 @@
 """An agent of somebody else's: a SimpleElasticAgent whose only worker is a shell, with a handler of ours, asked now and then.
 
-`python asked_agent.py BACKEND ENDPOINT MIN MAX FOLDER`: the worker writes `RANK WORLD_SIZE LIFE` to FOLDER/log and waits for
-FOLDER/finish. Rank 1 fails in its first life. The last line says how it ended.
+`python asked_agent.py BACKEND ENDPOINT MIN MAX FOLDER`: the worker writes `RANK WORLD_SIZE LIFE` to FOLDER/log and waits until
+somebody opens the other end of the FIFO FOLDER/finish. Rank 1 fails in its first life. The last line says how it ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from planaria.elastic.rendezvous.registry import get_rendezvous_handler
 WORKER = """
 echo "$RANK $WORLD_SIZE $LIFE" >> log
 [ "$RANK $LIFE" = "1 0" ] && exit 3
-while [ ! -e finish ]; do sleep 0.05; done
+: < finish
 """
 
 

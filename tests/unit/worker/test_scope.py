@@ -4,10 +4,10 @@ import os
 import signal
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import wait_dead
 
 from planaria import worker
 from planaria.contract.control import Acquire, Progress, Release, decode
@@ -169,15 +169,11 @@ def test_a_child_forked_while_another_thread_sends_is_not_stuck(agent: socket.so
         sender.join()
 
 
-def end_of(pid: int, patience_s: float = 30.0) -> int:
+def end_of(pid: int) -> int:
     """Return how a child ended; kill it when it does not."""
-    deadline = time.monotonic() + patience_s
-    while (found := os.waitpid(pid, os.WNOHANG))[0] == 0:
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-            return os.waitpid(pid, 0)[1]
-        time.sleep(0.01)
-    return found[1]
+    if not wait_dead(pid):
+        os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
 
 
 def test_a_forked_worker_talks_to_the_agent_that_it_was_told_of_after_the_fork(agent: socket.socket) -> None:
