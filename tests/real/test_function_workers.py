@@ -123,12 +123,13 @@ def waiting_caller(
 ) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
     """Start a caller and its two workers; give it and their pids, and end what is left of them."""
     (folder / "program.py").write_text(WAITING)
-    caller = subprocess.Popen(
-        [sys.executable, "program.py", method, kind],
-        cwd=folder,
-        env={**os.environ, "FOLDER": str(folder)},  # the workers have it too, and are found by it
-        stderr=subprocess.DEVNULL,
-    )
+    with (folder / "stderr").open("wb") as stderr:
+        caller = subprocess.Popen(
+            [sys.executable, "program.py", method, kind],
+            cwd=folder,
+            env={**os.environ, "FOLDER": str(folder)},  # the workers have it too, and are found by it
+            stderr=stderr,
+        )
     try:
         targets.read_when_told(str(folder / "begun"))
         yield caller, [int(targets.read_when_told(str(folder / f"pid{rank}"))) for rank in (0, 1)]
@@ -152,7 +153,7 @@ def test_workers_do_not_outlive_a_caller_that_is_killed(tmp_path: Path, method: 
 def test_a_caller_that_is_asked_to_end_can_end_its_workers(tmp_path: Path, method: str) -> None:
     with waiting_caller(tmp_path, method) as (caller, pids):
         caller.send_signal(signal.SIGTERM)
-        assert caller.wait(60) == 3
+        assert caller.wait(60) == 3, (tmp_path / "stderr").read_text()
         assert targets.read_when_told(str(tmp_path / "asked")) == "SIGTERM"
         assert [wait_dead(pid) for pid in pids] == [True, True]
 
