@@ -14,8 +14,6 @@ import pytest
 from harness import Terminal, children_of, is_alive, state_of, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from harness import Room
 
 TWO = ("--nproc-per-node=2",)
@@ -318,15 +316,6 @@ def test_a_hang_up_that_nohup_made_us_ignore_stops_nothing(room: Room) -> None:
     _let_go(room)
     assert launcher.wait().status == 128 + signal.SIGTERM
     assert room.heard() == []
-
-
-@pytest.fixture
-def terminal(room: Room) -> Iterator[Terminal]:
-    found = Terminal(room)
-    try:
-        yield found
-    finally:
-        found.close()
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_workers_once_and_through_us(room: Room, terminal: Terminal) -> None:

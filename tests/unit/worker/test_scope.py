@@ -16,18 +16,9 @@ from planaria.worker.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # Python 3.12 warns of fork beside threads; these belong to pytest-xdist and hold no lock that a child here would want.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-
-
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "c"))
-        listener.listen()
-        yield listener
 
 
 @pytest.fixture
