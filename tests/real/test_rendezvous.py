@@ -384,6 +384,7 @@ def test_a_store_gives_the_lead_to_another_when_the_leader_ends_without_a_word(r
     leader.driver.close()
     rest = [agent for agent in agents if agent is not leader]
     rig.meet(*rest)
+    assert sum(agent.driver.snapshot().is_leading for agent in rest) == 1
 
 
 def test_an_agent_that_was_running_when_the_run_ended_hears_of_it_and_a_later_one_starts_anew(rig: Rig) -> None:
