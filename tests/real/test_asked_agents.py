@@ -33,8 +33,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
         agents.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return agents[-1]
 
-    os.mkfifo(tmp_path / "finish")
-    yield begin
+    for name in ("begun", "finish"):
+        os.mkfifo(tmp_path / name)
+    with open_gate(tmp_path, "begun"):
+        yield begin
+        (tmp_path / "begun").unlink()
     with open_gate(tmp_path):  # a worker whose agent was killed goes by this, and one that comes later by its end
         (tmp_path / "finish").unlink()
         for agent in agents:
@@ -49,9 +52,9 @@ def wait_for(folder: Path, *lines: str) -> None:
     wait_until(lambda: sorted(log.read_text().splitlines()[-len(lines) :]) == sorted(lines), str(lines), PATIENCE_S)
 
 
-def open_gate(folder: Path) -> IO[bytes]:
-    """Let workers pass that wait, or will, for as long as this is open."""
-    return open(os.open(folder / "finish", os.O_RDWR), "rb", buffering=0)
+def open_gate(folder: Path, name: str = "finish") -> IO[bytes]:
+    """Let workers that open this FIFO pass, those that wait and those that will, for as long as this is open."""
+    return open(os.open(folder / name, os.O_RDWR), "rb", buffering=0)
 
 
 def end_well(folder: Path, *agents: Agent) -> None:
