@@ -13,6 +13,7 @@ from programs import clean_environment, end_marked, hide_torch, install, marked
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "extending" / "plugin"
+SUPPORT = ROOT / "tests" / "support"
 PATIENCE_S = 100
 
 
@@ -107,9 +108,10 @@ def site(tmp_path):
 
 
 NODE = """
-import os, sys, time
+import os, sys
 from folder_plugin.logs import FlatLogs
 from planaria.launcher import LaunchConfig, elastic_launch
+from waiting import wait_until
 
 def work(folder):
     rank = os.environ["RANK"]
@@ -118,8 +120,7 @@ def work(folder):
         raise RuntimeError("once")
     if rank == "1":
         open(folder + "/again", "w").close()
-    while not os.path.exists(folder + "/again"):  # so nobody is done while another has to start again
-        time.sleep(0.01)
+    wait_until(lambda: os.path.exists(folder + "/again"), "rank 1")  # nobody is done while another has to start again
     return rank + " of " + os.environ["WORLD_SIZE"]
 
 if __name__ == "__main__":
@@ -135,7 +136,7 @@ def test_two_nodes_meet_through_a_backend_and_log_by_a_plan_of_another_package(s
     nodes = [
         subprocess.Popen(
             [sys.executable, str(script), str(tmp_path)],
-            env=clean_environment(PYTHONPATH=str(site)),
+            env=clean_environment(PYTHONPATH=f"{site}:{SUPPORT}"),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
