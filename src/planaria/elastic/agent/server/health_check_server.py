@@ -1,4 +1,4 @@
-"""A health check of an agent that somebody embeds: torch's interface, and a server behind it that answers.
+"""A health check of an agent that asks, or of its caller's own: torch's interface, and a server behind it that answers.
 
 `GET /livez` (and `/`) is 200 while the last sign of life is younger than the timeout, else 503. A subclass that serves by other
 means overrides `start` and `stop`. It listens on loopback, or where the variable PET_HEALTH_CHECK_HOST says.
