@@ -36,7 +36,7 @@ TABLE: tuple[Row | str, ...] = (
     Row(
         ["--rdzv-backend=zeus", "ok.py"],
         {},
-        "--rdzv-backend expects one of static, c10d, embedded, etcd, etcd-v2 or an installed plugin (planaria.stores, not torchrun.handlers), got 'zeus'",
+        "--rdzv-backend expects one of static, c10d, embedded, etcd, etcd-v2 or an installed plugin (planaria.stores or torchrun.handlers), got 'zeus'",
     ),
     Row(
         ["--nnodes=2", "--rdzv-backend=c10d", "ok.py"],

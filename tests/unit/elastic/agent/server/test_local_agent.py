@@ -315,26 +315,33 @@ class Server:
         self.calls.append("stop")
 
 
-@pytest.mark.parametrize("handler", [None, alone])
-def test_the_health_check_lasts_from_before_the_rendezvous_to_the_end_through_restarts(tmp_path, monkeypatch, handler):
+def test_the_health_check_of_an_asked_agent_lasts_from_before_the_rendezvous_to_the_end(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(
         local_elastic_agent, "create_healthcheck_server", lambda **how: made.append(Server(**how)) or made[0]
     )
     monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", "8080")
-    agent = agent_of(tmp_path, handler and handler(), entrypoint=rank_times, args=(1,), start_method="fork")
+    agent = agent_of(tmp_path, entrypoint=rank_times, args=(1,), start_method="fork")
     agent.run()
     (server,) = made
     assert (server.port, server.calls) == (8080, ["start", "stop"])
     assert abs(server.alive_callback() - time.time()) < 60
 
 
-def test_a_port_that_is_none_starts_no_health_check(tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", "http")
+@pytest.mark.parametrize("word", ["http", "65536", "-1", ""])
+def test_a_port_that_is_none_starts_no_health_check(tmp_path, monkeypatch, caplog, word):
+    monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", word)
     agent = agent_of(tmp_path, entrypoint="x")
     agent._setup_healthcheck()
     assert agent._health_check_server is None
-    assert "TORCHELASTIC_HEALTH_CHECK_PORT expects a port, got 'http'" in caplog.text
+    assert f"TORCHELASTIC_HEALTH_CHECK_PORT expects a port, got {word!r}" in caplog.text
+
+
+def test_an_agent_with_a_health_check_of_its_own_is_asked(tmp_path):
+    agent = agent_of(tmp_path, alone(), entrypoint="x")
+    assert embedding.can_drive(agent, LocalElasticAgent)
+    agent._setup_healthcheck = lambda: None
+    assert not embedding.can_drive(agent, LocalElasticAgent)
 
 
 def test_a_callback_that_was_there_first_is_alive_until_the_agent_takes_over():
