@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.base.channel import Channel
+    from planaria.base.filling import Filling
     from planaria.base.loop import Loop, Timer
     from planaria.base.tls import Tls
 
@@ -35,12 +36,14 @@ class Connection:
 
     `on_message(payload)` is called for every message; until it is set they wait, and so does the peer.
     `on_lost(why, refused)` is called at most once, after the last message, never from inside a call of the owner's and
-    never after `close`; a connection that was open is never `refused`. `peer` is its address as text.
+    never after `close`; a connection that was open is never `refused`. `peer` is its address as text. `on_drained()` is
+    called whenever the kernel has taken all that waited for a peer that reads slowly.
     """
 
     __slots__ = (
         "_channel",
         "_descriptor",
+        "_filling",
         "_inbox",
         "_is_corked",
         "_is_mute",
@@ -48,6 +51,7 @@ class Connection:
         "_loop",
         "_lost",
         "_midway_timer",
+        "_on_filled",
         "_on_lost",
         "_on_message",
         "_on_open",
@@ -58,8 +62,10 @@ class Connection:
         "bytes_in",
         "bytes_out",
         "messages_in",
+        "on_drained",
         "peer",
         "queue_limit_bytes",
+        "stall_s",
     )
 
     def __init__(self, loop: Loop, descriptor: int, peer: str, channel: Channel, tls: Tls | None = None) -> None:
@@ -71,6 +77,7 @@ class Connection:
         self._phase = _SHAKING
         self._inbox: list[bytes] = []  # newest first: taken from the end
         self._out = bytearray()
+        self._filling: Filling | None = None
         self._is_corked = False
         self._is_mute = False
         self._is_paused = False
@@ -80,8 +87,11 @@ class Connection:
         self._on_open: Callable[[Connection], object] | None = None
         self._on_message: Callable[[bytes], object] | None = None
         self._on_lost: Callable[[str, bool], object] | None = None
+        self._on_filled: Callable[[], object] | None = None
+        self.on_drained: Callable[[], object] | None = None
         self.peer = peer
         self.queue_limit_bytes = QUEUE_LIMIT_BYTES
+        self.stall_s = STALL_S
         self.bytes_in = self.bytes_out = self.messages_in = 0
 
     @property
@@ -143,9 +153,57 @@ class Connection:
         elif not self._is_corked and self._timer is None:  # a timer: the kernel's buffer is full, the loop will tell
             self._flush()
 
+    def send_bulk(self, payload: memoryview) -> bool:
+        """Send a message that is a piece of much more, and tell whether the kernel took all of it.
+
+        What it took was not copied. After a no the next piece is for when `on_drained` is called, if ever.
+
+        Raises:
+            ChannelBroken: The piece is over the limit. Nothing was sent.
+        """
+        if self._phase != _OPEN or self._is_mute:
+            return False
+        if self._tls is not None or self._out:
+            self._queue(self._channel.seal(payload))
+            if self._timer is None:
+                self._flush()
+            return not self._out
+        head, code = self._channel.wrap(payload)
+        try:
+            sent = os.writev(self._descriptor, (head, payload, code))
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._unwritable(error)
+            return False
+        self.bytes_out += sent
+        for piece in (head, payload, code):
+            self._out += piece[sent:]
+            sent = max(sent - len(piece), 0)
+        if self._out:
+            self._watch_writable()
+        return not self._out
+
+    def fill(self, target: memoryview, on_filled: Callable[[], object]) -> None:
+        """Put the messages that come next into `target`, one after the other and without a copy; then call `on_filled`.
+
+        For who has asked the peer for nothing yet: one that has sent something already is lost.
+        """
+        if self._phase != _OPEN:
+            return
+        if self._inbox:
+            self._lose("it sent what was not asked for yet")
+            return
+        try:
+            self._filling = self._channel.fill(target)
+        except ChannelBroken as broken:
+            self._lose(str(broken))
+            return
+        self._on_filled = on_filled
+
     def close(self) -> None:
         """End the connection once what was sent is on its way, after a second at the latest. Reports nothing more."""
-        self._on_open = self._on_message = self._on_lost = None
+        self._on_open = self._on_message = self._on_lost = self._on_filled = self.on_drained = self._filling = None
         self._inbox.clear()
         self._lost = None
         if self._phase in (_CLOSING, _ENDED):
@@ -178,19 +236,23 @@ class Connection:
                 self._loop.forget_readable(self._descriptor)
             return
         try:
-            data = os.read(self._descriptor, _CHUNK_BYTES)
+            if self._filling is not None and self._tls is None:
+                data, size = b"", os.readv(self._descriptor, self._filling.buffers())
+            else:
+                data = os.read(self._descriptor, _CHUNK_BYTES)
+                size = len(data)
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(f"the connection broke: {error.strerror}")
             return
-        if not data:
+        if not size:
             self._lose("it ended the connection")
             return
-        self.bytes_in += len(data)
+        self.bytes_in += size
         self._is_corked = True
         try:
-            self._take(data)
+            self._take(data) if data else self._take_bulk(size)
             self._open_if_ready()
             if self._midway_timer is None and self._channel.is_midway and self._phase == _OPEN:
                 self._watch_midway()
@@ -212,6 +274,11 @@ class Connection:
             self._lose(str(broken))
             return
         try:
+            if self._filling is not None:
+                is_full, data = self._filling.feed(data)
+                if not is_full:
+                    return
+                self._filled()
             payloads, reply = self._channel.receive(data)
         except ChannelBroken as broken:
             self._queue(broken.farewell)
@@ -223,6 +290,19 @@ class Connection:
             self.messages_in += len(payloads)
             payloads.reverse()
             self._inbox = payloads
+
+    def _take_bulk(self, size: int) -> None:
+        """Let the channel look at what was read into the memory of who wants it."""
+        try:
+            if self._filling is not None and self._filling.took(size):
+                self._filled()
+        except ChannelBroken as broken:
+            self._lose(str(broken))
+
+    def _filled(self) -> None:
+        on_filled, self._on_filled, self._filling = self._on_filled, None, None
+        if on_filled is not None:
+            on_filled()
 
     def _open_if_ready(self) -> None:
         if self._on_open is None or self._phase != _SHAKING:
@@ -273,6 +353,8 @@ class Connection:
             self._timer.cancel()
             self._timer = None
             self._loop.forget_writable(self._descriptor)
+            if self.on_drained is not None:
+                self.on_drained()
 
     def _unwritable(self, error: OSError) -> None:
         """Stop writing. A peer that left may have said something before: reading finds that, and then the end."""
@@ -287,14 +369,14 @@ class Connection:
         self._loop.on_writable(self._descriptor, self._flush)
         if self._timer is None:
             taken = self.bytes_out
-            self._set_timer(STALL_S, lambda: self._check_stall(taken))
+            self._set_timer(self.stall_s, lambda: self._check_stall(taken))
 
     def _check_stall(self, taken: int) -> None:
         if self.bytes_out == taken:
-            self._lose(f"it has not read for {STALL_S:g} s: {len(self._out)} bytes are waiting for it")
+            self._lose(f"it has not read for {self.stall_s:g} s: {len(self._out)} bytes are waiting for it")
         else:
             taken = self.bytes_out
-            self._set_timer(STALL_S, lambda: self._check_stall(taken))
+            self._set_timer(self.stall_s, lambda: self._check_stall(taken))
 
     def _watch_midway(self) -> None:
         """Look again after a while; cheaper than a timer for each message that comes in two pieces."""
@@ -373,4 +455,5 @@ class Connection:
             if timer is not None:
                 timer.cancel()
         self._timer = self._midway_timer = None
+        self._filling = self._on_filled = self.on_drained = None  # what was to be filled may be freed now
         self._out.clear()
