@@ -96,9 +96,9 @@ class Links:
     """Keeps connections. `report` takes events, `say` a line for people.
 
     `on_failed(address, why, who)` hears of addresses that were not reached, in a sentence, and who is there instead.
-    `on_guest(connection, payload)`, once somebody has set it, gets the connections that are for somebody else, with their
-    first message. `troubles` are those that were not reached since anybody was; of an address that has ever been answered at, what was
-    said there counts and not that nobody is there any more.
+    `troubles` are those that were not reached since anybody was; of an address that has ever been answered at, what was
+    said there counts and not that nobody is there any more. `on_guest(connection, payload)`, once somebody has set it, gets
+    the connections that are for somebody else, with their first message.
     """
 
     def __init__(
