@@ -61,6 +61,8 @@ class Inside:
 
     def send(self, payload: bytes) -> None:
         """Send a message; forgotten when the connection is over."""
+        if self._is_over:
+            return
         self._count(len(payload))
         self._loop.call_soon(lambda: self.other._take(payload))  # noqa: SLF001  # the two ends are one thing
 
@@ -75,7 +77,8 @@ class Inside:
 
     def fill(self, target: memoryview, on_filled: Callable[[], object]) -> None:
         """Put what the other end sends in bulk into `target`; then call `on_filled`."""
-        self._target, self._on_filled = target, on_filled
+        if not self._is_over:
+            self._target, self._on_filled = target, on_filled
 
     def close(self) -> None:
         """End it: the other end is told, after what was sent."""
@@ -101,9 +104,14 @@ class Inside:
         assert self._target is not None
         self._target[: len(payload)] = payload
         self._target = self._target[len(payload) :]
-        if not self._target and self._on_filled is not None:
+        if not self._target:
             self._target = None
-            self._loop.call_soon(self._on_filled)
+            self._loop.call_soon(self._fill_over)
+
+    def _fill_over(self) -> None:
+        on_filled, self._on_filled = self._on_filled, None
+        if on_filled is not None:
+            on_filled()
 
     def _lose(self) -> None:
         if not self._is_over:
