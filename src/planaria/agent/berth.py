@@ -122,10 +122,10 @@ class Berth:
         self._wire.send(encode(*words))
 
     def pour(self, source: memoryview, on_sent: Callable[[], object]) -> None:
-        """Send all of it, as fast as the peer takes it; then call `on_sent`, which may let go of it."""
+        """Send all of it, as fast as the peer takes it; then call `on_sent`, perhaps at once, which may let go of it."""
         self._source, self._sent, self._on_sent = source, 0, on_sent
         self._wire.on_drained = self._pour
-        self._loop.call_soon(self._pour)
+        self._pour()
 
     def fill(self, target: memoryview, on_filled: Callable[[], object]) -> None:
         """Take so much; then call `on_filled`."""

@@ -22,7 +22,7 @@ _LONGEST_PAUSE_S = 2.0
 class Line:
     """One end. `on_message(value)` is called for every value, `on_lost(why)` at most once and never after `close`.
 
-    What is sent before the line is open waits; what is sent after its end is forgotten.
+    What is sent before the line is open waits. What waits when it ends, and what is sent later, is forgotten.
     """
 
     def __init__(self, on_over: Callable[[Line], object]) -> None:
