@@ -157,6 +157,7 @@ class Berth:
             piece = self._source[self._sent : self._sent + PIECE_BYTES]
             self._sent += len(piece)
             has_room = not piece or self._wire.send_bulk(piece)
+            piece.release()  # whoever hears that all was sent may free the memory
             if self._sent == len(self._source):
                 self._source = None
                 if self._on_sent is not None:

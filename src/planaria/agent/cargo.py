@@ -124,6 +124,7 @@ class Giving:
 
     def _release(self) -> None:
         if self._part is not None:
+            self._part.release()
             self._part = None
             self._let_go()
 

@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     class Host(Protocol):
         """Who answers what other agents ask. All of it is called on the loop; `header` is any JSON value: check it."""
 
-        def attended(self, round: int, header: object, line: Line) -> object:  # noqa: A002  # the word of the domain
+        def attended(self, round: int, header: object, line: Line, /) -> object:  # noqa: A002  # the word of the domain
             """Take a member's line to this anchor: set its `on_message` and `on_lost` at once, or close it."""
 
-        def offered(self, round: int, header: object, size_bytes: int) -> memoryview | str:  # noqa: A002  # as above
+        def offered(self, round: int, header: object, size_bytes: int, /) -> memoryview | str:  # noqa: A002  # as above
             """Return where to put so many bytes, or why not. Exactly one of `arrived` and `dropped` follows memory."""
 
-        def arrived(self, round: int, header: object, tell: Callable[[str], object]) -> object:  # noqa: A002  # as above
+        def arrived(self, round: int, header: object, tell: Callable[[str], object], /) -> object:  # noqa: A002  # as above
             """Verify what is there now, and then, on the loop, `tell("")` or why it is not kept."""
 
-        def dropped(self, round: int, header: object, why: str) -> object:  # noqa: A002  # as above
+        def dropped(self, round: int, header: object, why: str, /) -> object:  # noqa: A002  # as above
             """Hear that the bytes of an offer will not come."""
 
-        def wanted(self, round: int, header: object) -> tuple[memoryview, Callable[[], None]] | str:  # noqa: A002  # as above
+        def wanted(self, round: int, header: object, /) -> tuple[memoryview, Callable[[], None]] | str:  # noqa: A002  # as above
             """Return a part that is to be read and how to let go of it, which is called once; or why there is none."""
 
 
@@ -119,10 +119,13 @@ class Dock:
     ) -> Transfer:
         """Bring a part to another agent; `on_done("")` once that one has verified and kept it, or why it has not.
 
-        `source` must not change before. Raises ValueError for a header that cannot be sent.
+        `source` must not change before; then, or after a `cancel`, nobody has a view of it any more. Raises ValueError for
+        a header that cannot be sent.
         """
         payload, view = self._header("store", round, header), memoryview(source).cast("B")
-        return self._transfer(address, on_done, lambda wire, over: Storing(self._loop, wire, payload, view, over))
+        return self._transfer(
+            address, on_done, lambda wire, over: Storing(self._loop, wire, payload, view, over), view.release
+        )
 
     def _header(self, intent: str, round: int, header: object) -> bytes:  # noqa: A002  # the word of the domain
         payload = encode("Dock", intent, self._run_id, round, header)
@@ -153,8 +156,9 @@ class Dock:
         address: str,
         on_done: Callable[[str], object],
         begin: Callable[[Wire, Callable[[str], object]], Ending],
+        release: Callable[[], object] = lambda: None,
     ) -> Transfer:
-        transfer = Transfer(lambda: self._open.pop(transfer, None), on_done)
+        transfer = Transfer(lambda: (self._open.pop(transfer, None), release()), on_done)
         self._open[transfer] = transfer
         transfer.doing = self._connect(address, lambda wire: transfer.begin(begin, wire), transfer.finish)
         return transfer

@@ -162,10 +162,12 @@ def test_a_cancelled_store_says_nothing_and_its_offer_is_dropped_or_arrives(
 ) -> None:
     one, other = two(harbour, is_inside=is_inside)
     done: list[str] = []
-    transfer = one.dock.store(other.address, 3, "h", memoryview(some(SIZES[-1])), done.append)
+    source = bytearray(some(SIZES[-1]))
+    transfer = one.dock.store(other.address, 3, "h", memoryview(source), done.append)
     harbour.turns(turns)
     said = list(done)
     transfer.cancel()
+    source.clear()  # nobody holds it any more: a view of it would raise BufferError
     harbour.until(lambda: not one.dock._open and not other.dock._open)
     transfer.cancel()
     assert done == said
@@ -184,10 +186,10 @@ def test_a_cancelled_fetch_says_nothing_and_its_part_is_let_go_of(
     harbour.turns(turns)
     said = list(done)
     transfer.cancel()
+    room.clear()  # nobody holds it any more: a view of it would raise BufferError
     harbour.until(lambda: not one.dock._open and not other.dock._open)
     assert done == said
     assert other.keep.held == 0
-    room.clear()  # nobody holds it any more: a view of it would raise BufferError
 
 
 def test_an_agent_that_ends_drops_what_was_offered_and_lets_go_of_what_was_wanted(harbour: Harbour) -> None:
@@ -263,3 +265,28 @@ def test_a_lease_can_be_renewed_while_much_passes(harbour: Harbour) -> None:
         said += 1
     assert done == [""]
     assert said > 10
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize("size_bytes", [10, 3 * PIECE_BYTES])
+def test_who_hears_that_it_is_over_may_free_the_memory_at_once(
+    harbour: Harbour, is_inside: bool, size_bytes: int
+) -> None:
+    """To resize what somebody still has a view of is a BufferError, as to close such a mapping is."""
+    one, other = two(harbour, is_inside=is_inside)
+    source, room = bytearray(size_bytes), bytearray(size_bytes)
+    freed: list[str] = []
+
+    def free(memory: bytearray, what: str) -> None:
+        memory.clear()
+        freed.append(what)
+
+    other.keep.arrived = lambda _round, _header, tell: (free(other.keep.parts["h"], "arrived"), tell(""))  # type: ignore[method-assign]
+    transfer = one.dock.store(other.address, 3, "h", memoryview(source), lambda _: free(source, "stored"))
+    harbour.until(lambda: "stored" in freed)
+    other.keep.parts["w"] = bytearray(size_bytes)
+    other.keep.let_go = lambda: free(other.keep.parts["w"], "given")  # type: ignore[method-assign]
+    another = one.dock.fetch(other.address, 3, "w", lambda _: memoryview(room), lambda _: free(room, "fetched"))
+    harbour.until(lambda: len(freed) == 4)
+    assert sorted(freed) == ["arrived", "fetched", "given", "stored"]
+    assert transfer is not another  # both are still held by who asked
