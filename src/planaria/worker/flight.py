@@ -29,7 +29,7 @@ class Pad:
     def __init__(self, device: Cuda, rows: Sequence[tuple[int, Tensor]]) -> None:
         self.device = device
         self.rows = [*rows]
-        self.summed = [at for at, (_, row) in enumerate(self.rows) if row.digest_kind == BLOCKS]
+        self._summed: list[int] = []
         self._slots: dict[int, list[Any]] = {}
         self._addresses: list[int] = []
         self._blocks: Any = None
@@ -49,8 +49,13 @@ class Pad:
         return self._slots[address]
 
     def sum(self, sources: list[Any]) -> None:
-        """Compute the digests of the sources on the current stream, and have their sums brought here."""
-        summed = [sources[at] for at in self.summed]
+        """Compute the digests of the sources on the current stream, and have their sums brought here.
+
+        Of those that begin where the device can read fast; the digests of the others are left to the host.
+        """
+        rows = enumerate(self.rows)
+        self._summed = [at for at, (_, row) in rows if row.digest_kind == BLOCKS and sources[at].data_ptr() % 16 == 0]
+        summed = [sources[at] for at in self._summed]
         if not summed:
             return
         addresses = [source.data_ptr() for source in summed]
@@ -62,10 +67,10 @@ class Pad:
 
     def digests(self) -> dict[int, int]:
         """Return what `sum` found, by the number of the tensor. The device must have come so far."""
-        if not self.summed:
+        if not self._summed:
             return {}
         sums, at, found = memoryview(self._sums.numpy()).cast("B"), 0, {}
-        for place, count in zip(self.summed, self._blocks.counts, strict=True):
+        for place, count in zip(self._summed, self._blocks.counts, strict=True):
             found[self.rows[place][0]] = of_blocks(sums[4 * at : 4 * (at + count)])
             at += count
         return found

@@ -18,7 +18,7 @@ from planaria.worker.vault import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from planaria.worker.capture import Captured
@@ -37,8 +37,7 @@ def open_cuda(index: int) -> Cuda:
 class Runway:
     """The GPU side of an elastic state's commits. Without a tensor on a GPU it does nothing."""
 
-    def __init__(self, open_device: Callable[[int], Cuda] = open_cuda) -> None:
-        self._open_device = open_device
+    def __init__(self) -> None:
         self.device: Cuda | None = None
         self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
         self._captured_steps: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -61,7 +60,7 @@ class Runway:
 
     def _open(self, tensor: Any) -> Cuda:
         if self.device is None:
-            self.device = self._open_device(tensor.device.index or 0)
+            self.device = open_cuda(tensor.device.index or 0)
         return self.device
 
     def depart(self, captured: Captured, buffer: memoryview) -> Flight | None:
