@@ -168,6 +168,8 @@ def recovery_text(found: dict[str, list[dict[str, float]]]) -> str:
 
 def commits(folder: Path, arguments: argparse.Namespace) -> None:
     sizes = {"tiny": 8} if arguments.tiny else {"1.6 GB": 200, "12 GB": 40}
+    if not arguments.tiny:
+        subprocess.run([sys.executable, str(SCRIPTS / "gpu_check.py")], env=environment(), check=False)
     found = {}
     for size, steps in sizes.items():
         output = folder / f"commits-{size.replace(' ', '')}.json"
