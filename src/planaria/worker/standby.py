@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 GROUP = "torch.distributed.distributed_c10d"
 _PACKET = 1 << 18
 _DESCRIPTORS = 16  # at most; with the promotion come three: stdout, stderr, black box
+_MEMORY = "memory"
 _PARTS = 3
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
@@ -127,7 +128,7 @@ class Standby:
         except OSError:
             os._exit(0)
         order, descriptors = self._next()
-        while order[0][0] == "memory":
+        while order[0][0] == _MEMORY:
             _map_ahead(order[1:], descriptors)
             order, descriptors = self._next()
         self._channel.close()
