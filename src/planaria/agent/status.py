@@ -186,9 +186,9 @@ def _standby_counts(view: View) -> dict[str, int]:
 
 
 _STANDBYS = {
-    "wanted": "Standbys that this node is to have.",
-    "ready": "Standbys that wait to be promoted.",
-    "starting": "Standbys that are on their way.",
+    "wanted": ("planaria_standbys_wanted", "Standbys that this node is to have."),
+    "ready": ("planaria_standbys_ready", "Standbys that wait to be promoted."),
+    "starting": ("planaria_standbys_starting", "Standbys that are on their way."),
 }
 
 
@@ -206,7 +206,7 @@ def as_gauges(view: View, counted: str | None) -> str:
     """
     group, life = view.group, view.life
     gauges = [("planaria_ready", "Whether this node works in a completed round.", int(not why_not_ready(view)))]
-    gauges += [(f"planaria_standbys_{name}", _STANDBYS[name], count) for name, count in _standby_counts(view).items()]
+    gauges += [(*_STANDBYS[key], count) for key, count in _standby_counts(view).items()]
     if counted is None:
         gauges += [
             ("planaria_round", "Number of the current round.", group.round),
