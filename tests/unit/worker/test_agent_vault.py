@@ -199,9 +199,16 @@ def descriptors_of(agent: Agent) -> dict[int, int]:
 
 
 @pytest.fixture
-def nothing_ahead() -> Iterator[None]:
+def nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(agent_vault, "_PREPARE", [])
     yield
     agent_vault.map_ahead({})
+
+
+def new_memory() -> int:
+    descriptor = os.memfd_create("planaria-snapshot", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, 4096)
+    return descriptor
 
 
 @pytest.mark.usefixtures("nothing_ahead")
@@ -240,17 +247,28 @@ def test_all_pages_of_memory_that_is_mapped_ahead_are_touched_and_its_descriptor
 
 @pytest.mark.usefixtures("nothing_ahead")
 def test_memory_that_is_not_named_any_more_is_let_go_and_what_cannot_be_mapped_harms_nobody() -> None:
-    def memory() -> int:
-        descriptor = os.memfd_create("planaria-snapshot", os.MFD_CLOEXEC)
-        os.ftruncate(descriptor, 4096)
-        return descriptor
-
-    agent_vault.map_ahead({1: memory(), 2: memory()})
+    agent_vault.map_ahead({1: new_memory(), 2: new_memory()})
     kept = agent_vault._AHEAD[2]
-    agent_vault.map_ahead({2: None, 3: memory(), 4: os.open(os.devnull, os.O_RDONLY), 5: os.memfd_create("empty")})
+    agent_vault.map_ahead({2: None, 3: new_memory(), 4: os.open(os.devnull, os.O_RDONLY), 5: os.memfd_create("empty")})
     assert sorted(agent_vault._AHEAD) == [2, 3]
     assert agent_vault._AHEAD[2] is kept
     assert slots_mapped() == 2
+
+
+@pytest.mark.usefixtures("nothing_ahead")
+def test_a_device_prepares_each_memory_that_is_mapped_ahead_once_and_may_refuse() -> None:
+    prepared: list[memoryview] = []
+
+    def refuse(_memory: memoryview) -> None:
+        raise RuntimeError("no device")
+
+    agent_vault.map_ahead({1: new_memory()})
+    agent_vault.prepare_ahead(prepared.append)
+    agent_vault.map_ahead({1: None, 2: new_memory()})
+    assert prepared == [agent_vault._AHEAD[1], agent_vault._AHEAD[2]]
+    agent_vault._PREPARE.append(refuse)
+    agent_vault.map_ahead({1: None, 2: None, 3: new_memory()})
+    assert sorted(agent_vault._AHEAD) == [1, 2, 3]
 
 
 @pytest.mark.usefixtures("nothing_ahead")
