@@ -84,6 +84,7 @@ class Driver:
         self.say: Callable[[str], object] = lambda _line: None
         self.was_noticed = False  # the owner gave notice of the end, instead of sending a signal
         self.reserve: Reserve | None = None
+        self.wake: int | None = None  # brings the numbers of signals; an embedded agent has none
 
     def run(self) -> Outcome:
         """Drive the group from its first start to its last process."""
@@ -237,6 +238,8 @@ class Driver:
         if self.reserve is not None and self.reserve.exited(pid, status):
             return
         found = self.workers.exited(pid, status)
+        # An agent that got no CPU finds both, and the end first. Workers that ended well because all were asked are no success.
+        self.on_signals()
         if found is not None:
             self.post(WorkerExited(found.local_rank, self._loop.now(), found.failure))
 
@@ -300,10 +303,16 @@ class Driver:
         for number in numbers:
             self.post(StopRequested(number, self._loop.now()))
 
-    def on_signals(self, wake: int) -> None:
-        """Read the signals that came to the agent itself."""
-        for number in os.read(wake, 1024):
+    def on_signals(self) -> None:
+        """Read the signals that came to the agent itself, if any did."""
+        for number in self._read_wake():
             if number == signals.SIGCHLD:
                 self._children.on_sigchld()
             elif number in self._job.signals:
                 self.post(StopRequested(number, self._loop.now(), by_owner=False))
+
+    def _read_wake(self) -> bytes:
+        try:
+            return os.read(self.wake, 1024) if self.wake is not None else b""
+        except BlockingIOError:
+            return b""

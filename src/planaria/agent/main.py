@@ -235,7 +235,8 @@ def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> 
     signals.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     for number in (*numbers, signals.SIGCHLD, signals.SIGCONT):
         signals.set_handler(number, lambda _number, _frame: None)
-    loop.on_readable(wake, lambda: driver.on_signals(wake))
+    driver.wake = wake
+    loop.on_readable(wake, driver.on_signals)
     loop.on_readable(hear, lambda: driver.on_owner(hear))
 
 

@@ -6,6 +6,7 @@ import exposition
 import pytest
 from clocks import FakeLoop
 from groupsim import failure, place
+from kept import Kept
 
 from planaria.agent.membership import LeaseMoved, RoundStarted, TakePlace
 from planaria.agent.model import (
@@ -46,18 +47,6 @@ class FakeWorkers:
 
     def signs(self) -> dict[int, float]:
         return self.given
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-        self.is_closed = False
-
-    def handle(self, event: Any) -> None:
-        self.events.append(event)
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 class Rig:

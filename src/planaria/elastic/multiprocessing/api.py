@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from planaria.contract.env import for_workers
 from planaria.contract.failure import Failure
 from planaria.elastic.multiprocessing.call import Recorded
 from planaria.elastic.multiprocessing.crew import Crew
@@ -44,6 +45,7 @@ __all__ = [
 logger = get_logger(__name__)
 
 _FOR_EVER_S = 10.0**9
+_KILLED_S = 5.0  # how long the end of a killed worker is waited for at least: the kernel's business, and soon done
 
 
 def _validate_full_rank(d: dict[int, Any], nprocs: int, what: str) -> None:
@@ -234,9 +236,12 @@ class _CrewContext(PContext):
                 "Unable to shutdown process %s via %s, forcefully exiting via SIGKILL", worker.pid, death_sig
             )
             worker.signal(signal.SIGKILL)
-        self._crew.wait_until_dead(timeout)
+        patience_s = max(timeout, _KILLED_S)
+        self._crew.wait_until_dead(patience_s)
         for worker in self._crew.alive:
-            logger.error("Process %s did not exit after SIGKILL within %ss; going on without it", worker.pid, timeout)
+            logger.error(
+                "Process %s did not exit after SIGKILL within %ss; going on without it", worker.pid, patience_s
+            )
         self._crew.close()
 
 
@@ -265,7 +270,7 @@ class MultiprocessContext(_CrewContext):
         if self._crew.workers:
             raise ValueError("The process context already initialized. Most likely the start method got called twice.")
         for rank in range(self.nprocs):
-            environment = {**os.environ, **{name: str(value) for name, value in self.envs[rank].items()}}
+            environment = {**for_workers(os.environ), **{name: str(value) for name, value in self.envs[rank].items()}}
             call = Call(Recorded(self._function, rank, self._numa_options), self.args[rank], self.start_method)
             with undisturbed():
                 stdout, stderr = self.stdouts[rank], self.stderrs[rank]
