@@ -176,6 +176,10 @@ class Driver:
         """Wait for a child that is no worker yet."""
         self._children.add(pid)
 
+    def snapshot_memory(self, local_rank: int) -> dict[int, int]:
+        """Return what a local rank's commits are written into, as descriptors by number; empty without commits."""
+        return {} if self.keeper is None else self.keeper.memory_of(local_rank)
+
     def _dismiss_reserve(self) -> None:
         if self.reserve is not None:
             self.reserve.close()
@@ -271,6 +275,8 @@ class Driver:
             self.keeper = Keeper(self._loop, self.control, self._job.local_world_size, self._job.shelter, self.say)
             self.keeper.begin(self.life)
         self.keeper.hear(peer, asked)
+        if self.reserve is not None:
+            self.reserve.lend(peer.local_rank)
 
     @property
     def watchdog(self) -> Watchdog:

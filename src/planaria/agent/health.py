@@ -156,6 +156,7 @@ class Health:
             meeting=None if self._job.meeting is None else driver.seat.snapshot(),
             address=self._far.responder.address if self._far is not None else "",
             commits={} if driver.keeper is None else driver.keeper.newest,
+            standbys=None if driver.reserve is None else driver.reserve.overview,
         )
 
 

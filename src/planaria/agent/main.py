@@ -173,8 +173,10 @@ def _stand_by(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
     from planaria.agent.reserve import Reserve, folders_of
     from planaria.process.standbys import Standbys
 
-    driver.workers.standbys = Standbys(loop, job.standbys, watch=driver.watch, tell=screen.say)
-    driver.reserve = Reserve(loop, driver.workers, driver.workers.standbys, folders_of(job.command), screen.say)
+    standbys = Standbys(loop, job.standbys, watch=driver.watch, tell=screen.say)
+    standbys.memory = driver.snapshot_memory
+    driver.workers.standbys = standbys
+    driver.reserve = Reserve(loop, driver.workers, standbys, folders_of(job.command), screen.say)
 
 
 def timer_path(job: Job, scratch_dir: str) -> str:
