@@ -2,9 +2,9 @@
 
     planaria run --standalone --nproc-per-node=2 --max-restarts=100 examples/numpy/main.py
 
-No torch anywhere: gradients are summed by rank 0 over a socket at MASTER_ADDR and MASTER_PORT, which is all that a process group
-does. What ranks want after a step travels along, so that all of them stop at the same one. The last line has a checksum of the
-weights, the same however often the run was interrupted.
+No torch anywhere: gradients are summed by rank 0 over a socket at MASTER_ADDR and MASTER_PORT, which is all that a process
+group does. What ranks want after a step travels the same way, so that all of them stop at the same one. The last line has a
+checksum of the weights, the same however often the run was interrupted.
 """
 
 from __future__ import annotations
@@ -139,10 +139,10 @@ def main() -> None:
         loss, found = gradients(state.weights, points[batch], labels[batch])
         total = ranks.sum(np.append(found, loss)) / sampler.portion.of
         at = 0
-        for weight, speed in zip(state.weights, state.speeds, strict=True):
-            speed *= 0.9
-            speed += total[at : at + weight.size].reshape(weight.shape)
-            weight -= RATE * speed
+        for number, weight in enumerate(state.weights):
+            speed = 0.9 * state.speeds[number] + total[at : at + weight.size].reshape(weight.shape)
+            state.speeds[number] = speed
+            state.weights[number] = weight - RATE * speed
             at += weight.size
         time.sleep(args.step_seconds)
         if rank == 0 and state.step % args.print_freq == 0:
@@ -153,7 +153,9 @@ def main() -> None:
     if rank == 0:
         checksum = hashlib.sha256(b"".join(one.tobytes() for one in state.weights)).hexdigest()[:16]
         guessed = (np.maximum(points @ state.weights[0], 0.0) @ state.weights[1]).argmax(1)
-        print(f"finished after step {state.step}: {np.mean(guessed == labels):.1%} right, weights {checksum}", flush=True)
+        print(
+            f"finished after step {state.step}: {np.mean(guessed == labels):.1%} right, weights {checksum}", flush=True
+        )
 
 
 if __name__ == "__main__":

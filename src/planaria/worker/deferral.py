@@ -11,14 +11,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from time import monotonic
 
 from planaria.base.linux import unhandle_signal
+from planaria.worker.link import LINK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from mmap import mmap
     from typing import Any
 
 SIGNALS = (
@@ -27,8 +26,6 @@ SIGNALS = (
     signal.SIGHUP,
     signal.SIGQUIT,
 )  # what a launcher handles unless told otherwise
-CHILD_WAITS_S = 0.5  # for its parent to find the notice; the signal reaches the whole process group in the same moment
-LOOK_EVERY_S = 0.01
 
 
 class Deferral:
@@ -38,9 +35,8 @@ class Deferral:
         self._announced = announced
         self._before: dict[int, Any] = {}
         self._pipe: tuple[int, int] | None = None
-        self._pid = 0
-        self._shared: mmap | None = None
-        self._never = threading.Event()
+        self.deferred: int | None = None
+        """The last signal that was deferred."""
         self._mask: set[int] | None = None
         os.register_at_fork(before=self._fork, after_in_parent=self._forked, after_in_child=self._be_a_child)
 
@@ -48,10 +44,6 @@ class Deferral:
         """Take the signals over, in the main thread; elsewhere, and the second time, this does nothing."""
         if self._before or threading.current_thread() is not threading.main_thread():
             return
-        from mmap import mmap
-
-        self._pid = os.getpid()
-        self._shared = mmap(-1, 1)  # shared with forked children
         for number in SIGNALS:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 self._before[number] = signal.signal(number, self._handle)
@@ -59,7 +51,7 @@ class Deferral:
 
     def end(self) -> None:
         """Give the signals back."""
-        if not self._before or os.getpid() != self._pid:
+        if not self._before:
             return
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -91,8 +83,7 @@ class Deferral:
         os.close(reader)
 
     def _handle(self, number: int, frame: object) -> None:
-        is_child = os.getpid() != self._pid
-        if self._was_seen_announced() if is_child else self._is_announced(number):
+        if self._is_announced(number):
             return
         before = self._before[number]
         if callable(before):
@@ -102,18 +93,8 @@ class Deferral:
 
     def _is_announced(self, number: int) -> bool:
         found = self._announced() == signal.Signals(number).name
-        if found and self._shared is not None:
-            self._shared[0] = 1
+        self.deferred = number if found else self.deferred
         return found
-
-    def _was_seen_announced(self) -> bool:
-        """Tell whether the parent has found the notice: a child that loads data goes on until its parent has what it needs."""
-        deadline = monotonic() + CHILD_WAITS_S
-        while self._shared is not None and not self._shared[0]:
-            if monotonic() > deadline:
-                return False
-            self._never.wait(LOOK_EVERY_S)
-        return True
 
     def _obey(self, number: int) -> None:
         unhandle_signal(number)
@@ -130,7 +111,19 @@ class Deferral:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _be_a_child(self) -> None:
-        self._never = threading.Event()
+        """Give the signals back: whoever started this process may end it by one, and waits for that."""
         if self._before:
             signal.set_wakeup_fd(-1)
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+            self._before = {}
         self._forked()
+
+
+def _announced() -> str | None:
+    drain = LINK.drain()
+    return drain.reason if drain is not None else None
+
+
+DEFERRAL = Deferral(_announced)
+"""This process's own."""

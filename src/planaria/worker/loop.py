@@ -20,7 +20,7 @@ from planaria.base.value import Value
 from planaria.contract.control import Resize
 from planaria.errors import UsageError
 from planaria.worker.agreement import COMMIT, NOTHING, STOP, Agreement
-from planaria.worker.deferral import Deferral
+from planaria.worker.deferral import DEFERRAL
 from planaria.worker.link import LINK
 from planaria.worker.vault import say
 
@@ -57,12 +57,6 @@ def _notice() -> Drain | Resize | None:
     return LINK.drain() or LINK.resize()
 
 
-def _announced() -> str | None:
-    drain = LINK.drain()
-    return drain.reason if drain is not None else None
-
-
-_DEFERRAL = Deferral(_announced)
 _PLAIN = Agreement()  # of `should_stop`
 
 
@@ -139,7 +133,7 @@ class _Loop:
 
     def run(self) -> None:
         """Train to the end, or until a notice."""
-        _DEFERRAL.begin()
+        DEFERRAL.begin()
         try:
             LINK.drain()  # who is not connected is not told
             self._state.sync()
@@ -149,7 +143,7 @@ class _Loop:
             self._agreement.settle()
             self._finish()
         finally:
-            _DEFERRAL.end()
+            DEFERRAL.end()
 
     def _one_step(self) -> bool:
         """Make a step and what belongs to it; False when there is none left."""
@@ -189,7 +183,7 @@ def should_stop() -> bool:
     that of the call before, so that nobody waits for the network. From the first call on, the signal of an announced drain does
     not end this process any more: `leave` does.
     """
-    _DEFERRAL.begin()
+    DEFERRAL.begin()
     return _PLAIN.ask(NOTHING if _notice() is None else STOP) == STOP
 
 

@@ -271,5 +271,5 @@ def test_a_loop_of_ones_own_asks_and_leaves(agent: Agent) -> None:
         with pytest.raises(SystemExit):
             worker.leave(state, wait="disk")
     finally:
-        loop._DEFERRAL.end()
+        loop.DEFERRAL.end()
     assert state.done == [(0, "disk")]
