@@ -1,4 +1,4 @@
-"""The state of a model sharded by `fully_shard`, in real processes on the CPU: worlds of other sizes, damage, deaths while saving."""
+"""The state of a model under `fully_shard`, in real processes on the CPU: other worlds, damage, deaths while saving."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "real"))
 
 from harness import Room
+
+from planaria.worker.bundle import sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +50,8 @@ def die(point):
     if LIFE < len(DEATHS) and DEATHS[LIFE] == f"{RANK}:{point}" and len(drafts) >= 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
-state = ShardedState(Bundles(DIRECTORY, at=die), model=model, optimizer=optimizer, scheduler=scheduler, step=0, note=["kept", 1])
+bundles = Bundles(DIRECTORY, at=die)
+state = ShardedState(bundles, model=model, optimizer=optimizer, scheduler=scheduler, step=0, note=["kept", 1])
 
 def digest():
     total = hashlib.sha256()
@@ -149,8 +152,8 @@ def test_what_is_damaged_or_not_whole_is_passed_over(room: Room) -> None:
     for number, damage in enumerate((flip, cut, unlist, lie), start=4):
         copy = commits / f"commit-{number:010d}"
         shutil.copytree(newest, copy)
-        manifest = json.loads((copy / "manifest.json").read_text())
-        (copy / "manifest.json").write_text(json.dumps({**manifest, "generation": number}))
+        manifest = json.loads((copy / "manifest.json").read_text().splitlines()[0])
+        (copy / "manifest.json").write_bytes(sealed({**manifest, "generation": number}))
         damage(copy)
     (commits / "commit-0000000009").mkdir()
     (commits / "notes").mkdir()

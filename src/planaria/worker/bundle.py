@@ -108,7 +108,7 @@ class Bundles:
             "files": [(one.rank, one.name, one.size_bytes, one.sha256) for one in listed.files],
             "tensors": {name: (one.dtype, one.shape, one.chunks) for name, one in listed.tensors.items()},
         }
-        self.write(draft, 0, MANIFEST, [memoryview(json.dumps(fields).encode())])
+        self.write(draft, 0, MANIFEST, [memoryview(sealed(fields))])
         _sync_folder(draft)
         self._at("listed")
         os.rename(draft, os.path.join(self.directory, listed.name))
@@ -172,23 +172,33 @@ def commit_name(generation: int) -> str:
     return f"{_COMMIT}{generation:010d}"
 
 
+def sealed(fields: Mapping[str, object]) -> bytes:
+    """Return the content of a manifest's file: one line of JSON, and the SHA-256 of that line."""
+    told = json.dumps(fields).encode()
+    return told + b"\n" + hashlib.sha256(told).hexdigest().encode()
+
+
 def _generation(name: str) -> int | None:
     digits = name.removeprefix(_COMMIT)
     return int(digits) if digits != name and digits.isdecimal() and len(digits) == 10 else None
 
 
 def _decode(name: str, content: bytes) -> Listed:
+    told, _, digest = content.partition(b"\n")
+    if hashlib.sha256(told).hexdigest().encode() != digest:
+        raise ValueError("its manifest is damaged")
     try:
-        found = json.loads(content)
-        if found["version"] != VERSION:
-            raise ValueError(f"its version is {found['version']!r}, not {VERSION}")
+        found = json.loads(told)
+        version = found["version"]
         generation, step, world_size = (int(found[key]) for key in ("generation", "step", "world_size"))
         files = tuple(ShardFile(*fields) for fields in found["files"])
         tensors = {
             key: Tensor(str(kind), [*shape], _chunks(chunks)) for key, (kind, shape, chunks) in found["tensors"].items()
         }
-    except (KeyError, TypeError, AttributeError, RecursionError) as exc:
-        raise ValueError(f"its manifest is damaged: {exc!r}") from exc
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as exc:
+        raise ValueError(f"its manifest is none of ours: {exc}") from exc
+    if version != VERSION:
+        raise ValueError(f"its manifest is none of ours: its version is {version!r}, not {VERSION}")
     wanted = [make(rank) for rank in range(world_size) for make in (tensors_name, values_name)]
     if generation != _generation(name) or sorted(one.name for one in files) != sorted(wanted):
         raise ValueError("its manifest belongs to something else")
@@ -200,7 +210,7 @@ def _chunks(found: list[list[object]]) -> list[Chunk]:
     for place, shape, rank, start, size in found:
         whole = [*place, *shape, rank, start, size]  # type: ignore[misc]  # what is no list raises, and is damage
         if not all(type(number) is int and number >= 0 for number in whole):
-            raise ValueError("its manifest is damaged: a chunk lies nowhere")
+            raise ValueError("a chunk lies nowhere")
         chunks.append((place, shape, rank, start, size))  # type: ignore[arg-type]  # seen above
     return chunks
 
