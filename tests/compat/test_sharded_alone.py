@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 torch: Any = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.torch
+# torch tells whoever saves without a process group that it takes that for the intent.
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")]
 
 
 def made(directory: str | Bundles, width: int = 4, **values: Any) -> ShardedState:
