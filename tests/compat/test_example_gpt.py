@@ -11,10 +11,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "real"))
 
-from trained import Trained, iterations
+from trained import LIMIT_S, Trained, iterations
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(115)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 SMALL = ("--width=16", "--depth=1", "--length=8", "--batch-size=4", "--print-freq=1")
 FINISHED = re.compile(rb"finished after step (\d+): weights (\w+)\n")
 
@@ -32,7 +32,7 @@ def test_ranks_that_are_killed_go_on_from_the_last_commit_to_the_same_weights(tm
         job = killed.start("--max-restarts=1")
         killed.wait_line("iteration: 8,")  # the commit after step 4 is on disk: that after step 8 has waited for it
         killed.kill(job, 1)
-        end = job.wait(90)
+        end = job.wait(LIMIT_S)
         assert end.status == 0, end.err
         assert iterations(end.err)[2:] in ([4, 4], [8, 8], [12, 12])
         assert result(end.out) == wanted == (12, wanted[1])
@@ -48,13 +48,13 @@ def test_a_drain_stops_all_ranks_after_the_same_step_and_one_rank_alone_goes_on_
         job = example.start()
         example.wait_line("iteration: 5,")
         job.signal(signal.SIGTERM)
-        end = job.wait(60)
+        end = job.wait(LIMIT_S)
         assert end.status == 128 + signal.SIGTERM, end.err
         assert end.err.count("this rank has committed and stops: this node drains (SIGTERM)") == 2
         last = int(re.findall(rb"iteration: (\d+)", end.out)[-1])
         job = example.start(world_size=1)
         example.wait_blocks(1)
         job.signal(signal.SIGTERM)
-        assert iterations(job.wait(60).err) == [last + 1]
+        assert iterations(job.wait(LIMIT_S).err) == [last + 1]
     finally:
         example.close()

@@ -13,10 +13,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "real"))
 
-from trained import EXAMPLES, Trained, blocks, iterations
+from trained import EXAMPLES, LIMIT_S, Trained, blocks, iterations
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(115)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 SMALL = ("--batch-size=8", "--samples=152", "--width=4", "--image-size=8", "--print-freq=1")
 STEPS_PER_EPOCH = 10  # 9 of 16 samples and one of 8
 FINISHED = re.compile(rb"finished after step (\d+): weights (\w+)\n")
@@ -43,7 +43,7 @@ def test_ranks_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same_w
             example.wait_blocks(2 * life + 2)
             example.wait_line(line)
             example.kill(job, *ranks)
-        end = job.wait(60)
+        end = job.wait(LIMIT_S)
         assert end.status == 0, end.err
         began = iterations(end.err)
         assert began[2] == began[3] >= 4
@@ -63,7 +63,7 @@ def test_a_drain_with_loader_processes_stops_all_ranks_after_the_same_step() -> 
         job = example.start(f"--snapshot-dir={example.room.path('commits')}")
         example.wait_line(r"Epoch: \[1\]\[ 2/10\]")
         job.signal(signal.SIGTERM)
-        end = job.wait(60)
+        end = job.wait(LIMIT_S)
         assert end.status == 128 + signal.SIGTERM, end.err
         assert end.err.count("this rank has committed and stops: this node drains (SIGTERM)") == 2
         assert "Traceback" not in end.err
@@ -71,7 +71,7 @@ def test_a_drain_with_loader_processes_stops_all_ranks_after_the_same_step() -> 
         job = example.start(f"--snapshot-dir={example.room.path('commits')}")
         example.wait_blocks(2)
         job.signal(signal.SIGTERM)
-        again = job.wait(60)
+        again = job.wait(LIMIT_S)
         assert iterations(again.err)[:2] == [int(epoch) * STEPS_PER_EPOCH + int(batch) + 1] * 2
         assert blocks(again.err)[0][1]["num_data_workers"] == "1"
     finally:

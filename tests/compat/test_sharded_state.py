@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(115)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 SCRIPT = """
 import hashlib, warnings, torch
 import torch.distributed as dist
@@ -102,7 +102,7 @@ def train(
 ) -> tuple[list[int], dict[int, set[str]]]:
     """Train up to a step; return where ranks began, life by life, and what the state was at each step."""
     job = room.start((f"--nproc-per-node={world_size}", *flags), SCRIPT, room.path("commits"), str(until), deaths)
-    end = job.wait(100)
+    end = job.wait(200)
     assert end.status == 0, end.err
     heard = room.heard()
     room._told = b""

@@ -98,7 +98,7 @@ class Bundles:
         self._at(f"{name} done")
         return ShardFile(rank, name, size, digest.hexdigest())
 
-    def finish(self, draft: str, listed: Listed, life: str) -> None:
+    def finish(self, draft: str, listed: Listed) -> None:
         """Make a commit of a draft whose files are all there, and remove what it supersedes."""
         fields = {
             "version": VERSION,
@@ -114,14 +114,15 @@ class Bundles:
         os.rename(draft, os.path.join(self.directory, listed.name))
         _sync_folder(self.directory)
         self._at("named")
-        self._prune(life)
+        self._prune()
         self._at("pruned")
 
-    def _prune(self, life: str) -> None:
+    def _prune(self) -> None:
+        """Remove older commits, and every draft: one commit is written at a time, so they are of those who failed or died."""
         names = sorted(os.listdir(self.directory))
         commits = [name for name in names if _generation(name) is not None]
-        others = [name for name in names if name.startswith(_DRAFT) and not name.endswith(f"-{life}")]
-        for name in (*commits[: -self._keep], *others):
+        drafts = [name for name in names if name.startswith(_DRAFT)]
+        for name in (*commits[: -self._keep], *drafts):
             path = os.path.join(self.directory, name)
             with suppress(OSError):
                 os.unlink(os.path.join(path, MANIFEST))  # first: from here on nobody takes it for a whole commit

@@ -73,7 +73,7 @@ class ShardedState(ElasticState):
             StateRefused: A value cannot be kept.
         """
         self._begin_life()
-        self._finish_saving(timeout_s)
+        self._finish_saving(None)
         generation = self.stamp.generation + 1 if self.stamp else 1
         here = self._here()
         stamp = Stamp(1, 0, generation, self._step(generation), here.world_size, here.rank)
@@ -197,14 +197,16 @@ class ShardedState(ElasticState):
         if saving is None:
             return True
         try:
-            saving.result(timeout_s)
-        except Exception as exc:  # noqa: BLE001  whatever a disk, or torch about it, has to say
+            trouble = saving.exception(timeout_s)
+        except TimeoutError:  # it goes on: the next commit waits for it
+            say(f"{self.stamp} is not on disk after {timeout_s:.0f} s")
+            return False
+        fields["_saving"] = None
+        if trouble is not None:
             if not self._has_failed:
-                say(f"{self.stamp} is not on disk: {exc!r}; training goes on, and the next commit is tried")
+                say(f"{self.stamp} is not on disk: {_reason(trouble)}; training goes on, and the next commit is tried")
             fields["_has_failed"] = True
             return False
-        finally:
-            fields["_saving"] = None
         if self._has_failed:
             say(f"{self.stamp} is on disk: commits are written again")
             fields["_has_failed"] = False
@@ -257,6 +259,15 @@ class ShardedState(ElasticState):
             state.setdefault(name, {})[field] = value
         found = {"state": state, "param_groups": groups["param_groups"]}
         api.set_optimizer_state_dict(model, self._parts["optimizer"], optim_state_dict=found)
+
+
+def _reason(exc: BaseException) -> str:
+    """Say in one line what went wrong; torch tells of each rank, with a traceback."""
+    failures = getattr(exc, "failures", None)
+    if not failures:
+        return str(exc) or repr(exc)
+    rank, (first, *_) = min(failures.items())
+    return f"rank {rank}: {first}"
 
 
 def _below(prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:

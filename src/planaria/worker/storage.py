@@ -85,7 +85,7 @@ class Writer:
         place = self._place
         name = bundle.commit_name(place.generation)
         listed = Listed(name, place.generation, place.step, place.world_size, tuple(files), tensors)
-        self._bundles.finish(self._draft, listed, place.life)
+        self._bundles.finish(self._draft, listed)
 
 
 def _pieces(plan: Any, planner: Any, places: list[tuple[Any, int, int]]) -> Iterator[memoryview]:

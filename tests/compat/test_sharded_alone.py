@@ -1,0 +1,114 @@
+"""`ShardedState` in one process, without a process group: what it refuses, and what a disk may do to it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from planaria.errors import StateRefused
+from planaria.worker import ShardedState
+from planaria.worker.bundle import Bundles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+torch: Any = pytest.importorskip("torch")
+
+# torch tells whoever saves without a process group that it takes that for the intent.
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")]
+
+
+def made(directory: str | Bundles, width: int = 4, **values: Any) -> ShardedState:
+    torch.manual_seed(len(values) + 5)
+    model = torch.nn.Linear(3, width)
+    return ShardedState(
+        directory, model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.1), step=0, **values
+    )
+
+
+def train(state: ShardedState) -> None:
+    state.model(torch.ones(2, 3)).sum().backward()
+    state.optimizer.step()
+    state.optimizer.zero_grad()
+    state.step += 1
+
+
+def test_everything_comes_back_and_what_was_changed_after_a_commit_does_not(tmp_path: Path) -> None:
+    state = made(str(tmp_path), note={"seen": [1]}, extra=torch.arange(3))
+    train(state)
+    kept = [parameter.detach().clone() for parameter in state.model.parameters()]
+    drawn = torch.get_rng_state()
+    assert state.commit(wait="node").reached == "disk"
+    train(state)
+    torch.rand(7)
+    other = made(str(tmp_path), note={}, extra=torch.zeros(3, dtype=torch.int64))
+    stamp = other.sync().stamp
+    assert stamp is not None
+    assert (stamp.step, other.step, other.note, other.extra.tolist()) == (1, 1, {"seen": [1]}, [0, 1, 2])
+    assert all(torch.equal(one, two) for one, two in zip(other.model.parameters(), kept, strict=True))
+    assert torch.equal(torch.get_rng_state(), drawn)
+    train(other)
+    for one, two in zip(state.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal(state.optimizer.state[one]["exp_avg_sq"], other.optimizer.state[two]["exp_avg_sq"])
+
+
+def test_a_commit_before_the_first_step_leaves_the_optimizer_as_it_is(tmp_path: Path) -> None:
+    state = made(str(tmp_path))
+    state.commit(wait="disk")
+    assert not state.optimizer.state
+    other = made(str(tmp_path))
+    assert other.restore() is not None
+    assert not other.optimizer.state
+
+
+def test_without_a_commit_there_is_nothing_to_restore(tmp_path: Path) -> None:
+    assert made(str(tmp_path / "nothing")).sync().stamp is None
+
+
+def test_a_commit_of_another_program_is_refused_and_nothing_changed(tmp_path: Path) -> None:
+    state = made(str(tmp_path))
+    train(state)
+    state.commit(wait="disk")
+    other = made(str(tmp_path), width=5)
+    before = other.model.weight.detach().clone()
+    with pytest.raises(StateRefused, match=r"model/weight is float32 \[5, 3\] here and float32 \[4, 3\] in commit-"):
+        other.restore()
+    assert torch.equal(other.model.weight, before)
+    bare = ShardedState(str(tmp_path), model=torch.nn.Linear(3, 4, bias=False), step=0)
+    with pytest.raises(
+        StateRefused, match=r"model/bias is only in the commit|optimizer/bias/\w+ is only in the commit"
+    ):
+        bare.restore()
+
+
+def test_a_disk_in_trouble_is_told_once_and_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trouble = [True]
+
+    def fail(point: str) -> None:
+        if trouble[0] and point == "listed":
+            raise OSError(28, os.strerror(28))
+
+    state = made(Bundles(str(tmp_path), at=fail))
+    for _ in range(2):
+        train(state)
+        assert state.commit(wait="disk").reached is None
+    trouble[0] = False
+    train(state)
+    assert state.commit(wait="disk").reached == "disk"
+    said = capsys.readouterr().err
+    assert said.count("is not on disk") == 1
+    assert "No space left on device" in said
+    assert "commits are written again" in said
+    assert made(str(tmp_path)).restore().step == 3
+
+
+def test_what_cannot_be_kept_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    state = made(str(tmp_path), hook=print)
+    with pytest.raises(StateRefused, match="hook"):
+        state.commit()
+    assert not [name for name in os.listdir(tmp_path) if "commit" in name]
