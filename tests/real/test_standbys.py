@@ -235,7 +235,13 @@ def kept(
     told: list[str] = []
     with looping() as loop, contextlib.chdir(job.folder):
         children = Children(loop, lambda pid, status: standbys.exited(pid, status))  # noqa: PLW0108  it is made below
-        standbys = Standbys(loop, asked, watch=children.add, tell=told.append, free=lambda: free)
+        standbys = Standbys(
+            loop,
+            asked,
+            watch=lambda pid, lifeline: children.add(pid, lifeline=lifeline),
+            tell=told.append,
+            free=lambda: free,
+        )
         standbys.keep((job.order(),) * count, plan)
         try:
             yield standbys, told, loop
@@ -368,8 +374,11 @@ class Node:
         settings = WorkerSettings(command, environment, control="", host="here", file_limit=2048)
         self.workers = Workers(loop, settings, logs, Console(sink, sink, self.told.append))
         self.children = Children(loop, self._on_exit)
-        self.standbys = Standbys(loop, 2, watch=self.children.add, tell=self.told.append)
+        self.standbys = Standbys(loop, 2, watch=self._watch, tell=self.told.append)
         self.workers.standbys = self.standbys
+
+    def _watch(self, pid: int, lifeline: int | None) -> None:
+        self.children.add(pid, lifeline=lifeline)
 
     def _on_exit(self, pid: int, status: int) -> None:
         if not self.standbys.exited(pid, status):

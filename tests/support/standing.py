@@ -15,7 +15,7 @@ from planaria.contract import blackbox
 from planaria.process.command import worker_argv
 from planaria.process.model import Command
 from planaria.process.spares import Plan
-from planaria.process.spawn import Start, spawn
+from planaria.process.spawn import Start, spawn_on_lifeline
 from planaria.process.standby import Standby
 
 if TYPE_CHECKING:
@@ -71,7 +71,12 @@ class Job:
             return Standby(1, self.order(), plan)
 
     def cold(self) -> Ended:
-        return self._run(spawn)
+        def start_cold(start: Start) -> int:
+            pid, lifeline = spawn_on_lifeline(start)
+            os.close(lifeline)
+            return pid
+
+        return self._run(start_cold)
 
     def promoted(self, plan: Plan | None = None, before: Callable[[Standby], object] = lambda _standby: None) -> Ended:
         standby = self.standby(plan or Plan())

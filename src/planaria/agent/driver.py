@@ -73,7 +73,7 @@ class Driver:
         self._deadline: Timer | None = None
         self._tree_deadline: Timer | None = None
         self._port: Reservation | None = None
-        self._children = Children(loop, self._on_exit, self._on_childless, self._spared)
+        self._children = Children(loop, self._on_exit, self._on_childless, self._spared, self._is_replaced)
         self.workers: Workers
         self.control: ControlServer
         self.seat: Seat  # of a group that is not alone
@@ -173,9 +173,9 @@ class Driver:
             self.reserve.began(self.group)
         self._queue.insert(0, WorkersStarted(self._loop.now(), life.master_port))
 
-    def watch(self, pid: int) -> None:
+    def watch(self, pid: int, lifeline: int | None) -> None:
         """Wait for a child that is no worker yet."""
-        self._children.add(pid)
+        self._children.add(pid, lifeline=lifeline)
 
     def snapshot_memory(self, local_rank: int) -> dict[int, int]:
         """Return what a local rank's commits are written into, as descriptors by number; empty without commits."""
@@ -200,6 +200,7 @@ class Driver:
         self._cancel_deadline()
         if self.group.phase == FINISHING:
             self._dismiss_reserve()
+            self._children.count_the_dying()
         self._tree_deadline = self._loop.call_later(within_s, lambda: self._tree_ended(clean=False))
         self._end_tree(first=True)
 
@@ -217,6 +218,14 @@ class Driver:
     def _spared(self) -> frozenset[int]:
         """Return the children that outlive a life. They are asked for only while one ends."""
         return frozenset() if self.reserve is None or self._tree_deadline is None else self.reserve.pids
+
+    def _is_replaced(self, pid: int) -> bool:
+        """Tell whether a worker that is dying need not be gone before the next life: who takes its place holds what it needs.
+
+        A process that begins only now might not find room on a device whose memory is still being taken back.
+        """
+        local_rank = self.workers.by_pid.get(pid)
+        return local_rank is not None and self.reserve is not None and self.reserve.has_joined(local_rank)
 
     def _on_childless(self) -> None:
         if self._tree_deadline is not None:

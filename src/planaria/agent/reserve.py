@@ -55,6 +55,9 @@ if TYPE_CHECKING:
         def overview(self) -> StandbysSeen:
             """Who stands by, and why not more."""
 
+        def has_joined(self, local_rank: int) -> bool:
+            """Whether one waits for this local rank in `join()`."""
+
         def keep(self, orders: tuple[Start, ...], plan: Plan) -> None:
             """Stand by for these starts."""
 
@@ -119,6 +122,10 @@ class Reserve:
         self._timer.cancel()
         self._settle(self._workers.learned)
         self._look_after(LOOK_S)
+
+    def has_joined(self, local_rank: int) -> bool:
+        """Tell whether a standby of this local rank waits in `join()`."""
+        return not self._is_closed and self._standbys.has_joined(local_rank)
 
     def lend(self, local_rank: int) -> None:
         """Take note that a worker asked about its snapshots: whoever stands by for it has the same memory mapped."""

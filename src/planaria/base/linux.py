@@ -17,6 +17,7 @@ _LIBC = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None: what is loade
 _PRCTL = _ctypes.dlsym(_LIBC, "prctl")
 _SYSCALL = _ctypes.dlsym(_LIBC, "syscall")
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
+_EXIT_CODE = 49  # of the fields of a stat file that follow the name
 _SCHED_OTHER = 0
 _RESET_ON_FORK = 1
 _SLICE_NS = 100_000  # the shortest that the kernel grants
@@ -130,6 +131,19 @@ def is_running(pid: int) -> bool:
     """Tell whether there is such a process and it has not ended; one that ended and was not reaped has."""
     fields = stat_fields(pid)
     return len(fields) > 1 and fields[0] not in (b"Z", b"X")
+
+
+def dying_status(pid: int) -> int | None:
+    """Return the status that a process will have when its last thread is gone, minus a signal's number; None: not dying.
+
+    Its first thread has ended; others may take long, with the memory of a device. None also for a status of 0, which the
+    kernel shows to those who may not know.
+    """
+    fields = stat_fields(pid)
+    if len(fields) < _EXIT_CODE + 1 or fields[0] not in (b"Z", b"X"):
+        return None
+    code = int(fields[_EXIT_CODE])
+    return -(code & 0x7F) if code & 0x7F else code >> 8 or None
 
 
 def catches(pid: int, number: int) -> bool:

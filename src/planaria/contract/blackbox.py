@@ -11,6 +11,11 @@ from planaria.base.value import Value
 
 LIMIT_BYTES = 5 << 20
 """Two texts of `worker.crash.LIMIT_CHARACTERS`, 12 bytes a character, the stacks of 100 threads, `worker.learn.LIMIT_BYTES`."""
+LIFELINE = 3
+"""The descriptor at which a worker or standby holds its lifeline, where standbys are wanted.
+
+A process that dies closes the lowest descriptors first, and those of a device, which it has opened later, take their time.
+"""
 DUMP_STACKS = 62
 """SIGRTMAX-2 asks a worker for the stacks of all its threads; it works with the GIL held."""
 _RECORD = b"\x1e"

@@ -4,6 +4,9 @@ Two workers that die in the same millisecond must be told apart: the first is th
 (its ready list is first come, first served), `waitpid(-1)` does not. So a worker is reaped through its pidfd, and the
 SIGCHLD sweep steps back when it meets one.
 
+A process with a lifeline (see `contract.blackbox.LIFELINE`) is heard of before it is gone: taking the memory of a device back
+can last half a second, in which nothing of the program runs any more.
+
 In a process that has other children (an embedded agent) only those that were added are waited for, each by itself, and the
 dead stay unburied until `bury`: as long as a zombie holds its number, what is left of its process group can be found.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import os
 import sys
 
+from planaria.base import linux
 from planaria.process.descendants import children_of
 
 TYPE_CHECKING = False
@@ -40,7 +44,8 @@ class Children:
     """The agent's children. `on_exit(pid, status)` is called once for each one that was added.
 
     Without `on_childless` the process has other children too, which are left alone: then nobody calls `on_sigchld`. Those
-    in `spared()` do not count: who has no others is childless.
+    in `spared()` do not count: who has no others is childless. The end of one that `is_replaced(pid)` is told as soon as it is
+    dying for certain; from then on it does not count either, until `count_the_dying`.
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class Children:
         on_exit: Callable[[int, int], None],
         on_childless: Callable[[], None] | None = None,
         spared: Callable[[], frozenset[int]] = frozenset,
+        is_replaced: Callable[[int], bool] = lambda _pid: False,
     ) -> None:
         self._loop = loop
         self._on_exit = on_exit
@@ -56,9 +62,19 @@ class Children:
         self._spared = spared
         self._pidfds: dict[int, int | None] = {}
         self._unburied: list[int] = []
+        self._is_replaced = is_replaced
+        self._lifelines: dict[int, int] = {}
+        self._dying: set[int] = set()
+        self._dying_count = False
 
-    def add(self, pid: int, status_fd: int | None = None) -> None:
-        """Watch a child that was just started, or a fork server's, which sends the status through `status_fd`: ours now."""
+    def add(self, pid: int, status_fd: int | None = None, lifeline: int | None = None) -> None:
+        """Watch a child that was just started, or a fork server's, which sends the status through `status_fd`: ours now.
+
+        So is `lifeline`, which nobody else holds open once the process is dying.
+        """
+        if lifeline is not None:
+            self._lifelines[pid] = lifeline
+            self._loop.on_readable(lifeline, lambda: self._on_lifeline(pid))
         if status_fd is not None:
             self._pidfds[pid] = status_fd
             self._loop.on_readable(status_fd, lambda: self._hear(pid, status_fd))
@@ -104,12 +120,32 @@ class Children:
         told = os.read(status_fd, _STATUS_BYTES)
         self._report(pid, int.from_bytes(told, sys.byteorder, signed=True) if told else LOST_STATUS)
 
+    def _on_lifeline(self, pid: int) -> None:
+        """Tell an end before the kernel does, if it is one: a program may close what it does not know."""
+        self._let_go(self._lifelines.pop(pid))
+        status = linux.dying_status(pid)
+        if status is not None and self._pidfds.get(pid) is not None and self._is_replaced(pid):
+            self._dying.add(pid)
+            self._on_exit(pid, status)
+
+    def count_the_dying(self) -> None:
+        """Be childless only when none is left, from now on: nobody takes their place."""
+        self._dying_count = True
+
     def _report(self, pid: int, status: int) -> None:
         pidfd = self._pidfds.pop(pid)
         if pidfd is not None:
-            self._loop.forget(pidfd)
-            os.close(pidfd)
-        self._on_exit(pid, status)
+            self._let_go(pidfd)
+        if pid in self._lifelines:
+            self._let_go(self._lifelines.pop(pid))
+        if pid in self._dying:
+            self._dying.discard(pid)
+        else:
+            self._on_exit(pid, status)
+
+    def _let_go(self, descriptor: int) -> None:
+        self._loop.forget(descriptor)
+        os.close(descriptor)
 
     def on_sigchld(self) -> None:
         """Reap what the loop's current batch of pidfds leaves over."""
@@ -136,5 +172,9 @@ class Children:
     def _look_whether_childless(self) -> None:
         """Do what the kernel does not: tell when only those are left that do not count."""
         spared = self._spared()
-        if spared and self._on_childless is not None and spared.issuperset(children_of(os.getpid())):
+        dying: set[int] = set() if self._dying_count else self._dying
+        if self._on_childless is None or not (spared or dying):
+            return
+        left = [pid for pid in children_of(os.getpid()) if pid not in spared]
+        if dying.issuperset(left) and not any(map(children_of, left)):
             self._on_childless()

@@ -9,7 +9,8 @@ from planaria.base.value import Value, replace
 from planaria.contract import blackbox
 from planaria.errors import SpawnFailed
 from planaria.process.children import LOST_STATUS
-from planaria.process.spawn import spawn
+from planaria.process.command import LEARN
+from planaria.process.spawn import spawn, spawn_on_lifeline
 from planaria.process.tee import Tee, tail_of_file
 
 TYPE_CHECKING = False
@@ -50,6 +51,7 @@ class Running:
         "blame",
         "is_promoted",
         "killed_by_us",
+        "lifeline",
         "local_rank",
         "pid",
         "rank",
@@ -74,6 +76,7 @@ class Running:
         self.black_box = os.memfd_create("planaria-black-box", os.MFD_CLOEXEC)
         self.tees: list[Tee] = []
         self.status_fd: int | None = None
+        self.lifeline: int | None = None
         self._held_fd: int | None = None
         self._is_lost = False
         self._result: Result | None = None
@@ -121,7 +124,10 @@ class Running:
         self.streams.close_worker_ends()
 
     def _spawn(self, start: Start) -> None:
-        self.pid = spawn(start)
+        if LEARN in start.argv:  # where processes stand by, an end is worth knowing early
+            self.pid, self.lifeline = spawn_on_lifeline(start)
+        else:
+            self.pid = spawn(start)
 
     def _call(self, loop: Loop, start: Start, call: Call) -> None:
         from planaria.process.function_main import Ends

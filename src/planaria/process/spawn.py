@@ -11,7 +11,8 @@ import _thread
 import os
 
 from planaria.base import linux, signals
-from planaria.base.value import Value
+from planaria.base.value import Value, replace
+from planaria.contract.blackbox import LIFELINE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ PARENT_GONE = 126
 class Start(Value):
     """One process to start. What is None is inherited; `black_box_fd` says where a failed start is written.
 
-    `leash_fd`: a pipe whose last writer's end ends this process too (see `leash`). `kept_fds` outlive an exec.
+    `leash_fd`: a pipe whose last writer's end ends this process too (see `leash`). `lifeline_fd`: the writing end of a pipe
+    whose reader hears of this process's end before the kernel has cleaned up after it. `kept_fds` outlive an exec.
     """
 
     argv: tuple[str, ...]
@@ -40,12 +42,25 @@ class Start(Value):
     priority: int | None = None
     file_limit: int | None = None
     leash_fd: int | None = None
+    lifeline_fd: int | None = None
     kept_fds: tuple[int, ...] = ()
 
 
 def spawn(start: Start) -> int:
     """Start the process and return its pid. A failure between fork and exec shows as exit status 127."""
     return fork(start, lambda: _execute(start))
+
+
+def spawn_on_lifeline(start: Start) -> tuple[int, int]:
+    """Start the process; return its pid, and what becomes readable when it ends, maybe long before it is gone."""
+    lifeline, theirs = os.pipe()
+    try:
+        return spawn(replace(start, lifeline_fd=theirs)), lifeline
+    except BaseException:
+        os.close(lifeline)
+        raise
+    finally:
+        os.close(theirs)
 
 
 def fork(start: Start, main: Callable[[], int]) -> int:
@@ -120,6 +135,9 @@ def _execute(start: Start) -> int:
         os.set_inheritable(start.inherit_black_box_as, True)  # dup2 onto itself changes nothing
     for descriptor in start.kept_fds:
         os.set_inheritable(descriptor, True)
+    if start.lifeline_fd is not None and LIFELINE not in start.kept_fds:
+        os.dup2(start.lifeline_fd, LIFELINE)
+        os.set_inheritable(LIFELINE, True)  # as above
     # Python ignores these two, and an ignored signal stays ignored after exec.
     signals.set_handler(signals.SIGPIPE, signals.SIG_DFL)
     signals.set_handler(signals.SIGXFSZ, signals.SIG_DFL)

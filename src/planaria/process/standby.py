@@ -10,12 +10,12 @@ from planaria.base.files import write_all
 from planaria.base.value import Value, replace
 from planaria.contract import blackbox
 from planaria.contract.env import RANK_VARIABLES
-from planaria.contract.standby import MEMORY, MOST_MEMORIES, READY, Report, encode, read_report
+from planaria.contract.standby import JOIN, MEMORY, MOST_MEMORIES, READY, Report, encode, read_report
 from planaria.errors import SpawnFailed
 from planaria.process.command import BOOTSTRAP, LEARN
 from planaria.process.running import signal_one
 from planaria.process.spares import refusal, standby_environment
-from planaria.process.spawn import spawn
+from planaria.process.spawn import spawn_on_lifeline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,10 +66,11 @@ class Standby:
         self._papers = os.memfd_create("planaria-papers", os.MFD_CLOEXEC)
         self._said = [os.memfd_create(f"planaria-{name}", os.MFD_CLOEXEC) for name in ("stdout", "stderr")]
         self._lent: frozenset[int] = frozenset()
+        self._lifeline: int | None = None
         self._channel, theirs = _socketpair()
         try:
             write_all(self._papers, encode(plan.papers()))
-            self.pid = spawn(self._start(theirs))
+            self.pid, self._lifeline = spawn_on_lifeline(self._start(theirs))
         except OSError as problem:
             self.close()
             raise SpawnFailed(f"cannot fork a standby of local rank {local_rank}: {problem.strerror}") from problem
@@ -89,6 +90,11 @@ class Standby:
             kept_fds=(*self.order.kept_fds, channel, self._papers),
         )
 
+    def hand_over_lifeline(self) -> int | None:
+        """Give what tells of its end to whoever waits for children; None when that was done before."""
+        lifeline, self._lifeline = self._lifeline, None
+        return lifeline
+
     def fileno(self) -> int:
         """Return what becomes readable when it is ready, or gone."""
         return self._channel.fileno()
@@ -104,6 +110,11 @@ class Standby:
         self.report = read_report(os.pread(self._papers, _REPORT_BYTES, 0))
         self._prints.update((file, _fingerprint(file)) for file in self.report.watched)
         return True
+
+    @property
+    def has_joined(self) -> bool:
+        """Tell whether it waits inside of the program, with all that this has made."""
+        return self.is_ready and self.plan.mode == JOIN
 
     @property
     def is_ready(self) -> bool:
@@ -200,7 +211,8 @@ class Standby:
     def close(self) -> None:
         """Let go of what is held for it: it is promoted, or dead."""
         self._channel.close()
-        for descriptor in (self._black_box, self._papers, *self._said):
+        lifeline = self.hand_over_lifeline()
+        for descriptor in (self._black_box, self._papers, *self._said, *(() if lifeline is None else (lifeline,))):
             os.close(descriptor)
 
 

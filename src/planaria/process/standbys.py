@@ -50,9 +50,9 @@ class Taken(Value):
 class Standbys:
     """Keep standbys for the local ranks of this node. `asked` is None for `auto`.
 
-    `watch(pid)` is told of every new child: whoever reaps children hands their ends to `exited`. `tell` takes a sentence for
-    the user, each at most once. `free` returns how many bytes of memory are left. `memory`, once it is set, returns what a
-    local rank writes its commits into, as descriptors by number.
+    `watch(pid, lifeline)` is told of every new child: whoever reaps children hands their ends to `exited`. `tell` takes a
+    sentence for the user, each at most once. `free` returns how many bytes of memory are left. `memory`, once it is set,
+    returns what a local rank writes its commits into, as descriptors by number.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Standbys:
         loop: Loop,
         asked: int | None,
         *,
-        watch: Callable[[int], object],
+        watch: Callable[[int, int | None], object],
         tell: Callable[[str], object],
         free: Callable[[], int] = free_bytes,
     ) -> None:
@@ -135,6 +135,11 @@ class Standbys:
         self._loop.forget(standby.fileno())
         return Taken(standby)
 
+    def has_joined(self, local_rank: int) -> bool:
+        """Tell whether one waits for this local rank in `join()`: then it has taken what it needs of a device already."""
+        standby = self._standing.get(local_rank)
+        return standby is not None and standby.has_joined
+
     def lend(self, local_rank: int) -> None:
         """Have the one who is ready for a local rank map what that rank writes its commits into, if that has changed."""
         standby = self._standing.get(local_rank)
@@ -200,7 +205,7 @@ class Standbys:
             self._tell_once(self._why)
             return
         self._standing[local_rank] = standby
-        self._watch(standby.pid)
+        self._watch(standby.pid, standby.hand_over_lifeline())
         self._loop.on_readable(standby.fileno(), lambda: self._hear(standby))
 
     def _hear(self, standby: Standby) -> None:

@@ -104,8 +104,8 @@ class Workers:
         """Return the workers of this life, also those that have ended."""
         return tuple(WorkerSeen(one.local_rank, one.rank, one.pid, one.alive, one.started_at) for one in self._life)
 
-    def begin(self, life: Round, on_started: Callable[[int, int | None], None]) -> None:
-        """Start every worker; `on_started(pid, status_fd)` is called for each at once (see `Children.add`).
+    def begin(self, life: Round, on_started: Callable[[int, int | None, int | None], None]) -> None:
+        """Start every worker; `on_started(pid, status_fd, lifeline)` is called for each at once (see `Children.add`).
 
         A standby that was promoted is watched already, since it was started.
 
@@ -121,7 +121,7 @@ class Workers:
             worker = self._start(life, local_rank)
             self._life.append(worker)
             if not worker.is_promoted:
-                on_started(worker.pid, worker.status_fd)
+                on_started(worker.pid, worker.status_fd, worker.lifeline)
         self._watch_memory()
 
     def _start(self, life: Round, local_rank: int) -> Running:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-DUMP_STACKS = 62  # SIGRTMAX-2; `contract.blackbox` has the same number, and a test compares them
+DUMP_STACKS = 62  # SIGRTMAX-2; `contract.blackbox` has the same numbers, and a test compares them
+LIFELINE = 3
 
 
 def _run_script(path: str, namespace: "dict[str, Any]") -> None:
@@ -179,11 +180,32 @@ def _offer_join(black_box: int, standby: "Any") -> None:
     sys._planaria_join, sys._planaria_waits = join, is_waiting  # type: ignore[attr-defined]  # noqa: SLF001
 
 
+def _hold_lifeline() -> None:
+    """Keep the agent's pipe to this process alone: its end is to be heard of when it ends, not when its children do."""
+    import os
+
+    def drop() -> None:
+        try:
+            found = os.fstat(LIFELINE)
+            if (found.st_dev, found.st_ino) == (pipe.st_dev, pipe.st_ino):  # the program may have closed ours
+                os.close(LIFELINE)
+        except OSError:
+            return
+
+    try:
+        os.set_inheritable(LIFELINE, False)
+        pipe = os.fstat(LIFELINE)
+    except OSError:
+        return
+    os.register_at_fork(after_in_child=drop)
+
+
 def _get_ready(mode: str, black_box: int) -> None:
     """Be a standby first, if that is wanted; then the worker. What is loaded is written down meanwhile."""
     if not mode:
         _sign(black_box)
         return
+    _hold_lifeline()
     word, _, descriptors = mode.partition(":")
     if word == "learn":
         _sign(black_box)  # its place is at the beginning

@@ -30,6 +30,7 @@ def test_the_signal_that_asks_for_stacks_is_the_same_in_the_worker() -> None:
     with open(BOOTSTRAP, "rb") as file:
         assigned = [node for node in ast.walk(ast.parse(file.read())) if isinstance(node, ast.Assign)]
     values = {ast.unparse(node.targets[0]): ast.unparse(node.value) for node in assigned}
+    assert values["LIFELINE"] == str(blackbox.LIFELINE)
     assert values["DUMP_STACKS"] == str(blackbox.DUMP_STACKS) == str(int(signal.SIGRTMAX) - 2)
 
 
