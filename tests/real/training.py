@@ -1,0 +1,190 @@
+"""A run of `tests/support/trainee.py` on one or several nodes, what became of it, and the hand that kills.
+
+A `History` is made of the lines that workers noted: of every step the one that counts, which is that of the last life that
+computed it. Two runs are the same when their histories are: samples with their augmentation, losses, digests.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from crew import Crew
+from harness import PATIENCE_S, kill, wait_gone, wait_until
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from crew import CrewNode
+    from harness import Room
+
+PROGRAM = (Path(__file__).parents[1] / "support" / "trainee.py").read_text()
+LIFE_S = 90.0  # for a life to begin: imports of torch by all ranks, on two cores that others use too
+DIGESTS = ("weights", "optimizer", "random", "schedule")
+
+
+class Life(NamedTuple):
+    """One round in which all ranks have met, and the step that it went on from."""
+
+    round: int
+    step: int
+    pids: dict[tuple[str, int], int]  # by node and rank
+
+
+class Step(NamedTuple):
+    """One step as it counts: the loss, and what each rank had."""
+
+    round: int
+    epoch: int
+    loss: float
+    samples: tuple[tuple[tuple[int, str], ...], ...]  # by rank: index and draw
+
+
+class History(NamedTuple):
+    """What a run has come to."""
+
+    steps: dict[int, Step]
+    digests: dict[tuple[int, int], tuple[str, ...]]  # by epoch and rank
+    computed: dict[int, list[int]]  # in which rounds a step was computed by all
+
+    def what_counts(self) -> tuple[Any, ...]:
+        """Return all that has to be the same in two runs."""
+        return {number: step._replace(round=0) for number, step in self.steps.items()}, self.digests
+
+    def samples_of(self, epoch: int) -> list[int]:
+        """Return the samples of an epoch in the order of steps and ranks."""
+        taken = (self.steps[number] for number in sorted(self.steps))
+        return [index for step in taken if step.epoch == epoch for rank in step.samples for index, _ in rank]
+
+
+def history(log: Sequence[dict[str, Any]]) -> History:
+    """Reconstruct what counts."""
+    noted: dict[int, dict[int, dict[int, dict[str, Any]]]] = {}
+    digests: dict[tuple[int, int], tuple[int, tuple[str, ...]]] = {}
+    for line in log:
+        if line["what"] == "step":
+            noted.setdefault(line["step"], {}).setdefault(line["round"], {})[line["rank"]] = line
+        elif line["what"] == "digest":
+            found = (line["round"], tuple(line[name] for name in DIGESTS))
+            digests[line["epoch"], line["rank"]] = max(found, digests.get((line["epoch"], line["rank"]), found))
+    steps = {}
+    computed = {}
+    for number, rounds in sorted(noted.items()):
+        last = rounds[max(rounds)]
+        first = last[min(last)]
+        assert len(last) == first["world"], f"step {number}: only ranks {sorted(last)} of round {max(rounds)} noted it"
+        samples = tuple(tuple(map(tuple, last[rank]["samples"])) for rank in sorted(last))
+        steps[number] = Step(max(rounds), first["epoch"], first["loss"], samples)
+        computed[number] = sorted(one for one, ranks in rounds.items() if len(ranks) == ranks[min(ranks)]["world"])
+    return History(steps, {place: found for place, (_, found) in digests.items()}, computed)
+
+
+class Training:
+    """A job of nodes that train."""
+
+    def __init__(self, room: Room, *options: str, nodes: str, flags: Sequence[str] = (), **where: Any) -> None:
+        self.crew = Crew(room, "--always-restart", *flags, nodes=nodes, job=PROGRAM, **where)
+        self._options = options
+        self._born = 0
+        self._round = -1
+        self._floor = 0
+        self.alive: list[CrewNode] = []
+        self.told: list[str] = []
+
+    def add(self, **settings: Any) -> CrewNode:
+        """Start one more node."""
+        self._born += 1
+        node = self.crew.add(f"n{self._born}", args=self._options, **settings)
+        self.alive.append(node)
+        return node
+
+    def wait_life(self, *, newer_than: int = -1) -> Life:
+        """Wait until all ranks of a new round have met; all stand on one step, not below what was promised."""
+        after = max(self._round, newer_than)
+
+        def met() -> Life | None:
+            lines = [line for line in self.crew.log() if line["what"] == "met" and line["round"] > after]
+            for number in sorted({line["round"] for line in lines}, reverse=True):
+                ranks = [line for line in lines if line["round"] == number]
+                if len(ranks) == ranks[0]["world"]:
+                    steps = {line["step"] for line in ranks}
+                    assert len(steps) == 1, f"ranks of one life stand on different steps\n{self.story()}"
+                    return Life(number, *steps, {(line["node"], line["rank"]): line["pid"] for line in ranks})
+            return None
+
+        life: Life = self._wait(met, "a life", LIFE_S)
+        assert life.step >= self._floor, f"{self._floor} was promised, {life.step} is there\n{self.story()}"
+        self._round = life.round
+        return life
+
+    def wait_step(self, step: int, round_: int, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until somebody has computed a step in this round."""
+
+        def computed() -> bool:
+            return any(
+                line["what"] == "step" and line["round"] == round_ and line["step"] >= step for line in self.crew.log()
+            )
+
+        self._wait(computed, f"step {step} of round {round_}", timeout_s)
+
+    def _wait(self, predicate: Any, what: str, timeout_s: float) -> Any:
+        def found() -> Any:
+            dead = [node for node in self.alive if not node.is_running]
+            assert not dead, f"{dead[0].name} has ended while {what} was waited for\n{self.story()}"
+            return predicate()
+
+        try:
+            return wait_until(found, what, timeout_s)
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\n{self.story()}") from None
+
+    def kept(self, *tiers: str) -> int:
+        """Return the newest step of which a worker was told that its commit has reached one of these tiers."""
+        return max((line["step"] for line in self.crew.log() if line.get("tier") in tiers), default=0)
+
+    # Strikes. Each notes what the next life has to go on from.
+
+    def kill_worker(self, life: Life, rng: random.Random, *, whole_node: bool) -> None:
+        """Kill one worker, or all of one node. No complete commit goes with them."""
+        node = rng.choice(sorted({name for name, _ in life.pids}))
+        pids = [pid for (name, _), pid in sorted(life.pids.items()) if name == node]
+        for pid in pids if whole_node else [rng.choice(pids)]:
+            kill(pid)
+        self._floor = self.kept("node", "buddy", "disk")
+        self.told.append(f"round {life.round}: {'all workers' if whole_node else 'a worker'} of {node}")
+
+    def kill_agent(self, life: Life, rng: random.Random) -> None:
+        """Kill an agent, with which all below it and its memory go; another node takes its place."""
+        node = self.alive.pop(rng.randrange(len(self.alive)))
+        below = [pid for (name, _), pid in life.pids.items() if name == node.name]
+        kill(node.agent())
+        node.wait(PATIENCE_S)
+        wait_gone(below)
+        self._floor = self.kept("buddy", "disk")
+        self.told.append(f"round {life.round}: agent of {node.name}")
+        self.add()
+
+    def strike(self, rng: random.Random, kinds: Sequence[str]) -> None:
+        """Wait for a life and kill some of it, at a random moment of one of its first steps."""
+        life = self.wait_life()
+        kind = rng.choice(kinds)
+        self.wait_step(life.step + rng.randint(1, 2), life.round)
+        threading.Event().wait(rng.random() * 0.4)  # anywhere in a step or its commit
+        if kind == "agent":
+            self.kill_agent(life, rng)
+        else:
+            self.kill_worker(life, rng, whole_node=kind == "workers")
+
+    # Ends.
+
+    def finish(self, timeout_s: float = LIFE_S) -> History:
+        """Wait for the end of the run; return what it has come to."""
+        for node in self.alive:
+            end = node.wait(timeout_s)
+            assert end.status == 0, f"{node.name} ended with {end.status}\n{self.story()}"
+        return history(self.crew.log())
+
+    def story(self) -> str:
+        return f"strikes: {self.told}\n{self.crew.story()}"
