@@ -20,7 +20,7 @@ from harness import Room
 from training import LIFE_S, Training
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from training import History
 
@@ -50,7 +50,7 @@ def options(world: int, *more: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def untouched() -> Iterator[Callable[[int], History]]:
+def untouched() -> Callable[[int], History]:
     """Return what a world of so many ranks comes to when nobody is killed: one node, and no commit waits for more."""
     known: dict[int, History] = {}
 
@@ -65,7 +65,7 @@ def untouched() -> Iterator[Callable[[int], History]]:
                 room.close()
         return known[world]
 
-    yield run
+    return run
 
 
 ONE, TWO = (1, 2), (2, 1)  # nodes, and workers of each

@@ -1,4 +1,4 @@
-"""A run of `tests/support/trainee.py` on one or several nodes, what became of it, and the hand that kills.
+"""A run of `tests/support/trainee.py`, or of `committing.py`, on one node or several, and the hand that kills.
 
 A `History` is made of the lines that workers noted: of every step the one that counts, which is that of the last life that
 computed it. Two runs are the same when their histories are: samples with their augmentation, losses, digests.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from crew import CrewNode
     from harness import Room
 
-PROGRAM = (Path(__file__).parents[1] / "support" / "trainee.py").read_text()
+SUPPORT = Path(__file__).parents[1] / "support"
 LIFE_S = 90.0  # for a life to begin: imports of torch by all ranks, on two cores that others use too
 DIGESTS = ("weights", "optimizer", "random", "schedule")
 
@@ -82,33 +82,50 @@ def history(log: Sequence[dict[str, Any]]) -> History:
 
 
 class Training:
-    """A job of nodes that train."""
+    """A job of nodes that train.
 
-    def __init__(self, room: Room, *options: str, nodes: str, flags: Sequence[str] = (), **where: Any) -> None:
-        self.crew = Crew(room, "--always-restart", *flags, nodes=nodes, job=PROGRAM, **where)
+    What the next life has to go on from: killed workers lose nothing that is complete; with an agent goes what has not reached
+    `buddy`. One agent at a time: after a loss there is one copy of what that agent had, until the next commit has reached
+    `buddy`; only the node that took the lost one's place may be lost before.
+    """
+
+    def __init__(
+        self, room: Room, *options: str, nodes: str, flags: Sequence[str] = (), program: str = "trainee", **where: Any
+    ) -> None:
+        job = (SUPPORT / f"{program}.py").read_text()
+        self.crew = Crew(room, "--always-restart", *flags, nodes=nodes, job=job, **where)
         self._options = options
         self._born = 0
-        self._round = -1
+        self._life: Life | None = None
+        self._lost_in = -1  # the round in which an agent was lost last: what only nodes had is over
         self._floor = 0
         self.alive: list[CrewNode] = []
         self.told: list[str] = []
 
+    @property
+    def next_name(self) -> str:
+        """What the node that is started next will be called."""
+        return f"n{self._born + 1}"
+
     def add(self, **settings: Any) -> CrewNode:
         """Start one more node."""
+        node = self.crew.add(self.next_name, args=self._options, **settings)
         self._born += 1
-        node = self.crew.add(f"n{self._born}", args=self._options, **settings)
         self.alive.append(node)
         return node
 
-    def wait_life(self, *, newer_than: int = -1) -> Life:
-        """Wait until all ranks of a new round have met; all stand on one step, not below what was promised."""
-        after = max(self._round, newer_than)
+    def wait_life(self, nodes: int = 0) -> Life:
+        """Wait until all ranks of a new round have met; all stand on one step, not below what was promised.
+
+        With `nodes`, a round of so many.
+        """
+        after = max(self._lost_in, self._life.round if self._life is not None else -1)
 
         def met() -> Life | None:
             lines = [line for line in self.crew.log() if line["what"] == "met" and line["round"] > after]
             for number in sorted({line["round"] for line in lines}, reverse=True):
                 ranks = [line for line in lines if line["round"] == number]
-                if len(ranks) == ranks[0]["world"]:
+                if len(ranks) == ranks[0]["world"] and nodes in (0, len({line["node"] for line in ranks})):
                     steps = {line["step"] for line in ranks}
                     assert len(steps) == 1, f"ranks of one life stand on different steps\n{self.story()}"
                     return Life(number, *steps, {(line["node"], line["rank"]): line["pid"] for line in ranks})
@@ -116,7 +133,7 @@ class Training:
 
         life: Life = self._wait(met, "a life", LIFE_S)
         assert life.step >= self._floor, f"{self._floor} was promised, {life.step} is there\n{self.story()}"
-        self._round = life.round
+        self._life = life
         return life
 
     def wait_step(self, step: int, round_: int, timeout_s: float = PATIENCE_S) -> None:
@@ -140,40 +157,57 @@ class Training:
         except AssertionError as exc:
             raise AssertionError(f"{exc}\n{self.story()}") from None
 
-    def kept(self, *tiers: str) -> int:
-        """Return the newest step of which a worker was told that its commit has reached one of these tiers."""
-        return max((line["step"] for line in self.crew.log() if line.get("tier") in tiers), default=0)
+    def kept(self, *tiers: str, after: int = -1) -> int:
+        """Return the newest step of which a worker was told, in a later round, that its commit has reached one of the tiers."""
+        lines = (line for line in self.crew.log() if line.get("tier") in tiers and line["round"] > after)
+        return max((line["step"] for line in lines), default=0)
+
+    def wait_kept(self, tier: str, life: Life) -> None:
+        """Wait until a commit of this life has reached a tier."""
+        self._wait(lambda: self.kept(tier, after=life.round - 1), f"a commit at {tier}", PATIENCE_S)
 
     # Strikes. Each notes what the next life has to go on from.
 
+    def workers_lost(self, life: Life, told: str) -> None:
+        """Note that only workers died."""
+        complete = self.kept("node", "buddy", "disk", after=self._lost_in)
+        self._floor = max(complete, life.step, self.kept("buddy", "disk"))
+        self.told.append(f"round {life.round}: {told}")
+
+    def agent_lost(self, life: Life, told: str) -> None:
+        """Note that an agent died, and its memory with it; if it was still to come, maybe in a later round."""
+        self._lost_in = max(line["round"] for line in self.crew.log())
+        self._floor = self.kept("buddy", "disk")
+        self.told.append(f"round {life.round}: {told}")
+
     def kill_worker(self, life: Life, rng: random.Random, *, whole_node: bool) -> None:
-        """Kill one worker, or all of one node. No complete commit goes with them."""
+        """Kill one worker, or all of one node."""
         node = rng.choice(sorted({name for name, _ in life.pids}))
         pids = [pid for (name, _), pid in sorted(life.pids.items()) if name == node]
         for pid in pids if whole_node else [rng.choice(pids)]:
             kill(pid)
-        self._floor = self.kept("node", "buddy", "disk")
-        self.told.append(f"round {life.round}: {'all workers' if whole_node else 'a worker'} of {node}")
+        self.workers_lost(life, f"{'all workers' if whole_node else 'a worker'} of {node}")
 
-    def kill_agent(self, life: Life, rng: random.Random) -> None:
-        """Kill an agent, with which all below it and its memory go; another node takes its place."""
-        node = self.alive.pop(rng.randrange(len(self.alive)))
+    def kill_agent(self, life: Life, node: CrewNode) -> None:
+        """Kill an agent, and see all below it go."""
+        self.alive.remove(node)
         below = [pid for (name, _), pid in life.pids.items() if name == node.name]
         kill(node.agent())
         node.wait(PATIENCE_S)
         wait_gone(below)
-        self._floor = self.kept("buddy", "disk")
-        self.told.append(f"round {life.round}: agent of {node.name}")
-        self.add()
+        self.agent_lost(life, f"agent of {node.name}")
 
     def strike(self, rng: random.Random, kinds: Sequence[str]) -> None:
         """Wait for a life and kill some of it, at a random moment of one of its first steps."""
         life = self.wait_life()
         kind = rng.choice(kinds)
         self.wait_step(life.step + rng.randint(1, 2), life.round)
+        if kind == "agent":
+            self.wait_kept("buddy", life)
         threading.Event().wait(rng.random() * 0.4)  # anywhere in a step or its commit
         if kind == "agent":
-            self.kill_agent(life, rng)
+            self.kill_agent(life, rng.choice(self.alive))
+            self.add()  # takes its place
         else:
             self.kill_worker(life, rng, whole_node=kind == "workers")
 

@@ -1,0 +1,151 @@
+"""Agents and workers that die at points of commit, replicate and restore, one after the other, in a job of three nodes.
+
+The newest commit of the promised tier is always there, the same for all ranks and whole: what workers alone lose is nothing
+that was complete, what an agent loses is nothing that had reached `buddy`. The points are calls and returns of all functions
+that have to do with commits, found while the job runs (`tests/support/mortal.py`); those that nobody died at come first.
+
+PLANARIA_TEST_STATE_KILLS says how many deaths (25; 1,000 at night), PLANARIA_TEST_SEED which.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from typing import TYPE_CHECKING, Any
+
+import mortal
+import pytest
+from harness import PATIENCE_S, is_alive, kill, wait_gone, wait_until
+from training import SUPPORT, Training
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from crew import CrewNode
+    from harness import Room
+    from training import Life
+
+KILLS = int(os.environ.get("PLANARIA_TEST_STATE_KILLS", "25"))
+SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
+NODES = 3
+SOON_S = 3.0  # within which a point is passed that is passed at every commit; who does not is killed anywhere
+pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
+
+
+class Mortals(Training):
+    """A job whose agents and workers die on order."""
+
+    def __init__(self, room: Room, rng: random.Random, *options: str, **settings: Any) -> None:
+        super().__init__(room, "--mortal", *options, program="committing", **settings)
+        self._room = room
+        self._rng = rng
+        self.struck: dict[str, int] = {}
+        self.missed = 0
+
+    def add(self, **settings: Any) -> CrewNode:
+        launcher = (sys.executable, str(SUPPORT / "mortal.py"), self._place(self.next_name), "run")
+        return super().add(launcher=launcher, env={"PYTHONPATH": str(SUPPORT)}, **settings)
+
+    def _place(self, name: str) -> str:
+        return self._room.path(f"mortal.{name}")
+
+    def _order(self, name: str, known: Sequence[str]) -> str:
+        """Order a death at a point that was seldom struck; return it."""
+        least = min(self.struck.get(point, 0) for point in known)
+        point = self._rng.choice([point for point in known if self.struck.get(point, 0) == least])
+        mortal.give(self._place(name), point, self._rng.randrange(3))
+        return point
+
+    def _wait_death(self, point: str, is_dead: Callable[[], bool], kill_it: Callable[[], None]) -> str:
+        """Wait until somebody has died as ordered; tell where."""
+        try:
+            wait_until(is_dead, "a death", SOON_S)
+        except AssertionError:
+            self.missed += 1
+            kill_it()
+            return "anywhere"
+        self.struck[point] = self.struck.get(point, 0) + 1
+        return point
+
+    # The strikes.
+
+    def strike_worker(self, life: Life) -> None:
+        """Let a worker die in a commit."""
+        (node, rank), pid = self._rng.choice(sorted(life.pids.items()))
+        name = f"{node}.{rank}"
+        self.wait_step(life.step + 2, life.round)
+        point = self._order(name, mortal.points(self._place(name)))
+        where = self._wait_death(point, lambda: not is_alive(pid), lambda: kill(pid))
+        mortal.take_back(self._place(name))
+        self.workers_lost(life, f"worker {name} at {where}")
+
+    def strike_restoring_worker(self, life: Life) -> None:
+        """Kill a worker, and another one while it restores."""
+        (node, rank), pid = self._rng.choice(sorted(life.pids.items()))
+        name = f"{node}.{rank}"
+        known = [point for point in mortal.points(self._place(name)) if "commit" not in point and "seal" not in point]
+        self._order(name, known)
+        kill(self._rng.choice([*life.pids.values()]))
+        self.workers_lost(life, f"a worker, and {name} where it begins again")
+        wait_until(lambda: self._has_died_again(name, life), "a death", PATIENCE_S)
+        mortal.take_back(self._place(name))
+
+    def strike_agent(self, life: Life) -> None:
+        """Let an agent die while commits are made complete, copied or written; another takes its place."""
+        self.wait_kept("buddy", life)
+        node = self._rng.choice(self.alive)
+        point = self._order(node.name, mortal.points(self._place(node.name)))
+        self._await_agent(life, node, point)
+        self.add()
+
+    def strike_newcomer(self, life: Life) -> None:
+        """Kill an agent, and the one that takes its place while it begins."""
+        self.wait_kept("buddy", life)
+        lost = self._rng.choice(self.alive)
+        known = mortal.points(self._place(lost.name))
+        self.kill_agent(life, lost)
+        point = self._order(self.next_name, known)
+        self._await_agent(life, self.add(), point)
+        self.add()
+
+    def _await_agent(self, life: Life, node: CrewNode, point: str) -> None:
+        self.alive.remove(node)
+        where = self._wait_death(point, lambda: not node.is_running, lambda: kill(node.agent()))
+        node.wait()
+        wait_gone(self.crew.pids(node.name))
+        self.agent_lost(life, f"agent of {node.name} at {where}")
+
+    def _has_died_again(self, name: str, life: Life) -> bool:
+        node, rank = name.split(".")
+        began = [
+            line["pid"]
+            for line in self.crew.log()
+            if line["what"] == "began"
+            and line["round"] > life.round
+            and (line["node"], line["rank"]) == (node, int(rank))
+        ]
+        return bool(began) and not is_alive(began[0])
+
+    def end(self) -> None:
+        """Let the job end well."""
+        life = self.wait_life()
+        last = max(line["step"] for line in self.crew.log() if "step" in line) + 20
+        self._room.write("stop.draft", str(last))
+        os.rename(self._room.path("stop.draft"), self._room.path("stop"))
+        for node in self.alive:
+            end = node.wait()
+            assert end.status == 0, f"{node.name} ended with {end.status} after round {life.round}\n{self.story()}"
+
+
+def test_the_newest_commit_of_the_promised_tier_loads_wherever_somebody_dies(room: Room) -> None:
+    rng = random.Random(SEED)
+    flags = ("--nproc-per-node=1", f"--max-restarts={2 * KILLS}")
+    job = Mortals(room, rng, "--waits=none,node,buddy", nodes=str(NODES), flags=flags)
+    for _ in range(NODES):
+        job.add()
+    strikes = (job.strike_agent, job.strike_agent, job.strike_newcomer, job.strike_worker, job.strike_restoring_worker)
+    while sum(job.struck.values()) + job.missed < KILLS:
+        rng.choice(strikes)(job.wait_life())
+    job.end()
+    assert job.missed < KILLS / 2, job.told
