@@ -1,4 +1,4 @@
-"""Agents and workers that die at points of commit, replicate and restore, one after the other, in a job of three nodes.
+"""Agents and workers of one node and of three that die at points of commit, replicate, persist and restore, in a row.
 
 The newest commit of the promised tier is always there, the same for all ranks and whole: what workers alone lose is nothing
 that was complete, what an agent loses is nothing that had reached `buddy`. The points are calls and returns of all functions
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import mortal
 import pytest
-from harness import PATIENCE_S, is_alive, kill, wait_gone, wait_until
+from harness import is_alive, kill, wait_gone, wait_until
 from training import SUPPORT, Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from crew import CrewNode
     from harness import Room
@@ -43,6 +44,11 @@ class Mortals(Training):
         self.struck: dict[str, int] = {}
         self.missed = 0
 
+    @property
+    def deaths(self) -> int:
+        """How many have died on order, or should have."""
+        return sum(self.struck.values()) + self.missed
+
     def add(self, **settings: Any) -> CrewNode:
         launcher = (sys.executable, str(SUPPORT / "mortal.py"), self._place(self.next_name), "run")
         return super().add(launcher=launcher, env={"PYTHONPATH": str(SUPPORT)}, **settings)
@@ -50,11 +56,11 @@ class Mortals(Training):
     def _place(self, name: str) -> str:
         return self._room.path(f"mortal.{name}")
 
-    def _order(self, name: str, known: Sequence[str]) -> str:
+    def _order(self, name: str, known: Sequence[str], most: int = 2) -> str:
         """Order a death at a point that was seldom struck; return it."""
         least = min(self.struck.get(point, 0) for point in known)
         point = self._rng.choice([point for point in known if self.struck.get(point, 0) == least])
-        mortal.give(self._place(name), point, self._rng.randrange(3))
+        mortal.give(self._place(name), point, self._rng.randint(0, most))
         return point
 
     def _wait_death(self, point: str, is_dead: Callable[[], bool], kill_it: Callable[[], None]) -> str:
@@ -74,22 +80,23 @@ class Mortals(Training):
         """Let a worker die in a commit."""
         (node, rank), pid = self._rng.choice(sorted(life.pids.items()))
         name = f"{node}.{rank}"
-        self.wait_step(life.step + 2, life.round)
+        self.wait_step(life.step + 2, life)
         point = self._order(name, mortal.points(self._place(name)))
         where = self._wait_death(point, lambda: not is_alive(pid), lambda: kill(pid))
         mortal.take_back(self._place(name))
         self.workers_lost(life, f"worker {name} at {where}")
 
     def strike_restoring_worker(self, life: Life) -> None:
-        """Kill a worker, and another one while it restores."""
-        (node, rank), pid = self._rng.choice(sorted(life.pids.items()))
-        name = f"{node}.{rank}"
-        known = [point for point in mortal.points(self._place(name)) if "commit" not in point and "seal" not in point]
-        self._order(name, known)
+        """Kill a worker, and then one that restores."""
+        node, rank = self._rng.choice(sorted(life.pids))
+        name = f"{node}.{rank}.begin"
+        point = self._order(name, mortal.points(self._place(name)), most=0)
         kill(self._rng.choice([*life.pids.values()]))
-        self.workers_lost(life, f"a worker, and {name} where it begins again")
-        wait_until(lambda: self._has_died_again(name, life), "a death", PATIENCE_S)
+        self.workers_lost(life, "a worker")
+        pid, self._over = wait_until(lambda: self.book.look().worker(node, rank, life.round), "a worker that restores")
+        where = self._wait_death(point, lambda: not is_alive(pid), lambda: kill(pid))
         mortal.take_back(self._place(name))
+        self.told.append(f"round {self._over}: worker {name} at {where}")
 
     def strike_agent(self, life: Life) -> None:
         """Let an agent die while commits are made complete, copied or written; another takes its place."""
@@ -109,23 +116,32 @@ class Mortals(Training):
         self._await_agent(life, self.add(), point)
         self.add()
 
+    def strike_lone_agent(self, life: Life) -> None:
+        """Let the only agent die while commits are written; what is not on disk goes with it."""
+        self.wait_kept("disk", life)
+        (node,) = self.alive
+        self._await_agent(life, node, self._order(node.name, mortal.points(self._place(node.name))))
+        self.agents_lost(life)
+        self.add()
+
+    def strike_beginning_agent(self, life: Life) -> None:
+        """Kill the only agent, and the next one while its workers begin."""
+        self.wait_kept("disk", life)
+        (node,) = self.alive
+        known = mortal.points(self._place(node.name))
+        self.kill_agent(life, node)
+        self.agents_lost(life)
+        point = self._order(self.next_name, known, most=0)
+        self._await_agent(life, self.add(), point)
+        self.agents_lost(life)
+        self.add()
+
     def _await_agent(self, life: Life, node: CrewNode, point: str) -> None:
         self.alive.remove(node)
         where = self._wait_death(point, lambda: not node.is_running, lambda: kill(node.agent()))
         node.wait()
         wait_gone(self.crew.pids(node.name))
         self.agent_lost(life, f"agent of {node.name} at {where}")
-
-    def _has_died_again(self, name: str, life: Life) -> bool:
-        node, rank = name.split(".")
-        began = [
-            line["pid"]
-            for line in self.crew.log()
-            if line["what"] == "began"
-            and line["round"] > life.round
-            and (line["node"], line["rank"]) == (node, int(rank))
-        ]
-        return bool(began) and not is_alive(began[0])
 
     def end(self) -> None:
         """Let the job end well."""
@@ -138,14 +154,36 @@ class Mortals(Training):
             assert end.status == 0, f"{node.name} ended with {end.status} after round {life.round}\n{self.story()}"
 
 
-def test_the_newest_commit_of_the_promised_tier_loads_wherever_somebody_dies(room: Room) -> None:
+def test_workers_of_one_node_that_die_anywhere(room: Room) -> None:
+    rng = random.Random(SEED)
+    flags = ("--nproc-per-node=2", f"--max-restarts={2 * KILLS}")
+    job = Mortals(room, rng, "--waits=none,node", nodes="1", flags=flags)
+    job.add()
+    while job.deaths < KILLS:
+        rng.choice((job.strike_worker, job.strike_restoring_worker))(job.wait_life())
+    job.end()
+    assert job.missed < KILLS / 4, job.told
+
+
+def test_the_agent_of_one_node_that_dies_anywhere(room: Room, tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    flags = ("--nproc-per-node=2", f"--snapshot-dir={tmp_path}")
+    job = Mortals(room, rng, "--waits=none,disk,node", nodes="1", flags=flags)
+    job.add()
+    while job.deaths < KILLS:
+        rng.choice((job.strike_lone_agent, job.strike_beginning_agent))(job.wait_life())
+    job.end()
+    assert job.missed < KILLS / 4, job.told
+
+
+def test_agents_and_workers_of_many_nodes_that_die_anywhere(room: Room) -> None:
     rng = random.Random(SEED)
     flags = ("--nproc-per-node=1", f"--max-restarts={2 * KILLS}")
     job = Mortals(room, rng, "--waits=none,node,buddy", nodes=str(NODES), flags=flags)
     for _ in range(NODES):
         job.add()
     strikes = (job.strike_agent, job.strike_agent, job.strike_newcomer, job.strike_worker, job.strike_restoring_worker)
-    while sum(job.struck.values()) + job.missed < KILLS:
+    while job.deaths < KILLS:
         rng.choice(strikes)(job.wait_life())
     job.end()
     assert job.missed < KILLS / 2, job.told

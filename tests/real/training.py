@@ -15,7 +15,7 @@ from harness import PATIENCE_S, kill, wait_gone, wait_until
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from crew import CrewNode
     from harness import Room
@@ -81,12 +81,79 @@ def history(log: Sequence[dict[str, Any]]) -> History:
     return History(steps, {place: found for place, (_, found) in digests.items()}, computed)
 
 
+class Notebook:
+    """What the workers of a job noted, read once: tests look many times a second.
+
+    A round is known by a number that grows, also when all agents were lost and rounds are counted from 0 again.
+    """
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._read = 0
+        self._starts: dict[str, int] = {}  # the number that the first round of a node's job has
+        self.newest = -1
+        self._met: dict[int, list[dict[str, Any]]] = {}
+        self._steps: dict[int, int] = {}
+        self._kept: dict[str, dict[int, int]] = {}
+        self._pids: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def expect(self, node: str) -> None:
+        """A node begins; if it is the first one since all were lost, a new count begins with it."""
+        self._starts[node] = max(self._starts.values(), default=0)
+
+    def begin_anew(self, node: str) -> None:
+        self.look()
+        self._starts[node] = self.newest + 1
+
+    def look(self) -> Notebook:
+        """Read what is new."""
+        log = self._crew.log()
+        for line in log[self._read :]:
+            round_ = self._starts[line["node"]] + line["round"]
+            self.newest = max(self.newest, round_)
+            if line["what"] == "began":
+                self._pids[line["node"], line["rank"]] = (line["pid"], round_)
+            elif line["what"] == "met":
+                self._met.setdefault(round_, []).append(line)
+            elif line["what"] == "step":
+                self._steps[round_] = max(line["step"], self._steps.get(round_, 0))
+            elif line["what"] == "kept":
+                steps = self._kept.setdefault(line["tier"], {})
+                steps[round_] = max(line["step"], steps.get(round_, 0))
+        self._read = len(log)
+        return self
+
+    def life(self, after: int, nodes: int) -> Life | None:
+        """Return the newest round after that one in which all ranks have met, of so many nodes (0: whatever)."""
+        for number in sorted((one for one in self._met if one > after), reverse=True):
+            ranks = self._met[number]
+            if len(ranks) == ranks[0]["world"] and nodes in (0, len({line["node"] for line in ranks})):
+                steps = {line["step"] for line in ranks}
+                assert len(steps) == 1, f"ranks of one life stand on different steps: {ranks}"
+                return Life(number, *steps, {(line["node"], line["rank"]): line["pid"] for line in ranks})
+        return None
+
+    def step(self, round_: int) -> int:
+        """Return the last step that was computed in a round."""
+        return self._steps.get(round_, 0)
+
+    def kept(self, tiers: Sequence[str], after: int = -1) -> int:
+        """Return the newest step of which a worker was told, in a later round, that its commit has reached one of the tiers."""
+        found = (self._kept.get(tier, {}) for tier in tiers)
+        return max((step for steps in found for round_, step in steps.items() if round_ > after), default=0)
+
+    def worker(self, node: str, rank: int, after: int) -> tuple[int, int] | None:
+        """Return pid and round of the last worker of that place, if its round is a later one."""
+        pid, round_ = self._pids.get((node, rank), (0, -1))
+        return (pid, round_) if round_ > after else None
+
+
 class Training:
     """A job of nodes that train.
 
     What the next life has to go on from: killed workers lose nothing that is complete; with an agent goes what has not reached
     `buddy`. One agent at a time: after a loss there is one copy of what that agent had, until the next commit has reached
-    `buddy`; only the node that took the lost one's place may be lost before.
+    `buddy`; only the node that took the lost one's place may be lost before. With all agents goes what is not on disk.
     """
 
     def __init__(
@@ -94,10 +161,11 @@ class Training:
     ) -> None:
         job = (SUPPORT / f"{program}.py").read_text()
         self.crew = Crew(room, "--always-restart", *flags, nodes=nodes, job=job, **where)
+        self.book = Notebook(self.crew)
         self._options = options
         self._born = 0
-        self._life: Life | None = None
         self._lost_in = -1  # the round in which an agent was lost last: what only nodes had is over
+        self._over = -1  # the last round that is known to be over
         self._floor = 0
         self.alive: list[CrewNode] = []
         self.told: list[str] = []
@@ -109,7 +177,12 @@ class Training:
 
     def add(self, **settings: Any) -> CrewNode:
         """Start one more node."""
-        node = self.crew.add(self.next_name, args=self._options, **settings)
+        name = self.next_name
+        if self.alive or not self._born:
+            self.book.expect(name)
+        else:
+            self.book.begin_anew(name)
+        node = self.crew.add(name, args=self._options, **settings)
         self._born += 1
         self.alive.append(node)
         return node
@@ -119,37 +192,23 @@ class Training:
 
         With `nodes`, a round of so many.
         """
-        after = max(self._lost_in, self._life.round if self._life is not None else -1)
-
-        def met() -> Life | None:
-            lines = [line for line in self.crew.log() if line["what"] == "met" and line["round"] > after]
-            for number in sorted({line["round"] for line in lines}, reverse=True):
-                ranks = [line for line in lines if line["round"] == number]
-                if len(ranks) == ranks[0]["world"] and nodes in (0, len({line["node"] for line in ranks})):
-                    steps = {line["step"] for line in ranks}
-                    assert len(steps) == 1, f"ranks of one life stand on different steps\n{self.story()}"
-                    return Life(number, *steps, {(line["node"], line["rank"]): line["pid"] for line in ranks})
-            return None
-
-        life: Life = self._wait(met, "a life", LIFE_S)
+        life: Life = self._wait(lambda: self.book.look().life(self._over, nodes), "a life", LIFE_S)
         assert life.step >= self._floor, f"{self._floor} was promised, {life.step} is there\n{self.story()}"
-        self._life = life
+        self._over = life.round
         return life
 
-    def wait_step(self, step: int, round_: int, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until somebody has computed a step in this round."""
+    def wait_step(self, step: int, life: Life, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until somebody has computed a step in this life."""
+        self._wait(lambda: self.book.look().step(life.round) >= step, f"step {step} of round {life.round}", timeout_s)
 
-        def computed() -> bool:
-            return any(
-                line["what"] == "step" and line["round"] == round_ and line["step"] >= step for line in self.crew.log()
-            )
+    def wait_kept(self, tier: str, life: Life) -> None:
+        """Wait until a commit of this life has reached a tier."""
+        self._wait(lambda: self.book.look().kept([tier], life.round - 1), f"a commit at {tier}", PATIENCE_S)
 
-        self._wait(computed, f"step {step} of round {round_}", timeout_s)
-
-    def _wait(self, predicate: Any, what: str, timeout_s: float) -> Any:
+    def _wait(self, predicate: Callable[[], Any], what: str, timeout_s: float) -> Any:
         def found() -> Any:
             dead = [node for node in self.alive if not node.is_running]
-            assert not dead, f"{dead[0].name} has ended while {what} was waited for\n{self.story()}"
+            assert not dead, f"{dead[0].name} has ended while {what} was waited for"
             return predicate()
 
         try:
@@ -157,28 +216,28 @@ class Training:
         except AssertionError as exc:
             raise AssertionError(f"{exc}\n{self.story()}") from None
 
-    def kept(self, *tiers: str, after: int = -1) -> int:
-        """Return the newest step of which a worker was told, in a later round, that its commit has reached one of the tiers."""
-        lines = (line for line in self.crew.log() if line.get("tier") in tiers and line["round"] > after)
-        return max((line["step"] for line in lines), default=0)
-
-    def wait_kept(self, tier: str, life: Life) -> None:
-        """Wait until a commit of this life has reached a tier."""
-        self._wait(lambda: self.kept(tier, after=life.round - 1), f"a commit at {tier}", PATIENCE_S)
-
     # Strikes. Each notes what the next life has to go on from.
 
     def workers_lost(self, life: Life, told: str) -> None:
         """Note that only workers died."""
-        complete = self.kept("node", "buddy", "disk", after=self._lost_in)
-        self._floor = max(complete, life.step, self.kept("buddy", "disk"))
+        book = self.book.look()
+        complete = book.kept(["node", "buddy", "disk"], self._lost_in)
+        self._floor = max(complete, life.step)
         self.told.append(f"round {life.round}: {told}")
 
     def agent_lost(self, life: Life, told: str) -> None:
         """Note that an agent died, and its memory with it; if it was still to come, maybe in a later round."""
-        self._lost_in = max(line["round"] for line in self.crew.log())
-        self._floor = self.kept("buddy", "disk")
+        book = self.book.look()
+        self._lost_in = self._over = book.newest
+        self._floor = book.kept(["buddy", "disk"])
         self.told.append(f"round {life.round}: {told}")
+
+    def agents_lost(self, life: Life) -> None:
+        """Note that all agents died."""
+        book = self.book.look()
+        self._lost_in = self._over = book.newest
+        self._floor = book.kept(["disk"])
+        self.told.append(f"round {life.round}: all agents")
 
     def kill_worker(self, life: Life, rng: random.Random, *, whole_node: bool) -> None:
         """Kill one worker, or all of one node."""
@@ -201,7 +260,7 @@ class Training:
         """Wait for a life and kill some of it, at a random moment of one of its first steps."""
         life = self.wait_life()
         kind = rng.choice(kinds)
-        self.wait_step(life.step + rng.randint(1, 2), life.round)
+        self.wait_step(life.step + rng.randint(1, 2), life)
         if kind == "agent":
             self.wait_kept("buddy", life)
         threading.Event().wait(rng.random() * 0.4)  # anywhere in a step or its commit

@@ -50,8 +50,9 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=700_000)
     parser.add_argument("--mortal", action="store_true")
     options = parser.parse_args()
+    place = f"{ROOM}/mortal.{NODE}.{RANK}"
     if options.mortal:
-        mortal.watch(f"{ROOM}/mortal.{NODE}.{RANK}", mortal.WORKER_PARTS)
+        mortal.watch(f"{place}.begin", mortal.WORKER_PARTS)
     waits = options.waits.split(",")
     model = Shared()
     state = ElasticState(model=model, replicated=True, mine=b"", step=0)
@@ -59,6 +60,8 @@ def main() -> None:
     assert state.mine == content(state.step, RANK, options.size), f"rank {RANK} has not what step {state.step} had"
     assert model.value == content(state.step, -1, options.size), f"rank {RANK} has not the shared part"
     note("met", step=state.step, synced=found is not None)
+    if options.mortal:
+        mortal.watch(place, mortal.WORKER_PARTS)
     while not is_over(state.step):
         state.step += 1
         state.mine = content(state.step, RANK, options.size)

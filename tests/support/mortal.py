@@ -60,7 +60,7 @@ def points(place: str) -> list[str]:
     """Return the points that a process has passed."""
     try:
         with open(f"{place}.points") as file:
-            return [line.rstrip("\n") for line in file if line.endswith("\n")]
+            return [*dict.fromkeys(line[:-1] for line in file if line.endswith("\n"))]
     except FileNotFoundError:
         return []
 
