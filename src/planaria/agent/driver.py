@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from planaria.agent.scopes import Scope
     from planaria.agent.watchdog import Watchdog
     from planaria.base.loop import Loop, Timer
+    from planaria.contract.control import Progress
     from planaria.contract.env import Round
     from planaria.process.workers import Workers
 
@@ -77,7 +78,7 @@ class Driver:
         self.control: ControlServer
         self.seat: Seat  # of a group that is not alone
         self.life: Round | None = None
-        self.progress: dict[int, tuple[int, float]] = {}  # by local rank: the step, and when it was reported
+        self.progress: dict[int, tuple[Progress, float]] = {}  # by local rank: the newest report, and when it came
         self._watchdog: Watchdog | None = None
         self.observer: Observer | None = None
         self.keeper: Keeper | None = None
@@ -246,7 +247,7 @@ class Driver:
 
         message = decode(line)
         if isinstance(message, Progress):
-            self.progress[peer.local_rank] = message.step, self._loop.now()
+            self.progress[peer.local_rank] = message, self._loop.now()
             self.post(ProgressReported(peer.local_rank, message.step))
             if self.reserve is not None:
                 self.reserve.progressed()

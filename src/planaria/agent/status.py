@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from planaria.agent.model import RUNNING
 from planaria.base.text import safe_line
 from planaria.base.value import Value
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from planaria.agent.model import Group, Job
     from planaria.contract.commit import Stamp
+    from planaria.contract.control import Progress
     from planaria.contract.env import Round
     from planaria.process.workers import WorkerSeen
     from planaria.rendezvous.driver import Snapshot
@@ -33,7 +36,7 @@ _NOT_READY = {
 
 
 class View(Value):
-    """What can be seen of an agent at one moment. `progress` is the step of each local rank, and when it was reported."""
+    """What can be seen of an agent at one moment. `progress` is the newest report of each local rank, and when it came."""
 
     job: Job
     group: Group
@@ -43,7 +46,7 @@ class View(Value):
     launcher_pid: int
     life: Round | None = None
     workers: tuple[WorkerSeen, ...] = ()
-    progress: Mapping[int, tuple[int, float]] = {}
+    progress: Mapping[int, tuple[Progress, float]] = {}
     meeting: Snapshot | None = None
     address: str = ""
     """Where it answers over TCP."""
@@ -157,8 +160,9 @@ def _worker(view: View, worker: WorkerSeen) -> dict[str, object]:
 def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
     if worker.local_rank not in view.progress:
         return None
-    step, at = view.progress[worker.local_rank]
-    return {"step": step, "age_s": round(view.now - at, 3)}
+    report, at = view.progress[worker.local_rank]
+    values = {name: value if isfinite(value) else None for name, value in report.values}  # JSON has no NaN
+    return {"step": report.step, "age_s": round(view.now - at, 3), "values": values}
 
 
 def as_gauges(view: View, counted: str | None) -> str:

@@ -21,6 +21,7 @@ _SCHED_OTHER = 0
 _RESET_ON_FORK = 1
 _SLICE_NS = 100_000  # the shortest that the kernel grants
 _SIGTIMEDWAIT = _ctypes.dlsym(_LIBC, "sigtimedwait")
+_SIGNAL = _ctypes.dlsym(_LIBC, "signal")
 _SIGNAL_SET_BYTES = 128
 _NS = 1_000_000_000
 _F_SETSIG = 10
@@ -82,6 +83,11 @@ def wait_for_signal(numbers: Iterable[int], timeout_s: float) -> int | None:
     limit = seconds.to_bytes(8, "little") + nanoseconds.to_bytes(8, "little")
     found: int = _ctypes.call_function(_SIGTIMEDWAIT, (wanted, None, limit))
     return found if found > 0 else None
+
+
+def unhandle_signal(number: int) -> None:
+    """Let a signal do again what it does by default. From any thread: `signal.signal` is for the main thread alone."""
+    _ctypes.call_function(_SIGNAL, (number, None))
 
 
 def read_file(path: str, limit_bytes: int = 1 << 20) -> bytes:

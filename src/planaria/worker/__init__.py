@@ -5,11 +5,11 @@
         with worker.expires(after=60, scope="step"):
             train(batch)
         worker.report_progress(step, loss=loss)
-        if worker.drain_notice() or worker.resize_notice():
-            save_and_leave()
+        if worker.should_stop():  # all ranks at the same step
+            worker.leave(state)
 
 Under `planaria run`, or an agent that a program embeds, the agent hears of it; where there is none all this does nothing.
-`ElasticState` keeps the training state (docs/state.md).
+`ElasticState` keeps the training state (docs/state.md), `train_loop` has all of it together (docs/loop.md).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from __future__ import annotations
 import sys
 
 from planaria.contract.control import Drain, Resize
-from planaria.worker import here
-from planaria.worker.link import Link
+from planaria.worker.link import LINK as _LINK
+from planaria.worker.loop import leave, should_stop, train_loop
 from planaria.worker.scope import Scope, caller
 from planaria.worker.state import ElasticState
 
@@ -30,11 +30,12 @@ __all__ = [
     "drain_notice",
     "expires",
     "join",
+    "leave",
     "report_progress",
     "resize_notice",
+    "should_stop",
+    "train_loop",
 ]
-
-_LINK = Link(here.control)
 
 
 def join() -> None:

@@ -19,6 +19,7 @@ from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
 from planaria.errors import StateRefused
 from planaria.worker import capture, exchange, here, parts
+from planaria.worker.synced import log_synced
 from planaria.worker.vault import LocalVault, say
 
 TYPE_CHECKING = False
@@ -151,8 +152,13 @@ class ElasticState:
         """Restore, and make the state of all ranks that of the rank with the newest commit; rank 0's at a first start.
 
         With a process group of torch it is a collective call: every rank makes it at the same place. Without one it is
-        `restore`. A rank's own random numbers stay its own.
+        `restore`. A rank's own random numbers stay its own. The first one of a life is told in the log.
         """
+        synced = self._sync()
+        log_synced(self, self._vault.origin.rank, synced.from_rank)
+        return synced
+
+    def _sync(self) -> Synced:
         stamp = self.restore()
         group = exchange.group()
         if group is None:

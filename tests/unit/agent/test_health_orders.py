@@ -29,7 +29,7 @@ class FakeDriver:
     def __init__(self, group: Group, seen: Snapshot) -> None:
         self.group = group
         self.life = None
-        self.progress: dict[int, tuple[int, float]] = {}
+        self.progress: dict[int, tuple[Any, float]] = {}
         self.keeper = None
         self.was_noticed = False
         self.workers = type("Workers", (), {"seen": ()})()

@@ -9,6 +9,7 @@ from planaria.agent.model import Group, Job
 from planaria.agent.status import View, as_gauges, as_json, why_not_ready
 from planaria.base.value import replace
 from planaria.contract.commit import Stamp
+from planaria.contract.control import Progress
 from planaria.contract.env import Round
 from planaria.process.model import Command
 from planaria.process.workers import WorkerSeen
@@ -17,6 +18,7 @@ from planaria.rendezvous.model import Deputy, Standing
 
 JOB = Job(Command("script", "a.py", ()), 2, "job7", "default", 3, 30.0, (15,), {"SECRET": "hidden"})
 LIFE = Round(4, "job7", "default", 1, 2, 2, 4, 2, 4, 2, "10.0.0.1", 4711, 1, 3, "rank 0 failed")
+REPORT = Progress(12, (("loss", 0.5), ("scale", float("inf"))))
 RUNNING = Group(size=2, max_restarts=3, grace_s=30.0, phase="running", round=4, restarts=1, reason="rank 0 failed")
 PHASES = (
     "waiting",
@@ -34,7 +36,7 @@ PHASES = (
 
 def view(**changes: object) -> View:
     workers = (WorkerSeen(0, 2, 100, True, 90.0), WorkerSeen(1, 3, 101, False, 90.5))
-    found = View(JOB, RUNNING, 100.0, "n1", 50, 49, LIFE, workers, {0: (12, 99.0)})
+    found = View(JOB, RUNNING, 100.0, "n1", 50, 49, LIFE, workers, {0: (REPORT, 99.0)})
     return replace(found, **changes)
 
 
@@ -75,7 +77,7 @@ def test_the_status_tells_of_job_round_members_workers_and_progress() -> None:
     ]
     assert found["restarts"] == {"used": 1, "allowed": 3}
     assert found["last_reason"] == "rank 0 failed"
-    assert found["progress"] == {"2": {"step": 12, "age_s": 1.0}, "3": None}
+    assert found["progress"] == {"2": {"step": 12, "age_s": 1.0, "values": {"loss": 0.5, "scale": None}}, "3": None}
     assert found["newest_commit"] == {"node": None, "buddy": None, "disk": None}
     assert "hidden" not in json.dumps(found)
 
