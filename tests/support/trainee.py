@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import random
 import sys
+import time
 import warnings
 from datetime import timedelta
 from typing import Any
@@ -39,8 +40,9 @@ WORDS = 40_000  # times WIDTH: 10.2 M parameters in a layer that is cheap to run
 class Texts:
     """Samples that follow from their index, then augmented by all three global generators."""
 
-    def __init__(self, samples: int) -> None:
+    def __init__(self, samples: int, words: int) -> None:
         self._samples = samples
+        self._words = words
 
     def __len__(self) -> int:
         return self._samples
@@ -48,15 +50,15 @@ class Texts:
     def __getitem__(self, index: int) -> tuple[int, float, torch.Tensor, int]:
         rng = np.random.default_rng(int(index))
         label = int(index) % CLASSES
-        words = torch.from_numpy(rng.integers(0, 200, TOKENS) * CLASSES + label)
+        words = torch.from_numpy(rng.integers(0, 40, TOKENS) * CLASSES + label)
         drawn = random.random() + np.random.rand() + torch.rand(1).item()
-        words[random.randrange(TOKENS)] = np.random.randint(WORDS)  # one word is replaced by another
+        words[random.randrange(TOKENS)] = np.random.randint(self._words)  # one word is replaced by another
         return int(index), drawn, words, label
 
 
-def build() -> nn.Module:
+def build(words: int) -> nn.Module:
     return nn.Sequential(
-        nn.Embedding(WORDS, WIDTH),
+        nn.Embedding(words, WIDTH),
         nn.Flatten(),
         nn.Linear(TOKENS * WIDTH, 64),
         nn.BatchNorm1d(64),
@@ -70,6 +72,8 @@ def told() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name, usual in (("samples", 168), ("epochs", 2), ("batch", 8), ("global-batch", 16), ("loaders", 4)):
         parser.add_argument(f"--{name}", type=int, default=usual)
+    parser.add_argument("--words", type=int, default=WORDS)
+    parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--keeps-buckets", action="store_true", help="DDP that does not rebuild its buckets")
     parser.add_argument("--waits", default="node", help="what commits wait for, in turn: none,node,buddy,disk")
     return parser.parse_args()
@@ -82,12 +86,12 @@ class Training:
         self.options = options
         torch.manual_seed(1)
         # DDP that looks for unused parameters never rebuilds its buckets: see "Bit by bit" in docs/state.md.
-        self.model = DistributedDataParallel(build(), find_unused_parameters=options.keeps_buckets)
+        self.model = DistributedDataParallel(build(options.words), find_unused_parameters=options.keeps_buckets)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.002)
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 400)
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(100 + RANK)
-        data = Texts(options.samples)
+        data = Texts(options.samples, options.words)
         self.sampler = ElasticSampler(data, options.batch, seed=5, global_batch=options.global_batch)
         self.loader = self.sampler.count(
             DataLoader(
@@ -112,7 +116,7 @@ class Training:
                 self._turn(batch, portion)
                 if portion.closes and self._close(epoch):
                     note("left", step=self.state.step)
-                    return
+                    worker.leave()
         note("ended", step=self.state.step)
 
     def _turn(self, batch: Any, portion: Any) -> None:
@@ -130,10 +134,9 @@ class Training:
         self.scheduler.step()
         state = self.state
         state.step += 1
-        leaves = worker.resize_notice() is not None or worker.drain_notice() is not None
-        shared = torch.tensor([self._loss, float(leaves)], dtype=torch.float64)
-        dist.all_reduce(shared)
-        note("step", step=state.step, epoch=epoch, loss=shared[0].item(), samples=self._samples)
+        loss = torch.tensor(self._loss, dtype=torch.float64)
+        dist.all_reduce(loss)
+        note("step", step=state.step, epoch=epoch, loss=loss.item(), samples=self._samples)
         self._samples, self._loss = [], 0.0
         if not self.sampler.steps_left:
             note("digest", epoch=epoch, **self.digests())
@@ -144,7 +147,8 @@ class Training:
             note("kept", step=state.step, tier=reached)
         stamp()
         worker.report_progress(state.step)
-        return bool(shared[1])
+        time.sleep(self.options.pause)  # so that there is time for what a test does in mid-epoch
+        return worker.should_stop()
 
     def digests(self) -> dict[str, str]:
         optimizer = [part for one in self.optimizer.state.values() for part in one.values()]
