@@ -67,8 +67,8 @@ class Hosted(Training):
         assert len(pids) >= 3 * len(nodes)
         for host in lost if silently else ():
             self._network.hosts[host].kill_everything()
-        while any(found := [self._network.hosts[host].pids() for host in lost]):
-            for pid in sum(found, []):
+        while found := [pid for host in lost for pid in self._network.hosts[host].pids()]:
+            for pid in found:
                 kill(pid)
         wait_gone(pids)
         for node in nodes:
