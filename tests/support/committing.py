@@ -58,7 +58,7 @@ def main() -> None:
     state = ElasticState(model=model, replicated=True, mine=b"", step=0)
     found = state.restore()
     world = found.world_size if found else 1
-    whose = [RANK] if RANK < world else range(world)  # a rank that was not there begins as one that was
+    whose = [RANK] if world > RANK else range(world)  # a rank that was not there begins as one that was
     assert state.mine in [content(state.step, one, options.size) for one in whose], f"not what step {state.step} had"
     assert model.value == content(state.step, -1, options.size), f"rank {RANK} has not the shared part"
     note("met", step=state.step, synced=found is not None)
