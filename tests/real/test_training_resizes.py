@@ -22,15 +22,12 @@ if TYPE_CHECKING:
 JOINS = int(os.environ.get("PLANARIA_TEST_JOINS", "2"))
 SAMPLES, STEPS = 1440, 60  # of an epoch
 WINDOW = 15  # steps over which a loss is averaged
-TOLERANCE = 0.1  # of the loss: dropout and batch statistics are others in another world
-TRAINING = (
-    f"--samples={SAMPLES}",
-    "--global-batch=24",
-    "--batch=6",
-    "--words=2000",
-    "--loaders=1",
-    "--waits=node,none",
+TOLERANCE = (
+    0.06  # of a loss that falls from 2 to 0.3. Dropout is another in another world: 0.023 apart, without any resize
 )
+SIZES = (f"--samples={SAMPLES}", "--global-batch=24", "--batch=6", "--words=2000")
+# Statistics of BatchNorm are those of a rank's part of a batch, so another world trains another model: there is none here.
+TRAINING = (*SIZES, "--norm=layer", "--loaders=1", "--waits=node,none")
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="trains a model"),
@@ -103,7 +100,7 @@ def test_from_four_to_three_to_six_to_two_every_sample_counts_once(room: Room) -
     assert {len(step.samples) for step in found.steps.values()} >= {4, 3, 6, 2}
     plain = undisturbed(epochs)
     check_samples(plain, epochs)
-    assert losses(found) == pytest.approx(losses(plain), rel=TOLERANCE)
+    assert losses(found) == pytest.approx(losses(plain), abs=TOLERANCE)
     assert losses(plain)[-1] < 0.5 * losses(plain)[0]
 
 

@@ -57,12 +57,12 @@ class Texts:
         return int(index), drawn, words, label
 
 
-def build(words: int) -> nn.Module:
+def build(words: int, norm: str) -> nn.Module:
     return nn.Sequential(
         nn.Embedding(words, WIDTH),
         nn.Flatten(),
         nn.Linear(TOKENS * WIDTH, 64),
-        nn.BatchNorm1d(64),
+        nn.BatchNorm1d(64) if norm == "batch" else nn.LayerNorm(64),
         nn.ReLU(),
         nn.Dropout(0.2),
         nn.Linear(64, CLASSES),
@@ -74,6 +74,7 @@ def told() -> argparse.Namespace:
     for name, usual in (("samples", 168), ("epochs", 2), ("batch", 8), ("global-batch", 16), ("loaders", 4)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     parser.add_argument("--words", type=int, default=WORDS)
+    parser.add_argument("--norm", choices=("batch", "layer"), default="batch")
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--keeps-buckets", action="store_true", help="DDP that does not rebuild its buckets")
     parser.add_argument("--waits", default="node", help="what commits wait for, in turn: none,node,buddy,disk")
@@ -87,7 +88,9 @@ class Training:
         self.options = options
         torch.manual_seed(1)
         # DDP that looks for unused parameters never rebuilds its buckets: see "Bit by bit" in docs/state.md.
-        self.model = DistributedDataParallel(build(options.words), find_unused_parameters=options.keeps_buckets)
+        self.model = DistributedDataParallel(
+            build(options.words, options.norm), find_unused_parameters=options.keeps_buckets
+        )
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.002)
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 400)
         for seed in (random.seed, np.random.seed, torch.manual_seed):
