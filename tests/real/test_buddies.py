@@ -152,7 +152,7 @@ def test_hosts_may_be_lost_one_after_the_other_once_the_next_commit_is_safe(room
 
 def test_two_neighbours_at_once_cost_what_is_not_on_disk(room: Room, network: Network, tmp_path: Path) -> None:
     flags = (f"--snapshot-dir={tmp_path / 'commits'}",)
-    job, life = start(room, network, nodes="3", flags=flags)
+    job, life = start(room, network, "--waits=buddy,node,disk", nodes="3", flags=flags)
     job.wait_kept("disk", life)
     job.lose(life, 1, 2)
     job.agents_lost(life)

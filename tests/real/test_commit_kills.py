@@ -136,6 +136,19 @@ class Mortals(Training):
         self.agents_lost(life)
         self.add()
 
+    def strike_all_agents(self, life: Life) -> None:
+        """Kill all agents at once: the directory is all that is left."""
+        self.wait_kept("disk", life)
+        lost, self.alive = self.alive, []
+        for node in lost:
+            kill(node.agent())
+        for node in lost:
+            node.wait()
+            wait_gone(self.crew.pids(node.name))
+        self.agents_lost(life)
+        for _ in lost:
+            self.add()
+
     def _await_agent(self, life: Life, node: CrewNode, point: str) -> None:
         self.alive.remove(node)
         where = self._wait_death(point, lambda: not node.is_running, lambda: kill(node.agent()))
@@ -176,13 +189,16 @@ def test_the_agent_of_one_node_that_dies_anywhere(room: Room, tmp_path: Path) ->
     assert job.missed < KILLS / 4, job.told
 
 
-def test_agents_and_workers_of_many_nodes_that_die_anywhere(room: Room) -> None:
+@pytest.mark.parametrize("tier", ["buddy", "disk"])
+def test_agents_and_workers_of_many_nodes_that_die_anywhere(room: Room, tmp_path: Path, tier: str) -> None:
     rng = random.Random(SEED)
-    flags = ("--nproc-per-node=1", f"--max-restarts={2 * KILLS}")
-    job = Mortals(room, rng, "--waits=none,node,buddy", nodes=str(NODES), flags=flags)
+    flags = ["--nproc-per-node=1", f"--max-restarts={2 * KILLS}"]
+    flags += [f"--snapshot-dir={tmp_path}"] if tier == "disk" else []
+    job = Mortals(room, rng, f"--waits=none,node,buddy,{tier}", nodes=str(NODES), flags=flags)
     for _ in range(NODES):
         job.add()
-    strikes = (job.strike_agent, job.strike_agent, job.strike_newcomer, job.strike_worker, job.strike_restoring_worker)
+    strikes = [job.strike_agent, job.strike_agent, job.strike_newcomer, job.strike_worker, job.strike_restoring_worker]
+    strikes += [job.strike_all_agents] if tier == "disk" else []
     while job.deaths < KILLS:
         rng.choice(strikes)(job.wait_life())
     job.end()

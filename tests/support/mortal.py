@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
 AGENT_PARTS = (
-    *(f"agent/{name}.py" for name in ("keeper", "slots", "stock", "council", "delegate", "errands", "guests", "hall")),
-    *(f"agent/{name}.py" for name in ("dock", "line", "disk", "shelter")),
-    "base/stream.py",
+    *(f"agent/{name}.py" for name in ("keeper", "beginners", "chores", "slots", "stock", "disk")),
+    *(f"agent/{name}.py" for name in ("council", "delegate", "errands", "guests", "hall")),
+    *(f"agent/{name}.py" for name in ("dock", "berth", "cargo", "line")),
+    *(f"base/{name}.py" for name in ("stream", "filling")),
     *(f"archive/{name}.py" for name in ("shelf", "writer", "plan")),
 )
 WORKER_PARTS = (
