@@ -194,7 +194,9 @@ def test_agents_and_workers_of_many_nodes_that_die_anywhere(room: Room, tmp_path
     rng = random.Random(SEED)
     flags = ["--nproc-per-node=1", f"--max-restarts={2 * KILLS}"]
     flags += [f"--snapshot-dir={tmp_path}"] if tier == "disk" else []
-    job = Mortals(room, rng, f"--waits=none,node,buddy,{tier}", nodes=str(NODES), flags=flags)
+    job = Mortals(
+        room, rng, f"--waits=none,none,none,node,buddy,{tier}", "--size=3000000", nodes=str(NODES), flags=flags
+    )
     for _ in range(NODES):
         job.add()
     strikes = [job.strike_agent, job.strike_agent, job.strike_newcomer, job.strike_worker, job.strike_restoring_worker]
