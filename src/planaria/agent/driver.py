@@ -85,6 +85,7 @@ class Driver:
         self.say: Callable[[str], object] = lambda _line: None
         self.was_noticed = False  # the owner gave notice of the end, instead of sending a signal
         self.reserve: Reserve | None = None
+        self.wake: int | None = None  # brings the numbers of signals; an embedded agent has none
 
     def run(self) -> Outcome:
         """Drive the group from its first start to its last process."""
@@ -176,6 +177,10 @@ class Driver:
         """Wait for a child that is no worker yet."""
         self._children.add(pid)
 
+    def snapshot_memory(self, local_rank: int) -> dict[int, int]:
+        """Return what a local rank's commits are written into, as descriptors by number; empty without commits."""
+        return {} if self.keeper is None else self.keeper.memory_of(local_rank)
+
     def _dismiss_reserve(self) -> None:
         if self.reserve is not None:
             self.reserve.close()
@@ -234,6 +239,8 @@ class Driver:
         if self.reserve is not None and self.reserve.exited(pid, status):
             return
         found = self.workers.exited(pid, status)
+        # An agent that got no CPU finds both, and the end first. Workers that ended well because all were asked are no success.
+        self.on_signals()
         if found is not None:
             self.post(WorkerExited(found.local_rank, self._loop.now(), found.failure))
 
@@ -269,6 +276,8 @@ class Driver:
             self.keeper = Keeper(self._loop, self.control, self._job.local_world_size, self._job.shelter, self.say)
             self.keeper.begin(self.life)
         self.keeper.hear(peer, asked)
+        if self.reserve is not None:
+            self.reserve.lend(peer.local_rank)
 
     @property
     def watchdog(self) -> Watchdog:
@@ -295,10 +304,16 @@ class Driver:
         for number in numbers:
             self.post(StopRequested(number, self._loop.now()))
 
-    def on_signals(self, wake: int) -> None:
-        """Read the signals that came to the agent itself."""
-        for number in os.read(wake, 1024):
+    def on_signals(self) -> None:
+        """Read the signals that came to the agent itself, if any did."""
+        for number in self._read_wake():
             if number == signals.SIGCHLD:
                 self._children.on_sigchld()
             elif number in self._job.signals:
                 self.post(StopRequested(number, self._loop.now(), by_owner=False))
+
+    def _read_wake(self) -> bytes:
+        try:
+            return os.read(self.wake, 1024) if self.wake is not None else b""
+        except BlockingIOError:
+            return b""

@@ -88,7 +88,7 @@ def _open_fifo(path: str) -> int:
 
 
 class LineReader:
-    """Cuts what comes out of a pipe into lines. Pure. What is too long to be a line is one line that is wrong."""
+    """Cuts what comes out of a pipe into lines. Pure. What is too long to be a line comes in pieces that are wrong."""
 
     def __init__(self) -> None:
         self._partial = b""

@@ -93,6 +93,10 @@ class Keeper:
         with self._lock:
             self._slots.end_round()
 
+    def memory_of(self, local_rank: int) -> dict[int, int]:
+        """Return the descriptors of a worker's slots, by number: for whoever will take its place."""
+        return {slot.number: self._memory[slot.number] for slot in self._slots.of(local_rank)}
+
     def hear(self, peer: Peer, message: vault.Message) -> None:
         """Take a worker's message.
 

@@ -63,7 +63,7 @@ class Observer:
         self._watch = Watch()
         self._look: Timer | None = None
         self._pids: dict[int, int] = {}
-        self._warmth: dict[str, object] = {}
+        self._warmth: dict[str, list[int] | dict[str, str]] = {}
         self._round = 0
         self._first_rank = 0
         self._began_at = 0.0
@@ -197,7 +197,7 @@ class Observer:
         fields = {**as_dict(restart), **self._warmth}
         ended_at = restart.began_at + restart.total_s
         self.restarts.append({"timestamp": self._timestamp(ended_at), **fields})
-        self._meters.restarted(restart)
+        self._meters.restarted(restart, self._warmth)
         self.emit("planaria.restart", ended_at, **fields)
 
     def _look_again(self, after_s: float, until: float) -> None:

@@ -22,11 +22,16 @@ from planaria.worker.loop import leave, should_stop, train_loop
 from planaria.worker.scope import Scope, caller
 from planaria.worker.state import ElasticState
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.worker.sharded import ShardedState
+
 __all__ = [
     "Drain",
     "ElasticState",
     "Resize",
     "Scope",
+    "ShardedState",
     "drain_notice",
     "expires",
     "join",
@@ -36,6 +41,15 @@ __all__ = [
     "should_stop",
     "train_loop",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load what few programs need when they ask for it."""
+    if name == "ShardedState":
+        from planaria.worker.sharded import ShardedState
+
+        return ShardedState
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def join() -> None:

@@ -157,8 +157,7 @@ class _Loop:
         self._reporter.report(told)
         found = self._agreement.ask(self._wish())
         if found == STOP:
-            last = None if self._agreement.is_impossible or not self._uncommitted else self._state
-            leave(last, wait=self._wait or "node")
+            self._stop()
         if found == COMMIT or self._pace.is_due(self._uncommitted):
             self._state.commit(wait=self._wait)
             self._uncommitted, self._committed_at = 0, monotonic()
@@ -170,10 +169,27 @@ class _Loop:
         seconds = self._pace.seconds
         return COMMIT if seconds is not None and monotonic() - self._committed_at >= seconds else NOTHING
 
+    def _stop(self) -> NoReturn:
+        """Leave, with a commit of this step unless there is one, or ranks may stand at different ones."""
+        if self._agreement.is_impossible:
+            leave()
+        if not self._uncommitted:
+            _settle(self._state)
+            leave()
+        leave(self._state, wait=self._wait or "node")
+
     def _finish(self) -> None:
         """Commit what is not, and let the last commit be as safe as was asked for."""
         if self._uncommitted:
             self._state.commit(wait=self._wait or "node")
+        else:
+            _settle(self._state)
+
+
+def _settle(state: Any) -> None:
+    """Wait for a commit that is still being written, if that is how a state does it."""
+    if hasattr(state, "settle"):
+        state.settle()
 
 
 def should_stop() -> bool:

@@ -31,6 +31,7 @@ class FakeDriver:
         self.life = None
         self.progress: dict[int, tuple[Any, float]] = {}
         self.keeper = None
+        self.reserve = None
         self.was_noticed = False
         self.workers = type("Workers", (), {"seen": ()})()
         self.control = type("Control", (), {"has_listeners": False})()

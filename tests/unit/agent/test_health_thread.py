@@ -42,6 +42,7 @@ class FakeDriver:
     life = None
     progress: ClassVar[dict[int, tuple[Any, float]]] = {}
     keeper = None
+    reserve = None
     workers = type("Workers", (), {"seen": ()})()
     control = type("Control", (), {"has_listeners": True})()
 

@@ -12,6 +12,7 @@ from planaria.contract.commit import Stamp
 from planaria.contract.control import Progress
 from planaria.contract.env import Round
 from planaria.process.model import Command
+from planaria.process.standbys import Seen, StandbysSeen
 from planaria.process.workers import WorkerSeen
 from planaria.rendezvous.driver import Snapshot
 from planaria.rendezvous.model import Deputy, Standing
@@ -107,6 +108,45 @@ def test_before_the_first_round_there_is_none_to_tell_of() -> None:
     assert found["round"] is None
     assert found["workers"] == []
     assert found["progress"] == {}
+
+
+FEW = StandbysSeen((Seen(0, 200, True), Seen(1, 201, False)), "each takes too much")
+
+
+def test_who_stands_by_is_told_and_why_they_are_few() -> None:
+    assert as_json(view())["standbys"] is None
+    asked = view(job=replace(JOB, standbys=None), standbys=FEW)
+    assert as_json(asked)["standbys"] == {
+        "wanted": 2,
+        "ready": 1,
+        "starting": 1,
+        "why_fewer": "each takes too much",
+        "processes": [
+            {"local_rank": 0, "pid": 200, "state": "ready"},
+            {"local_rank": 1, "pid": 201, "state": "starting"},
+        ],
+    }
+
+
+@pytest.mark.parametrize(("asked", "wanted", "why"), [(None, 2, "few"), (1, 1, None), (2, 2, "few"), (9, 2, "few")])
+def test_as_many_stand_by_as_were_asked_for_and_no_more_than_there_are_workers(
+    asked: int | None, wanted: int, why: str | None
+) -> None:
+    one = view(job=replace(JOB, standbys=asked), standbys=StandbysSeen((Seen(0, 200, True),), "few"))
+    found = as_json(one)["standbys"]
+    assert isinstance(found, dict)
+    assert (found["wanted"], found["ready"], found["starting"], found["why_fewer"]) == (wanted, 1, 0, why)
+
+
+@pytest.mark.parametrize("counted", [None, "planaria_round 4\n"])
+def test_the_gauges_count_who_stands_by_where_somebody_is_to(counted: str | None) -> None:
+    assert "standbys" not in as_gauges(view(), counted)
+    lines = as_gauges(view(job=replace(JOB, standbys=None), standbys=FEW), counted).splitlines()
+    assert [line for line in lines if line.startswith("planaria_standbys_")] == [
+        "planaria_standbys_wanted 2",
+        "planaria_standbys_ready 1",
+        "planaria_standbys_starting 1",
+    ]
 
 
 @pytest.mark.parametrize(("phase", "ready"), [("running", 1), ("draining", 0)])

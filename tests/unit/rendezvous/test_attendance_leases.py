@@ -120,6 +120,7 @@ def test_answers_that_a_node_never_shows_to_have_got_are_not_kept_beyond_a_numbe
     for number in range(1, 3 * MOST_UNECHOED):
         hall.say("b", Renew(number, -1))
         assert len(hall.leader.office.seats["b"].sent) <= MOST_UNECHOED
+    assert len(hall.leader.office.seats["b"].sent) == MOST_UNECHOED
 
 
 @pytest.mark.parametrize("what", ["a claimant", "one that holds", "one that has what it needs"])

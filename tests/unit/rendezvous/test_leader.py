@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from court import Court, failure_of, only, to_whom
+from court import Court, asking_store, failure_of, only, to_whom
 
 from planaria.rendezvous import quorum
 from planaria.rendezvous.messages import (
@@ -151,13 +151,7 @@ def test_with_a_store_nobody_starts_before_it_has_the_round_and_it_is_written_by
 
 
 def test_a_node_lost_while_the_store_was_asked_is_not_started_with() -> None:
-    court = Court(external=True, max_nodes=2)
-    court.leader.office.roll.tie_until = quorum.ALWAYS
-    for node in "ab":
-        court.join(node)
-    court.look()
-    court.say("ab", Placed(0))
-    court.look()
+    court = asking_store("ab")
     court.lose("b")
     court.leader.round_written(41, court.now)
     told = court.look(3.0)

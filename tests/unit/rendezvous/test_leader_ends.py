@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from court import Court, claimed, only, to_whom
+from court import Court, asking_store, claimed, only, to_whom
 
 from planaria.base.value import replace
-from planaria.rendezvous import quorum
 from planaria.rendezvous.keys import outcome_in_round
 from planaria.rendezvous.messages import (
     Ack,
@@ -223,13 +222,7 @@ def test_who_comes_back_after_the_end_is_told_and_who_is_new_is_sent_away() -> N
 
 def stored_end() -> Court:
     """Return the court of two nodes that are done, by the store's leave; their round has revision 41."""
-    court = Court(external=True, max_nodes=2)
-    court.leader.office.roll.tie_until = quorum.ALWAYS
-    for node in "ab":
-        court.join(node)
-    court.look()
-    court.say("ab", Placed(0))
-    court.look()
+    court = asking_store("ab")
     court.leader.round_written(41, court.now)
     court.look()
     court.say("ab", Done(0))

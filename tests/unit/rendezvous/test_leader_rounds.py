@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from court import Court, candidate_of, deputy_of, failure_of, rejoin, to_whom
+from court import Court, asking_store, candidate_of, deputy_of, failure_of, rejoin, to_whom
 
-from planaria.rendezvous import quorum
 from planaria.rendezvous.messages import (
     Ack,
     Departing,
@@ -130,13 +129,7 @@ def test_who_is_leaving_has_no_place_in_the_next_round() -> None:
 
 
 def test_with_a_store_a_spectator_that_is_away_is_not_waited_for() -> None:
-    court = Court(external=True, max_nodes=2)
-    court.leader.office.roll.tie_until = quorum.ALWAYS
-    for node in "abs":
-        court.join(node)
-    court.look()
-    court.say("abs", Placed(0))
-    court.look()
+    court = asking_store("abs")
     court.leader.round_written(41, court.now)
     court.look()
     court.renew("abs")
@@ -204,13 +197,7 @@ def test_a_charge_is_taken_back_when_a_round_cannot_be_placed_for_want_of(what: 
 
 
 def test_a_node_that_rejoins_while_the_store_is_asked_is_told_again_before_anybody_starts() -> None:
-    court = Court(external=True, max_nodes=2)
-    court.leader.office.roll.tie_until = quorum.ALWAYS
-    for node in "ab":
-        court.join(node)
-    court.look()
-    court.say("ab", Placed(0))
-    court.look()
+    court = asking_store("ab")
     court.join("b", "in-again")
     assert to_whom(court.look(), Place) == ["b"]
     court.leader.round_written(41, court.now)

@@ -328,7 +328,7 @@ def test_a_first_round_is_written_only_if_there_is_none() -> None:
     (write,) = [one for one in kinds(out, WriteKey) if one.key == "round"]  # type: ignore[attr-defined]
     assert isinstance(write, WriteKey)
     assert write.expect == 0
-    assert kinds(agent.hear(KeyWritten("round", 10)), StartWorkers) or kinds(agent.pass_time(2.0), StartWorkers)
+    assert kinds(agent.hear(KeyWritten("round", 10)), StartWorkers)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from planaria.elastic.events import EventSource, record
 from planaria.elastic.metrics import prof
 from planaria.elastic.multiprocessing import SignalException
 from planaria.elastic.multiprocessing.signals import SIGNALS_TO_HANDLE, raise_on_signals, signals_named, undisturbed
-from planaria.elastic.rendezvous.api import RendezvousGracefulExitError
+from planaria.elastic.rendezvous.api import is_named
 from planaria.elastic.store import DistStoreError
 from planaria.elastic.utils.logging import get_logger
 
@@ -189,15 +189,17 @@ class SimpleElasticAgent(Recording, ElasticAgent):
             self._total_execution_time = int(time.monotonic() - began)
             self._record_metrics(result)
             self._record_worker_events(result)
-        except RendezvousGracefulExitError as left:
-            logger.info("the rendezvous was left in good order: %s", left)
-            return RunResult(state=WorkerState.STOPPED)
         except SignalException as told:
             logger.warning("received %s, stopping the workers", told.sigval.name)
             with undisturbed():
                 is_shut_down = True
                 self._shutdown(told.sigval, timeout=self._shutdown_timeout)
             raise
+        except Exception as left:
+            if not is_named(left, "RendezvousGracefulExitError"):
+                raise
+            logger.info("the rendezvous was left in good order: %s", left)
+            return RunResult(state=WorkerState.STOPPED)
         else:
             return result
         finally:
