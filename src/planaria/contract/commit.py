@@ -81,18 +81,21 @@ def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, pinned:
 
 
 def check_memory(own_bytes: int, buddy_bytes: int, free_bytes: int) -> None:
-    """See that two copies of a rank's own snapshot and one of its buddy's fit into the memory that is free for them.
+    """See that two copies of a rank's own snapshot and two of a buddy's fit into the memory that is free for them.
+
+    Two of a buddy's: the one that is whole here is kept until the next one is.
 
     Raises:
         StateRefused: They do not; with the numbers.
     """
-    needed = 2 * own_bytes + buddy_bytes
+    needed = 2 * own_bytes + 2 * buddy_bytes
     if needed > free_bytes:
-        buddy = f" and once {size_text(buddy_bytes)} of a buddy's" if buddy_bytes else ""
+        buddy = f" and twice {size_text(buddy_bytes)} of a buddy's" if buddy_bytes else ""
+        off = ", --snapshot-buddy=off" if buddy_bytes else ""
         raise StateRefused(
             f"a snapshot of {size_text(own_bytes)} does not fit: it takes {size_text(needed)} of memory "
             f"(twice {size_text(own_bytes)} of its own{buddy}), and {size_text(free_bytes)} are free",
-            hint="raise the memory limit, or keep less in the ElasticState",
+            hint=f"raise the memory limit{off}, or keep less in the ElasticState",
         )
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from planaria.agent.control import Peer
-from planaria.agent.keeper import Keeper, new_memory
+from planaria.agent.keeper import Keeper
 from planaria.agent.model import Shelter
+from planaria.agent.stock import Memfd
 from planaria.archive.shelf import Shelf
 from planaria.base.loop import Loop
 from planaria.contract import snapshot as snapshots
@@ -38,7 +39,7 @@ class Rig:
             2,
             Shelter(directory),
             self.said.append,
-            lambda: self.free,
+            free=lambda: self.free,
         )
         self.new_life(0)
 
@@ -57,17 +58,21 @@ class Rig:
         return next((found for peer, found, _ in self.answers[before:] if peer is self.peers[rank]), None)
 
     def commit(self, rank: int, generation: int, size: int = 10_000) -> vault.Slot:
+        before = len(self.answers)
         slot = self.ask(rank, vault.Open(1, size))
+        if slot is None:  # the directory is being searched
+            self.run_until(lambda: len(self.answers) > before)
+            slot = self.answers[before][1]
         assert isinstance(slot, vault.Slot), slot
         self.seal(rank, slot, generation, size)
         return slot
 
     def seal(self, rank: int, slot: vault.Slot, generation: int, size: int = 10_000) -> None:
-        stamp = Stamp(self.keeper._run, self.round, generation, generation * 10, 2, rank)
+        stamp = Stamp(self.keeper._ledger.run, self.round, generation, generation * 10, 2, rank)
         layout = snapshots.arrange([], bytes(size - 5000))
         buffer = memoryview(bytearray(layout.size_bytes))
         snapshots.seal(buffer, layout, stamp)
-        os.pwrite(self.keeper._memory[slot.number], buffer, 0)
+        os.pwrite(self.keeper._stock._numbers[slot.number], buffer, 0)
         fields = (stamp.run, stamp.round, generation, stamp.step, stamp.world_size, rank)
         self.keeper.hear(self.peers[rank], vault.Sealed(slot.number, *fields))
 
@@ -159,7 +164,7 @@ def test_a_slot_that_is_too_small_makes_room_for_a_larger_one(rig: Rig) -> None:
     larger = rig.commit(0, 3, MEGABYTE)
     assert larger.is_new
     assert len(larger.numbers) == 2
-    assert len(rig.keeper._memory) == 4
+    assert len(rig.keeper._stock._numbers) == 4
 
 
 def test_a_wait_is_answered_once_all_have_sealed(rig: Rig) -> None:
@@ -180,7 +185,8 @@ def test_memory_that_cannot_be_read_is_given_to_nobody_again(rig: Rig) -> None:
     for rank in (0, 1):
         rig.commit(rank, 1)
     rig.new_life(1)
-    assert rig.ask(0, vault.Load(3, True)) == vault.Found(3, (), "", ())
+    assert rig.ask(0, vault.Load(3, True)) is None, "first it is looked at"
+    rig.run_until(lambda: rig.answers[-1][1] == vault.Found(3, (), "", ()))
     assert rig.ask(1, vault.Load(4, False)) == vault.Found(4, (), "", ())
     assert rig.keeper.newest == {}
 
@@ -271,7 +277,7 @@ def test_a_damaged_commit_on_disk_is_passed_over_for_all_ranks(tmp_path: Path) -
 
 
 def test_nobody_can_change_the_size_of_memory_that_is_lent() -> None:
-    descriptor = new_memory(8192)
+    descriptor = Memfd().new(8192)
     try:
         for size in (0, 4096, 16384):
             with pytest.raises(PermissionError):
