@@ -66,6 +66,7 @@ class _Task:
         self.number = number
         self.order = order
         self.ranks = ranks
+        self.asked: set[int] = set()
         self.answers: dict[int, str] = {}
         self.is_whole = False
 
@@ -81,7 +82,7 @@ class Council:
         self._commits: dict[Order, _Commit] = {}
         self._is_searching = False
         self._run = 0
-        self._version = 0
+        self._version = self._moved = 0
         self._kind = ""
         self._begin: Order | None = None
         self._plans: dict[int, Plan] = {}
@@ -107,8 +108,8 @@ class Council:
                 raise ValueError("not everybody is present")
             case Ready(version):
                 return self._on_ready(slot, version)
-            case Sealed(numbers, step):
-                return self._on_sealed(slot, _known(numbers), step)
+            case Sealed(version, numbers, step):
+                return self._on_sealed(slot, _known(numbers), step) if self._counts(version) else []
             case Copied(number, why):
                 return self._on_answer(_BUDDY, slot, number, why)
             case Written(number, is_whole, why):
@@ -143,12 +144,12 @@ class Council:
         told: list[Ruling] = [Welcome(self._run)]
         if slot in self._plans:
             told.append(self._plans[slot])
+        told += [Reached(tier, order, *self._facts[order]) for tier, order in self._reached.items() if order in self._facts]
         for tier, task in self._tasks.items():
-            if task.ranks.get(slot) and slot not in task.answers:
+            if slot in task.asked and slot not in task.answers:
                 told.append(_request(tier, task, slot))
         if self._complete is not None and self._complete != self._begin:
             told.append(Complete(self._complete, self._facts[self._complete][0]))
-        told += [Reached(tier, order, *self._facts[order]) for tier, order in self._reached.items() if order in self._facts]
         return [(slot, one) for one in told]
 
     def _note(self, slot: int, part: Part) -> None:
@@ -194,6 +195,9 @@ class Council:
         return self._announce("memory", best) if best is not None else self._announce("none", None)
 
     def _announce(self, kind: str, order: Order | None, why: str = "") -> Rulings:
+        if self._plans and order != self._begin:
+            self._moved = self._version  # whoever began there is to begin again
+            self._sealed = [{} for _ in range(self._size)]
         self._version += 1
         self._kind, self._begin, self._ready = kind, order, set()
         self._tasks.pop(_BUDDY, None)
@@ -262,6 +266,10 @@ class Council:
 
     # What is complete, and how far it has come.
 
+    def _counts(self, version: int) -> bool:
+        """Tell whether who began from this version of the plan began where all do now."""
+        return version > self._moved and version <= self._version
+
     def _on_sealed(self, slot: int, order: Order, step: int) -> Rulings:
         if order[:2] != (self._run, self._round) or len(self._sealed[slot]) >= MOST_SEALED:
             raise ValueError("a commit of another round")
@@ -292,7 +300,10 @@ class Council:
                 continue
             self._last_task += 1
             task = self._tasks[tier] = _Task(self._last_task, order, self._shares(tier, order))
-            told += [(slot, _request(tier, task, slot)) for slot, ranks in task.ranks.items() if ranks]
+            # Whoever has nothing to copy keeps what it has of the commit until that is safe, so everybody is asked.
+            if any(task.ranks.values()):
+                task.asked = {slot for slot, ranks in task.ranks.items() if ranks or tier == _BUDDY}
+            told += [(slot, _request(tier, task, slot)) for slot in sorted(task.asked)]
             told += self._conclude(tier)
         keep = {order, self._begin, *self._reached.values(), *(task.order for task in self._tasks.values())}
         self._facts = {one: fact for one, fact in self._facts.items() if one in keep}
@@ -318,7 +329,7 @@ class Council:
     def _conclude(self, tier: str) -> Rulings:
         """End what is on its way to a tier once everybody has answered, and send the next."""
         task = self._tasks[tier]
-        if any(ranks and slot not in task.answers for slot, ranks in task.ranks.items()):
+        if not task.asked <= task.answers.keys():
             return []
         del self._tasks[tier]
         why = next((one for one in task.answers.values() if one), "")

@@ -65,8 +65,9 @@ class Ready(Value):
 
 
 class Sealed(Value):
-    """All of my workers have sealed this commit."""
+    """All of my workers, who began from this version of the plan, have sealed this commit."""
 
+    version: int
     order: tuple[int, ...]
     step: int
 

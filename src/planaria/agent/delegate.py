@@ -180,14 +180,19 @@ class Delegate:
     def close(self) -> None:
         """End this node's part in the round."""
         self._is_over = True
-        for push in self._pushes.values():
-            push.cancel()
-        for fetch in self._fetches.values():
-            fetch.cancel()
+        self._cancel()
         if self._timer is not None:
             self._timer.cancel()
         if self._line is not None:
             self._line.close()
+
+    def _cancel(self) -> None:
+        for push in self._pushes.values():
+            push.cancel()
+        for fetch in self._fetches.values():
+            fetch.cancel()
+        self._pushes.clear()
+        self._fetches.clear()
 
     # What the council rules.
 
@@ -237,9 +242,7 @@ class Delegate:
             return
         self.plan, self.is_ready, self.trouble = plan, False, ""
         order, ledger = order_of(plan.order), self._gear.ledger
-        for fetch in self._fetches.values():
-            fetch.cancel()
-        self._fetches.clear()
+        self._cancel()
         if plan.kind != "unknown":
             in_memory = order if plan.kind == "memory" else None
             self._stock.begin(in_memory, order_of(plan.safe))
@@ -290,7 +293,7 @@ class Delegate:
         if order is None:
             return
         slots = self._stock.slots
-        if tier == "node" and (slots.complete is None or order > slots.complete):
+        if slots.complete is None or order > slots.complete:
             slots.complete = order
         if tier == "buddy" and (slots.safe is None or order > slots.safe):
             slots.safe, slots.is_stuck = order, False
@@ -309,7 +312,8 @@ class Delegate:
         if order is None:
             return
         self.failed[tier] = max(order, self.failed.get(tier, order))
-        self._stock.slots.is_stuck |= tier == "buddy"
+        if tier == "buddy":
+            self._stock.slots.is_stuck, self._stock.slots.copying = True, None
         # A disk that fails has been told of where it did. All nodes hear of the rest; one of them tells it.
         if self._life.group_rank == 0 and tier not in self._told and (tier == "buddy" or "share" in why):
             self._told.add(tier)
@@ -330,10 +334,11 @@ class Delegate:
         key = f"copy {asked.number}"
         if key in self._pushes:
             return
-        order = order_of(asked.order)
+        order = self._stock.slots.copying = order_of(asked.order)
+        self._stock.slots.is_stuck = False
         parts = self._parts(order, asked.ranks)
-        if parts is None or self._gear.dock is None:
-            self._answer("buddy", Copied(asked.number, "a part of it is not here any more"))
+        if not parts or self._gear.dock is None:
+            self._answer("buddy", Copied(asked.number, "" if parts == [] else "a part of it is not here any more"))
             return
 
         def done(why: str) -> None:
@@ -383,8 +388,8 @@ class Delegate:
     def sealed(self, order: Order) -> None:
         """Say that all workers of this node have sealed a commit."""
         found = self._stock.slots.find(order, self._life.first_rank)
-        if found is not None and found.stamp is not None:
-            self._send(Sealed(order, found.stamp.step))
+        if found is not None and found.stamp is not None and self.plan is not None:
+            self._send(Sealed(self.plan.version, order, found.stamp.step))
 
     def seek(self) -> None:
         """Say that a worker asks again, after nobody knew what to begin from."""

@@ -108,6 +108,9 @@ class Push:
             self._on_done("")
             return
         slot = self._held[0][0]
+        if slot.stamp is None:
+            self._stored(f"{REFUSED}it could not be read")
+            return
         header, view = as_dict(part_in(slot)), self._road.stock.view(slot)
         self._doing = self._road.dock.store(self._address, self._road.round, header, view, self._stored)
 

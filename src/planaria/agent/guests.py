@@ -58,7 +58,7 @@ class Guests:
 
         def verified(why: str) -> None:
             del self._coming[part]
-            why = why or self._why_not(round_)
+            why = f"{REFUSED}{why}" if why else self._why_not(round_)
             if not why:
                 settle(slot, part)
             self._stock.release(slot)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from planaria.agent.control import ControlServer, Peer
+    from planaria.agent.council_messages import Plan
     from planaria.agent.delegate import Dock
     from planaria.agent.disk import Disk
     from planaria.agent.hall import Line
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 
 LOOK_EVERY_S = 0.05
+ASTRAY = "this rank began from a commit that another could not read, and all begin from another one now"
 
 
 class _Waiting:
@@ -78,7 +80,7 @@ class Keeper:
         self._hall: Hall | None = None
         self._life: Round | None = None
         self._given: set[tuple[Peer, int]] = set()
-        self._answered: dict[Peer, int] = {}  # the version of the plan that a worker was told last
+        self._answered: dict[Peer, Plan] = {}  # the plan that a worker was told last
         self._joining: list[tuple[Peer, vault.Join]] = []
         self._opening: list[tuple[Peer, vault.Open]] = []
         self._loading: list[tuple[Peer, vault.Load, int]] = []  # from which version of the plan on they are answered
@@ -213,6 +215,9 @@ class Keeper:
             return
         waiting, self._opening = self._opening, []
         for peer, message in waiting:
+            if self._is_astray(peer):
+                self._answer(peer, vault.Refused(message.id, ASTRAY, "its next life begins with all others"))
+                continue
             try:
                 slot = self._stock.lend(peer.local_rank, message.size_bytes)
             except StateRefused as problem:
@@ -233,8 +238,16 @@ class Keeper:
         here = (delegate.run, life.number, life.world_size, life.first_rank + peer.local_rank)
         if (stamp.run, stamp.round, stamp.world_size, stamp.rank) != here:
             raise ValueError("a commit of another round, or of another rank")
+        if self._is_astray(peer):
+            raise ValueError(ASTRAY)
         if self._stock.slots.seal(peer.local_rank, message.number, stamp):
             delegate.sealed(stamp.order)
+
+    def _is_astray(self, peer: Peer) -> bool:
+        """Tell whether a worker began from a commit that others could not read, so that all begin elsewhere now."""
+        _, delegate = self._current()
+        told = self._answered.get(peer)
+        return told is not None and delegate.plan is not None and told.order != delegate.plan.order
 
     def _await(self, peer: Peer, message: vault.Await) -> None:
         if message.tier not in TIERS:
@@ -268,10 +281,11 @@ class Keeper:
 
     def _load(self, peer: Peer, message: vault.Load) -> None:
         _, delegate = self._current()
+        told = self._answered.get(peer, delegate.plan)
         version = delegate.plan.version if delegate.plan is not None else 0
-        is_unknown = delegate.plan is not None and delegate.plan.kind == "unknown"
-        if message.is_damaged or (is_unknown and self._answered.get(peer) == version):
-            version = self._answered.get(peer, version) + 1
+        is_unknown = delegate.plan is not None and delegate.plan.kind == "unknown" and peer in self._answered
+        if message.is_damaged or is_unknown:
+            version = told.version + 1 if told is not None else 1
         self._loading.append((peer, message, version))
         if message.is_damaged:
             self._examine(peer)
@@ -328,7 +342,7 @@ class Keeper:
             if version > plan.version:
                 self._loading.append((peer, message, version))
                 continue
-            self._answered[peer] = plan.version
+            self._answered[peer] = plan
             if plan.kind == "unknown":
                 self._answer(peer, vault.Refused(message.id, plan.why, "a commit of an earlier run may lie there"))
             elif delegate.trouble:

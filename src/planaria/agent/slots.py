@@ -40,9 +40,9 @@ class Slots:
         self._last = 0
         self.complete: Order | None = None
         self.safe: Order | None = None
-        self.began: Order | None = None  # the commit that this round began with
         self.has_buddy = False
         self.is_stuck = False  # the last copy failed: what is safe is not worth more than going on
+        self.copying: Order | None = None  # what is on its way to the buddies: it may be safe before we hear so
         self.arriving: Order | None = None  # what the neighbour copies here now
 
     def of(self, owner: int) -> list[Slot]:
@@ -64,7 +64,8 @@ class Slots:
             return len(slots)
         stamps = [slot.stamp for slot in slots]
         pinned = [at for at, slot in enumerate(slots) if slot.pins]
-        kept = [at for at, stamp in enumerate(stamps) if stamp is not None and stamp.order == self.safe]
+        needed = (self.safe, self.copying)
+        kept = [at for at, stamp in enumerate(stamps) if stamp is not None and stamp.order in needed]
         at = slot_to_write(stamps, self.complete, [*pinned, *kept])
         if at is not None:
             return slots[at]
@@ -143,30 +144,29 @@ class Slots:
         return None
 
     def newest_parts(self) -> list[Slot]:
-        """Return the parts of the newest complete commit that is not safe elsewhere, and of what may become complete.
+        """Return all parts of the newest complete commit, and this node's own of what may become complete; its own first.
 
-        Those of neighbours are their own to bring to safety, but for what a round began with: its owner may be gone.
+        Those of neighbours too: what they copied here may be all that is left of them when others leave as well.
         """
+        whole = self.whole()
         found = []
         for slot in self.parts():
             order = slot.stamp.order if slot.stamp is not None else ()
-            is_needed = order == self.complete or (slot.owner != LODGER and order in self.whole())
-            is_ours = slot.owner != LODGER or order == self.began
-            if is_needed and is_ours and order >= (self.complete or ()) and order > (self.safe or ()):
+            if order == self.complete or (slot.owner != LODGER and order in whole and order > (self.complete or ())):
                 found.append(slot)
-        return found
+        return sorted(found, key=lambda slot: slot.owner == LODGER)
 
     def begin(self, order: Order | None, safe: Order | None) -> None:
         """Begin from a commit: every other one but the one that is `safe` is over."""
         self.complete, self.safe, self.arriving, self.is_stuck = order, safe, None, False
-        self.began = order
+        self.copying = None
         for slot in self.parts():
             if slot.stamp is not None and slot.stamp.order not in (order, safe):
                 slot.stamp = None
 
     def lodgers_gone(self) -> list[Slot]:
         """Return the parts that lodge here and are needed no longer."""
-        kept = (self.safe, self.arriving)
+        kept = (self.safe, self.copying, self.arriving)
         return [
             slot
             for slot in self.of(LODGER)
