@@ -51,12 +51,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from planaria.agent.dock import Dock, Host
     from planaria.agent.driver import Driver
     from planaria.agent.model import EndKind, Job, Meeting, SeatEffect
     from planaria.base.loop import Loop
+    from planaria.base.net import Connection
     from planaria.process.guardian import Line
     from planaria.rendezvous.driver import Driver as MeetingDriver
     from planaria.rendezvous.driver import Hands, Snapshot
+    from planaria.rendezvous.links import Links
     from planaria.rendezvous.messages import Ended, Place
     from planaria.rendezvous.model import Event
     from planaria.store.api import Store
@@ -75,6 +78,10 @@ if TYPE_CHECKING:
 
         def snapshot(self) -> Snapshot:
             """Return what can be seen from outside."""
+
+        @property
+        def links(self) -> Links:
+            """Return the connections with other agents."""
 
         @property
         def is_gone(self) -> bool:
@@ -103,6 +110,7 @@ class Seat:
         self._fence = Fence(line)
         self._port: Reservation | None = None
         self._rendezvous: Rendezvous
+        self._dock: Dock | None = None
 
     def open(self, open_driver: Callable[[Loop, Job, Seat], Rendezvous]) -> None:
         """Make the rendezvous. When it begins, and what it is told first, is the group's to say."""
@@ -110,6 +118,8 @@ class Seat:
 
     def close(self) -> None:
         """Give it up: the job is over on this node. What was sent last has a moment to arrive."""
+        if self._dock is not None:
+            self._dock.close()
         self._rendezvous.close()
         self._release_port()
         deadline = self._loop.now() + LAST_WORDS_S
@@ -119,6 +129,21 @@ class Seat:
     def snapshot(self) -> Snapshot:
         """Return what can be seen of the rendezvous."""
         return self._rendezvous.snapshot()
+
+    def dock(self, host: Host) -> Dock:
+        """Make this node's dock: `host` answers what other agents ask of it. For once, after the rendezvous has begun."""
+        from planaria.agent.dock import Dock
+
+        own, links = self._rendezvous.snapshot(), self._rendezvous.links
+        self._dock = Dock(self._loop, links.security, own.run_id, host, links.complaints, own.address)
+        return self._dock
+
+    def guest(self, connection: Connection, payload: bytes) -> None:
+        """Take a connection that is not for the rendezvous. Nobody may be there for it yet; it dials again."""
+        if self._dock is None:
+            connection.close()
+        else:
+            self._dock.guest(connection, payload)
 
     # The hands of the rendezvous.
 
@@ -225,7 +250,9 @@ def open_rendezvous(loop: Loop, job: Job, hands: Seat) -> Rendezvous:
     """
     if job.meeting is None:
         raise InternalError("a node alone has nobody to meet")
-    return open_meeting(loop, job.meeting, draft_settings(job, job.meeting), hands)
+    driver = open_meeting(loop, job.meeting, draft_settings(job, job.meeting), hands)
+    driver.links.on_guest = hands.guest
+    return driver
 
 
 def open_meeting(loop: Loop, meeting: Meeting, draft: Settings, hands: Hands) -> MeetingDriver:

@@ -18,16 +18,17 @@ from _operator import _compare_digest as is_same  # `hmac.compare_digest` by its
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from planaria.base.filling import Filling
     from planaria.base.mac import Mac
 
 NONCE_BYTES = 32
+LENGTH_BYTES = 4
 _MAGIC = b"\xd4PLNR\n"  # no text protocol begins like this; whoever speaks one is found out by its first byte
 _VERSION = 1
 _HAS_TOKEN = 1
 _ANSWERS = 2
 _HELLO_BYTES = len(_MAGIC) + 2 + NONCE_BYTES
 _PROOF_BYTES = 32
-_LENGTH_BYTES = 4
 _CODE_BYTES = 16
 _COUNTER_BYTES = 8
 
@@ -99,22 +100,39 @@ class Channel:
         """Return what has to be sent first."""
         return self._hello if self._dials else b""
 
-    def seal(self, payload: bytes) -> bytes:
+    def seal(self, payload: bytes | memoryview) -> bytes:
         """Return the frame for `payload`; frames have to be sent in the order in which they were made.
 
         Raises:
             ChannelBroken: The payload is over the limit, or hands were not shaken. The channel stays as it was.
         """
+        head, code = self.wrap(payload)
+        return b"%s%s%s" % (head, payload, code)
+
+    def wrap(self, payload: bytes | memoryview) -> tuple[bytes, bytes]:
+        """Return what goes before and after `payload` to make a frame of it: `seal`, without a copy of what is large."""
         size = len(payload)
         if size > self._limit_bytes:
             raise ChannelBroken(f"a message of {size} bytes is over the limit of {self._limit_bytes}")
         if not self.is_open:
             raise ChannelBroken("nothing can be sent before hands were shaken")
         if self._mac_out is None:
-            return size.to_bytes(_LENGTH_BYTES, "big") + payload
+            return size.to_bytes(LENGTH_BYTES, "big"), b""
         code = self._mac_out.code(self._count_out.to_bytes(_COUNTER_BYTES, "big"), payload)
         self._count_out += 1
-        return b"%s%s%s" % (size.to_bytes(_LENGTH_BYTES, "big"), payload, code[:_CODE_BYTES])
+        return size.to_bytes(LENGTH_BYTES, "big"), code[:_CODE_BYTES]
+
+    def fill(self, target: memoryview) -> Filling:
+        """Have the payloads of the next frames put into `target`; until it is full, what arrives is not for `receive`.
+
+        Raises:
+            ChannelBroken: Something has arrived already.
+        """
+        if self._due != _FRAMES_DUE or self._held:
+            raise self._broken("it sent what was not asked for yet")
+        from planaria.base.filling import Filling  # few connections ever carry so much
+
+        return Filling(target, self._code_bytes, self._check)
 
     def receive(self, data: bytes) -> tuple[list[bytes], bytes]:
         """Take what arrived; return the payloads that are complete now and the bytes to send back.
@@ -138,8 +156,8 @@ class Channel:
 
     def _cut(self, data: bytes, start: int, payloads: list[bytes]) -> int:
         """Collect the whole frames from `start` on; return where the rest begins."""
-        while len(data) - start >= _LENGTH_BYTES:
-            first = start + _LENGTH_BYTES
+        while len(data) - start >= LENGTH_BYTES:
+            first = start + LENGTH_BYTES
             size = int.from_bytes(data[start:first], "big")
             if size > self._limit_bytes:
                 raise self._broken(f"it sent a frame of {size} bytes, over the limit of {self._limit_bytes}")
@@ -150,14 +168,18 @@ class Channel:
                 return start
             payload = data[first:last]
             if self._mac_in is not None:
-                code = self._mac_in.code(self._count_in.to_bytes(_COUNTER_BYTES, "big"), payload)
-                if not is_same(code[:_CODE_BYTES], data[last:end]):
-                    raise self._broken("it sent a frame that was changed, repeated or moved on the way")
-                self._count_in += 1
+                self._check(payload, data[last:end])
             payloads.append(payload)
             start = end
-        self._needed = _LENGTH_BYTES
+        self._needed = LENGTH_BYTES
         return start
+
+    def _check(self, payload: bytes | memoryview, code: bytes | memoryview) -> None:
+        if self._mac_in is None:
+            return
+        if not is_same(self._mac_in.code(self._count_in.to_bytes(_COUNTER_BYTES, "big"), payload)[:_CODE_BYTES], code):
+            raise self._broken("it sent a frame that was changed, repeated or moved on the way")
+        self._count_in += 1
 
     def _shake_hands(self, data: bytes) -> tuple[int, bytes]:
         """Take what there is of hello and proof; return how many bytes that was and what to answer."""
@@ -214,7 +236,7 @@ class Channel:
         return token.code(_LABELS[dials] + purpose, self._said)
 
     def _expect_frames(self) -> None:
-        self._due, self._needed = _FRAMES_DUE, _LENGTH_BYTES
+        self._due, self._needed = _FRAMES_DUE, LENGTH_BYTES
         self.is_open = True
 
     def _broken(self, why: str, farewell: bytes = b"") -> ChannelBroken:

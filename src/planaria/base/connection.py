@@ -6,57 +6,46 @@ the time of others: every read and write is bounded, and what it does not read o
 
 from __future__ import annotations
 
-import _socket as socket  # the `socket` module costs 10 ms to import and adds nothing we use
-import errno
 import os
 
 from planaria.base.channel import ChannelBroken
+from planaria.base.stream import CHUNK_BYTES, CLOSING, ENDED, LINGER_S, OPEN, SHAKING, STALL_S, Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.base.channel import Channel
+    from planaria.base.filling import Filling
     from planaria.base.loop import Loop, Timer
     from planaria.base.tls import Tls
 
 QUEUE_LIMIT_BYTES = 4 << 20
-STALL_S = 10.0  # without taking a byte of a full queue, or without finishing a message that was begun
-LINGER_S = 1.0
-_CHUNK_BYTES = 1 << 16
 _MESSAGES_A_TURN = 64  # a chunk may hold ten thousand; others want their turn too
-_GONE = (errno.EPIPE, errno.ECONNRESET)
-
-_SHAKING, _OPEN, _CLOSING, _ENDED = range(4)
 
 
-class Connection:
+class Connection(Stream):
     """Sends and receives messages. Made by `Listener` and `dial`, and handed over once it is open.
 
     `on_message(payload)` is called for every message; until it is set they wait, and so does the peer.
     `on_lost(why, refused)` is called at most once, after the last message, never from inside a call of the owner's and
-    never after `close`; a connection that was open is never `refused`. `peer` is its address as text.
+    never after `close`; a connection that was open is never `refused`. `peer` is its address as text. `on_drained()` is
+    called whenever the kernel has taken all that waited for a peer that reads slowly.
     """
 
     __slots__ = (
         "_channel",
-        "_descriptor",
+        "_filling",
         "_inbox",
-        "_is_corked",
-        "_is_mute",
         "_is_paused",
-        "_loop",
         "_lost",
         "_midway_timer",
+        "_on_filled",
         "_on_lost",
         "_on_message",
         "_on_open",
-        "_out",
-        "_phase",
-        "_timer",
         "_tls",
         "bytes_in",
-        "bytes_out",
         "messages_in",
         "peer",
         "queue_limit_bytes",
@@ -64,25 +53,21 @@ class Connection:
 
     def __init__(self, loop: Loop, descriptor: int, peer: str, channel: Channel, tls: Tls | None = None) -> None:
         """Take over `descriptor`, which has to be non-blocking."""
-        self._loop = loop
-        self._descriptor = descriptor
+        super().__init__(loop, descriptor)
         self._channel = channel
         self._tls = tls
-        self._phase = _SHAKING
         self._inbox: list[bytes] = []  # newest first: taken from the end
-        self._out = bytearray()
-        self._is_corked = False
-        self._is_mute = False
+        self._filling: Filling | None = None
         self._is_paused = False
         self._lost: str | None = None
-        self._timer: Timer | None = None
         self._midway_timer: Timer | None = None
         self._on_open: Callable[[Connection], object] | None = None
         self._on_message: Callable[[bytes], object] | None = None
         self._on_lost: Callable[[str, bool], object] | None = None
+        self._on_filled: Callable[[], object] | None = None
         self.peer = peer
         self.queue_limit_bytes = QUEUE_LIMIT_BYTES
-        self.bytes_in = self.bytes_out = self.messages_in = 0
+        self.bytes_in = self.messages_in = 0
 
     @property
     def on_message(self) -> Callable[[bytes], object] | None:
@@ -109,7 +94,7 @@ class Connection:
     @property
     def is_ended(self) -> bool:
         """Tell whether nothing more can happen: lost, or closed and everything said."""
-        return self._phase == _ENDED
+        return self._phase == ENDED
 
     def begin(self, on_open: Callable[[Connection], object]) -> None:
         """Shake hands and then call `on_open`; what it sends leaves together with the last of the handshake."""
@@ -135,7 +120,7 @@ class Connection:
         Raises:
             ChannelBroken: The message is over the limit. Nothing was sent.
         """
-        if self._phase != _OPEN or self._is_mute:
+        if self._phase != OPEN or self._is_mute:
             return
         self._queue(self._channel.seal(payload))
         if len(self._out) > self.queue_limit_bytes:
@@ -143,17 +128,53 @@ class Connection:
         elif not self._is_corked and self._timer is None:  # a timer: the kernel's buffer is full, the loop will tell
             self._flush()
 
+    def send_bulk(self, payload: memoryview) -> bool:
+        """Send a message that is a piece of much more, and tell whether the kernel took all of it.
+
+        What it took was not copied. After a no the next piece is for when `on_drained` is called, if ever.
+
+        Raises:
+            ChannelBroken: The piece is over the limit. Nothing was sent.
+        """
+        if self._phase != OPEN or self._is_mute:
+            return False
+        if self._tls is not None or self._out:
+            self._queue(self._channel.seal(payload))
+            if self._timer is None:
+                self._flush()
+            return not self._out
+        head, code = self._channel.wrap(payload)
+        self._write(head, payload, code)
+        return self._phase == OPEN and not self._out and not self._is_mute
+
+    def fill(self, target: memoryview, on_filled: Callable[[], object]) -> None:
+        """Put the messages that come next into `target`, one after the other and without a copy; then call `on_filled`.
+
+        For who has asked the peer for nothing yet: one that has sent something already is lost.
+        """
+        if self._phase != OPEN:
+            return
+        if self._inbox:
+            self._lose("it sent what was not asked for yet")
+            return
+        try:
+            self._filling = self._channel.fill(target)
+        except ChannelBroken as broken:
+            self._lose(str(broken))
+            return
+        self._on_filled = on_filled
+
     def close(self) -> None:
         """End the connection once what was sent is on its way, after a second at the latest. Reports nothing more."""
-        self._on_open = self._on_message = self._on_lost = None
+        self._on_open = self._on_message = self._on_lost = self._on_filled = self.on_drained = self._filling = None
         self._inbox.clear()
         self._lost = None
-        if self._phase in (_CLOSING, _ENDED):
+        if self._phase in (CLOSING, ENDED):
             return
-        if self._phase == _SHAKING or self._is_mute:
+        if self._phase == SHAKING or self._is_mute:
             self._end()
             return
-        self._phase = _CLOSING
+        self._phase = CLOSING
         if self._tls is not None:
             self._out += self._tls.farewell()
         self._set_timer(LINGER_S, self._end)
@@ -178,21 +199,25 @@ class Connection:
                 self._loop.forget_readable(self._descriptor)
             return
         try:
-            data = os.read(self._descriptor, _CHUNK_BYTES)
+            if self._filling is not None and self._tls is None:
+                data, size = b"", os.readv(self._descriptor, self._filling.buffers())
+            else:
+                data = os.read(self._descriptor, CHUNK_BYTES)
+                size = len(data)
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(f"the connection broke: {error.strerror}")
             return
-        if not data:
+        if not size:
             self._lose("it ended the connection")
             return
-        self.bytes_in += len(data)
+        self.bytes_in += size
         self._is_corked = True
         try:
-            self._take(data)
+            self._take(data) if data else self._take_bulk(size)
             self._open_if_ready()
-            if self._midway_timer is None and self._channel.is_midway and self._phase == _OPEN:
+            if self._midway_timer is None and self._channel.is_midway and self._phase == OPEN:
                 self._watch_midway()
             if self._inbox:
                 self._deliver()
@@ -212,6 +237,11 @@ class Connection:
             self._lose(str(broken))
             return
         try:
+            if self._filling is not None:
+                is_full, data = self._filling.feed(data)
+                if not is_full:
+                    return
+                self._filled()
             payloads, reply = self._channel.receive(data)
         except ChannelBroken as broken:
             self._queue(broken.farewell)
@@ -224,12 +254,25 @@ class Connection:
             payloads.reverse()
             self._inbox = payloads
 
+    def _take_bulk(self, size: int) -> None:
+        """Let the channel look at what was read into the memory of who wants it."""
+        try:
+            if self._filling is not None and self._filling.took(size):
+                self._filled()
+        except ChannelBroken as broken:
+            self._lose(str(broken))
+
+    def _filled(self) -> None:
+        on_filled, self._on_filled, self._filling = self._on_filled, None, None
+        if on_filled is not None:
+            on_filled()
+
     def _open_if_ready(self) -> None:
-        if self._on_open is None or self._phase != _SHAKING:
+        if self._on_open is None or self._phase != SHAKING:
             return
         if self._channel.is_open and (self._tls is None or self._tls.is_open):
             on_open, self._on_open = self._on_open, None
-            self._phase = _OPEN
+            self._phase = OPEN
             on_open(self)
 
     def _deliver(self) -> None:
@@ -241,60 +284,9 @@ class Connection:
         finally:  # also when the callback raised: the others have not been heard
             if self._inbox and self._on_message is not None:
                 self._loop.call_soon(self._deliver)
-            if self._is_paused and self._on_message is not None and self._phase == _OPEN:
+            if self._is_paused and self._on_message is not None and self._phase == OPEN:
                 self._is_paused = False
                 self._loop.on_readable(self._descriptor, self._read)
-
-    def _uncork(self) -> None:
-        self._is_corked = False
-        if self._phase == _CLOSING or (self._out and self._timer is None):
-            self._flush()
-
-    def _flush(self) -> None:
-        """Write what is queued, as far as the peer takes it."""
-        if self._out:
-            try:
-                sent = os.write(self._descriptor, self._out)
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                self._unwritable(error)
-                return
-            self.bytes_out += sent
-            if sent < len(self._out):
-                del self._out[:sent]
-                self._watch_writable()
-                return
-            self._out.clear()
-        if self._phase == _CLOSING:
-            self._loop.forget_writable(self._descriptor)
-            self._say_goodbye()
-        elif self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._loop.forget_writable(self._descriptor)
-
-    def _unwritable(self, error: OSError) -> None:
-        """Stop writing. A peer that left may have said something before: reading finds that, and then the end."""
-        self._out.clear()
-        if self._phase != _CLOSING and error.errno in _GONE:
-            self._is_mute = True
-            self._loop.forget_writable(self._descriptor)
-        else:
-            self._lose(f"the connection broke: {error.strerror}")
-
-    def _watch_writable(self) -> None:
-        self._loop.on_writable(self._descriptor, self._flush)
-        if self._timer is None:
-            taken = self.bytes_out
-            self._set_timer(STALL_S, lambda: self._check_stall(taken))
-
-    def _check_stall(self, taken: int) -> None:
-        if self.bytes_out == taken:
-            self._lose(f"it has not read for {STALL_S:g} s: {len(self._out)} bytes are waiting for it")
-        else:
-            taken = self.bytes_out
-            self._set_timer(STALL_S, lambda: self._check_stall(taken))
 
     def _watch_midway(self) -> None:
         """Look again after a while; cheaper than a timer for each message that comes in two pieces."""
@@ -303,55 +295,23 @@ class Connection:
 
     def _check_midway(self, heard: int) -> None:
         self._midway_timer = None
-        if self._phase != _OPEN or not self._channel.is_midway:
+        if self._phase != OPEN or not self._channel.is_midway:
             return
         if self.messages_in == heard:
             self._lose(f"it has not finished a message for {STALL_S:g} s")
         else:
             self._watch_midway()
 
-    def _set_timer(self, delay_s: float, callback: Callable[[], object]) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(delay_s, callback)
-
-    def _say_goodbye(self) -> None:
-        """Let the peer read to the end; `_discard` or the timer ends the rest."""
-        stream = socket.socket(fileno=self._descriptor)
-        try:
-            stream.shutdown(socket.SHUT_WR)
-        except OSError:  # it is gone already: reading finds the end
-            return
-        finally:
-            stream.detach()
-
-    def _discard(self) -> None:
-        try:
-            if os.read(self._descriptor, _CHUNK_BYTES):
-                return
-        except BlockingIOError:
-            return
-        except OSError:
-            pass
-        self._end()
-
     def _lose(self, why: str) -> None:
-        if self._phase == _ENDED:
+        if self._phase == ENDED:
             return
-        is_ours = self._phase == _CLOSING
+        is_ours = self._phase == CLOSING
         if self._out and not is_ours:
             self._blurt()
         self._end()
         if not is_ours:
             self._lost = why
             self._loop.call_soon(self._report)
-
-    def _blurt(self) -> None:
-        """Write what goes into the kernel's buffer now; it may be the reason for which the peer is dropped."""
-        try:
-            self.bytes_out += os.write(self._descriptor, self._out)
-        except OSError:
-            return
 
     def _report(self) -> None:
         if self._inbox and self._on_message is not None:
@@ -364,13 +324,9 @@ class Connection:
             self._on_lost(why, False)
 
     def _end(self) -> None:
-        if self._phase == _ENDED:
-            return
-        self._phase = _ENDED
-        self._loop.forget(self._descriptor)
-        os.close(self._descriptor)
-        for timer in (self._timer, self._midway_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._midway_timer = None
-        self._out.clear()
+        if self._phase != ENDED:
+            super()._end()
+            if self._midway_timer is not None:
+                self._midway_timer.cancel()
+            self._midway_timer = None
+            self._filling = self._on_filled = self.on_drained = None  # what was to be filled may be freed now

@@ -33,8 +33,9 @@ class Tls:
             self._waiting += data
             return b""
         try:
-            while data:  # one call takes one record
-                data = data[self._object.write(data) :]
+            left = memoryview(data)
+            while left:  # one call takes one record
+                left = left[self._object.write(left) :]
         except ssl.SSLError as error:
             raise self._broken(error) from error
         return self._outgoing.read()

@@ -6,6 +6,7 @@ from planaria.base.channel import ChannelBroken
 from planaria.base.net import Complaints, dial
 from planaria.base.value import Value, replace
 from planaria.rendezvous import wire
+from planaria.rendezvous.inner import Inner
 from planaria.rendezvous.messages import Leads
 from planaria.rendezvous.model import SELF, Answered, Lost, Opened, Received
 
@@ -28,6 +29,7 @@ ANSWER_WITHIN_S = 1.0
 MOST_CLOSING = 64  # ended connections that are kept in mind before they are forgotten
 TROUBLES_SHOWN = 3
 MOST_TROUBLES = 16
+GUEST = b'["Dock",'  # how the first message begins of one that does not come for the rendezvous
 
 NOBODY: Literal["nobody"] = "nobody"
 STRANGER: Literal["stranger"] = "stranger"
@@ -95,7 +97,8 @@ class Links:
 
     `on_failed(address, why, who)` hears of addresses that were not reached, in a sentence, and who is there instead.
     `troubles` are those that were not reached since anybody was; of an address that has ever been answered at, what was
-    said there counts and not that nobody is there any more.
+    said there counts and not that nobody is there any more. `on_guest(connection, payload)`, once somebody has set it, gets
+    the connections that are for somebody else, with their first message.
     """
 
     def __init__(
@@ -107,20 +110,21 @@ class Links:
         on_failed: Callable[[str, str, Who], object],
     ) -> None:
         self._loop = loop
-        self._security = security
+        self.security = security
         self._report = report
         self._on_failed = on_failed
         self._open: dict[str, Connection] = {}
         self._dialled: dict[str, Dialling] = {}
         self._unheard: set[str] = set()
         self._asked: set[_Question] = set()
-        self._inner: _Inner | None = None
+        self._inner: Inner | None = None
         self._ended = Traffic()
         self._arrivals = 0
         self._closing: list[Connection] = []
         self._forget_at = MOST_CLOSING
         self.troubles: dict[str, Trouble] = {}
         self.complaints = Complaints(loop, say)
+        self.on_guest: Callable[[Connection, bytes], object] | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -154,13 +158,13 @@ class Links:
         """Open the connection `conn` to another agent, or to this one."""
         if address == SELF:
             self._end_inner()
-            self._inner = _Inner(self._loop, conn, self._report)
+            self._inner = Inner(self._loop, conn, self._report)
             return
         self._dialled[conn] = dial(
             self._loop,
             address,
-            token=self._security.token,
-            tls=self._security.dial_tls,
+            token=self.security.token,
+            tls=self.security.dial_tls,
             timeout_s=CONNECT_WITHIN_S,
             on_open=lambda connection: self._opened(conn, address, connection),
             on_lost=lambda why, refused: self._failed(conn, address, why, refused=refused),
@@ -195,7 +199,7 @@ class Links:
             self._loop, address, wire.encode(ask), lambda answer, why: self._answered(question, answer, why, on_answer)
         )
         self._asked.add(question)
-        question.begin(self._security)
+        question.begin(self.security)
 
     def close_all(self) -> None:
         """End everything, after what was sent."""
@@ -262,6 +266,9 @@ class Links:
     def _received(self, conn: str, connection: Connection, data: bytes) -> None:
         if self._open.get(conn) is not connection:
             return  # closed by what came with the same bytes before this
+        if self.on_guest is not None and conn in self._unheard and data.startswith(GUEST):
+            self._hand_over(conn, connection, data, self.on_guest)
+            return
         try:
             message = wire.decode(data)
         except ValueError as problem:
@@ -272,6 +279,15 @@ class Links:
             return
         self._unheard.discard(conn)
         self._report(Received(conn, message))
+
+    def _hand_over(
+        self, conn: str, connection: Connection, data: bytes, on_guest: Callable[[Connection, bytes], object]
+    ) -> None:
+        """Let a connection go that is for somebody else; what it carries is no traffic of the rendezvous."""
+        self._unheard.discard(conn)
+        del self._open[conn]
+        connection.on_message = connection.on_lost = None
+        on_guest(connection, data)
 
     def _answered(
         self, question: _Question, answer: Answered, why: str, on_answer: Callable[[Answered], object]
@@ -286,46 +302,6 @@ class Links:
         trouble = self._note(answer.address, why)
         on_answer(answer)
         self._on_failed(answer.address, trouble.why, trouble.who)
-
-
-class _Inner:
-    """The connection of an agent with itself: what one end sends, the other receives after what is ready now."""
-
-    def __init__(self, loop: Loop, conn: str, report: Callable[[Event], object]) -> None:
-        self._loop = loop
-        self._report = report
-        self._other = {conn: SELF, SELF: conn}
-        self._ends = {conn, SELF}
-        self._later(conn, Opened(conn))
-
-    def has(self, conn: str) -> bool:
-        """Tell whether `conn` is an end of it that was not closed."""
-        return conn in self._ends
-
-    def send(self, conn: str, message: Message) -> None:
-        """Let the other end receive a message."""
-        other = self._other[conn]
-        self._later(other, Received(other, message))
-
-    def close(self, conn: str) -> None:
-        """Close one end: the other loses its peer, after what was sent."""
-        self._ends.discard(conn)
-        other = self._other[conn]
-        self._later(other, Lost(other))
-
-    def end(self) -> None:
-        """Close both ends; nothing is reported."""
-        self._ends.clear()
-
-    def _later(self, end: str, event: Event) -> None:
-        self._loop.call_soon(lambda: self._deliver(end, event))
-
-    def _deliver(self, end: str, event: Event) -> None:
-        if end not in self._ends:
-            return
-        if isinstance(event, Lost):
-            self._ends.discard(end)
-        self._report(event)
 
 
 class _Question:

@@ -156,6 +156,10 @@ class Place(Value):
     deputies: tuple[Deputy, ...]
     base: int = 0
     in_base: bool = False
+    anchor: str = ""
+    """Where the agent of slot 0 is; empty for a spectator."""
+    buddy: str = ""
+    """Where the agent of the slot after mine is, and of slot 0 after the last; empty for one that is alone."""
 
 
 class Start(Value):

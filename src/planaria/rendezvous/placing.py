@@ -38,6 +38,7 @@ def places(
     ranks = ranks_of(arranged)
     master = seats[arranged[0].node]
     addr = master.join.address.rpartition(":")[0].strip("[]")
+    addresses = [seats[one.node].join.address for one in arranged]
     found = {node: spectator_place(round_, reason, in_base=node in base) for node in seats if node not in ranks}
     for node, own in ranks.items():
         found[node] = Place(
@@ -57,6 +58,8 @@ def places(
             deputies=round_.deputies,
             base=round_.base,
             in_base=node in base,
+            anchor=addresses[0],
+            buddy=addresses[(own.slot + 1) % len(addresses)] if len(addresses) > 1 else "",
         )
     return found
 

@@ -178,7 +178,7 @@ _JOIN_WHO = (_run_id, as_name, _label, as_address, _count, _text, _slot)  # the 
 _JOIN_STATE = (_STANDING, as_name, _count, _truth, _seconds, _seconds, _count)
 _RULES = _record(model.Rules, _seconds, _count, _count, _count)
 _PLACE_RANKS = (_label, _count, _count, _count, _slot, _count, _count, _count, _count)
-_PLACE_ROUND = (_label, _count, _count, _line, _DEPUTIES, _count, _truth)
+_PLACE_ROUND = (_label, _count, _count, _line, _DEPUTIES, _count, _truth, _whereabouts, _whereabouts)
 _SCHEMA: dict[str, tuple[type, tuple[Check, ...]]] = {
     "Join": (messages.Join, (*_JOIN_WHO, *_JOIN_STATE, _many(as_name), _many(as_name), _RULES)),
     "Renew": (messages.Renew, (_count, _count)),

@@ -145,3 +145,38 @@ def test_a_node_that_the_others_refuse_was_used_wrongly(loop, ended, kind, statu
 def test_a_node_alone_has_nobody_to_meet():
     with pytest.raises(InternalError):
         meeting.open_rendezvous(None, replace(JOB, meeting=None), None)
+
+
+class Wire:
+    """A connection that came for something else."""
+
+    peer = "a:1"
+
+    def __init__(self):
+        self.sent, self.closed, self.on_message = [], False, None
+
+    def send(self, payload):
+        self.sent.append(payload)
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_guest_before_there_is_a_dock_is_let_go_without_a_word_and_later_ones_meet_its_host(loop):
+    driver = meeting.open_rendezvous(loop, JOB, seat := meeting.Seat(JOB, loop, Group(), None, None))
+    seat.open(lambda *_: driver)
+    assert driver.links.on_guest == seat.guest
+    early, late, header = Wire(), Wire(), b'["Dock","attend","",3,"h"]'
+    seat.guest(early, header)
+    assert (early.closed, early.sent) == (True, [])
+    attended = []
+
+    class Host:
+        def attended(self, round_, header, line):
+            attended.append((round_, header, line))
+
+    seat.dock(Host())
+    seat.guest(late, header)
+    assert (attended[0][:2], late.closed) == ((3, "h"), False)
+    seat.close()
+    assert late.closed

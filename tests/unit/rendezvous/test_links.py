@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from planaria.base.loop import Loop
-from planaria.base.net import Listener
+from planaria.base.net import Listener, dial
 from planaria.base.value import replace
 from planaria.rendezvous import wire
 from planaria.rendezvous.links import AGENT, NOBODY, STRANGER, Links, Trouble, explained
@@ -250,3 +250,51 @@ def test_a_peer_that_talks_nonsense_again_and_again_costs_few_lines(make: Callab
     bench.until(lambda: len(bench.said) == 2)
     assert bench.said[1].endswith("(and 1 more)")
     listener.close()
+
+
+def knock(bench: Bench, *first: bytes) -> list[tuple[str, bool]]:
+    """Connect to the links as a peer that says this; return where its loss will be noted."""
+    listener = Listener(bench.loop, ("127.0.0.1", 0), bench.links.take, token=b"ours")
+    bench._open.append(listener.close)
+    lost: list[tuple[str, bool]] = []
+
+    def opened(connection: Connection) -> None:
+        bench._open.append(connection.close)
+        connection.on_lost = lambda *given: lost.append(given)
+        for payload in first:
+            connection.send(payload)
+
+    address = f"127.0.0.1:{listener.port}"
+    dial(bench.loop, address, token=b"ours", timeout_s=PATIENCE_S, on_open=opened, on_lost=lambda *_: None)
+    return lost
+
+
+def test_a_guest_is_handed_over_with_its_first_message_and_leaves_no_trace(make: Callable[..., Bench]) -> None:
+    bench = make()
+    guests: list[tuple[Connection, bytes]] = []
+    bench.links.on_guest = lambda *given: guests.append(given)
+    knock(bench, b'["Dock",1]', b"second", b"third")
+    bench.until(lambda: guests)
+    (connection, first), heard = guests[0], []
+    bench._open.append(connection.close)
+    assert (first, len(bench.links), bench.links.traffic.bytes_in) == (b'["Dock",1]', 0, 0)
+    connection.on_message = heard.append
+    bench.until(lambda: len(heard) == 2)
+    bench.ahead_s += 60.0  # nobody at the rendezvous waits for a word of it any more
+    bench.loop.run_once(0.0)
+    assert heard == [b"second", b"third"]
+    assert not connection.is_ended
+    assert (len(guests), bench.events, bench.said) == (1, [], [])
+
+
+@pytest.mark.parametrize("first", [[b'["Dock",1]'], [wire.encode(Heard()), b'["Dock",1]']])
+def test_who_comes_for_nobody_or_changes_its_mind_is_dropped_with_a_line(
+    make: Callable[..., Bench], first: list[bytes]
+) -> None:
+    bench = make()
+    if len(first) == 2:
+        bench.links.on_guest = lambda *_: pytest.fail("it had come for the rendezvous")
+    lost = knock(bench, *first)
+    bench.until(lambda: lost)
+    assert len(bench.said) == 1
+    assert "no message is called 'Dock'" in bench.said[0]

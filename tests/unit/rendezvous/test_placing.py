@@ -55,3 +55,19 @@ def test_members_and_spectators_are_told_whether_they_were_in_the_round_before()
         "s": (None, True),
         "t": (None, False),
     }
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ("a", {"a": ("a:1", "")}),
+        ("ba", {"b": ("b:1", "a:1"), "a": ("b:1", "b:1")}),
+        ("cab", {"c": ("c:1", "a:1"), "a": ("c:1", "b:1"), "b": ("c:1", "c:1")}),
+    ],
+)
+def test_members_know_where_slot_0_and_the_next_slot_are_and_spectators_do_not(
+    members: str, expected: dict[str, tuple[str, str]]
+) -> None:
+    arranged = [Candidate(node, 1, "default") for node in members]
+    found = places(Standing("x", 1, 5, len(members)), "", arranged, seats_of(*sorted(members), "s"), set())
+    assert {node: (place.anchor, place.buddy) for node, place in found.items()} == {**expected, "s": ("", "")}

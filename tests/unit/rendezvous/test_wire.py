@@ -42,9 +42,17 @@ MEANINGS = {
     "explanation": LABELS,
     "why": LABELS,
     "address": ADDRESSES,
+    "anchor": ADDRESSES,
+    "buddy": ADDRESSES,
 }
 """What a text may be, by the name of its field."""
-MAY_BE_EMPTY = {("Redirect", "address"), ("Ask", "address"), ("Leads", "address")}
+MAY_BE_EMPTY = {
+    ("Redirect", "address"),
+    ("Ask", "address"),
+    ("Leads", "address"),
+    ("Place", "anchor"),
+    ("Place", "buddy"),
+}
 PLAIN = {"int": COUNTS, "float": SECONDS, "bool": st.booleans(), "int | None": st.none() | COUNTS}
 
 
@@ -95,7 +103,7 @@ def example_of(kind: type[Value]) -> Value:
     for name, written in fields_of(kind).items():
         item = written.removeprefix("tuple[").removesuffix(", ...]")
         one = simple[item] if item in simple else example_of(known(item))
-        one = "h:1" if name == "address" else one
+        one = "h:1" if MEANINGS.get(name) is ADDRESSES else one
         found[name] = (one,) if written.startswith("tuple[") else one
     return kind(**found)
 
@@ -235,7 +243,7 @@ def test_no_field_takes_what_would_harm_whoever_uses_it(name: str) -> None:
     """Only what is compared, or is evidence of a failure, may be any text; see `MEANINGS`."""
     plain, taken = plain_of(name), []
     for at, field in texts(known(name), ()):
-        wrong = NO_ADDRESSES if field == "address" else [] if MEANINGS.get(field) is TEXTS else DAMAGING
+        wrong = NO_ADDRESSES if MEANINGS.get(field) is ADDRESSES else [] if MEANINGS.get(field) is TEXTS else DAMAGING
         for text in wrong:
             try:
                 wire.decode(with_changed(plain, at, text))
