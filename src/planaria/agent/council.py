@@ -172,10 +172,11 @@ class Council:
 
     def _decide(self) -> Rulings:
         """Choose what everybody begins from, after a look at the directory where that may have something newer."""
-        best, on_disk = self._best(), self._reached.get(_DISK)
-        # Who was in the round before this one knows what reached the disk in it; if nobody was, nobody may know.
+        best = self._best()
+        # Who was in the round before this one knows what was complete in it; if nobody was, nobody may know.
         is_sure = max(one.last_round for one in self._present.values()) + 1 >= self._round
-        if _DISK in self._tiers and (best is None or not is_sure or (on_disk is not None and on_disk > best)):
+        known = [self._reached.get(_DISK) or (), *(one.complete for one in self._present.values())]
+        if _DISK in self._tiers and (best is None or not is_sure or max(known) > best):
             self._kind, self._is_searching = "", True
             return [(0, Search(best or ()))]
         return self._announce("memory", best) if best is not None else self._announce("none", None)

@@ -40,7 +40,7 @@ class Part(Value):
 
 
 class Present(Value):
-    """I am here, with these parts. `safe` and `disk` are the newest commits that I know to have reached those tiers.
+    """I am here, with these parts. `complete`, `safe` and `disk` are the newest commits that I know to have come so far.
 
     `run` is 0 while this agent belongs to none; `next_run` is what its directory says. `last_round` is the newest round that
     it took part in before this one. `buddy` is the address of the next slot, empty when there is nobody.
@@ -54,6 +54,7 @@ class Present(Value):
     next_run: int
     last_round: int
     parts: tuple[Part, ...]
+    complete: tuple[int, ...]
     safe: tuple[int, ...]
     disk: tuple[int, ...]
 

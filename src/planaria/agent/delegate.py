@@ -139,6 +139,7 @@ class Delegate:
             next_run=ledger.next_run,
             last_round=ledger.last_round,
             parts=self._stock.parts(),
+            complete=ledger.order("node"),
             safe=ledger.order("buddy"),
             disk=ledger.order("disk"),
         )

@@ -55,19 +55,19 @@ class Checks:
                 self.counts["complete"] += 1
                 self.complete = order_of(numbers)
                 self._check_sealed(self.complete)
-                self.complete_losses = self._gone(self.complete)
+                self.complete_losses = self._gone(round_, self.complete)
             case Reached("buddy", numbers, _, _) if slot == 0:
                 self.counts["buddy"] += 1
                 order = order_of(numbers)
                 if self.safe is None or (order is not None and order >= self.safe):
-                    self.safe, self.safe_losses = order, self._gone(order)
+                    self.safe, self.safe_losses = order, self._gone(round_, order)
             case Reached("disk", numbers, _, _) if slot == 0 and self.world.has_disk:
                 self.counts["written"] += 1
                 if max(self.world.directory.whole, default=()) < numbers:
                     raise Violation(f"{numbers} is said to be on disk")
 
-    def _gone(self, order: Order | None) -> int:
-        dead = sum(not node.alive or node.is_leaving for node in self.world.members)
+    def _gone(self, round_: int, order: Order | None) -> int:
+        dead = sum(not node.alive or node.is_leaving for node in self.world.rosters[round_])
         return dead + sum(one == order for one in self.rotten.values())
 
     def _planned(self, round_: int, plan: Plan) -> None:

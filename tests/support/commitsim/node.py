@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 VALUES = b"a state that is not looked at"
 LAYOUT = snapshots.arrange([], VALUES)
-LOOK_S = 0.02
+LOOK_S = 0.04
 
 
 class Heap:
@@ -226,7 +226,7 @@ class Worker:
         self.plan: Plan | None = None
         self.waits_for = 0  # a version of the plan
         self.generation = 0
-        self.pace_s = node.world.rng.choice((0.05, 0.1, 0.4))
+        self.pace_s = node.world.rng.choice((0.1, 0.2, 0.5))
         self.later(self.load)
 
     def later(self, callback: Callable[[], object], delay_s: float = LOOK_S) -> None:
@@ -235,9 +235,10 @@ class Worker:
     def load(self) -> None:
         plan = self.delegate.plan
         if plan is None or not self.delegate.is_ready or plan.version < self.waits_for:
-            if plan is not None and plan.kind == "unknown":
+            is_unknown = plan is not None and plan.kind == "unknown"
+            if is_unknown:
                 self.delegate.seek()
-            self.later(self.load)
+            self.later(self.load, 0.3 if is_unknown else LOOK_S)
             return
         order = order_of(plan.order)
         if plan.kind == "memory" and order is not None:

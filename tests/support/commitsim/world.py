@@ -34,6 +34,7 @@ class World:
         self.opening = 0
         self.last_generation = 10**9
         self.members: list[Node] = []
+        self.rosters: dict[int, list[Node]] = {}  # by round
         self.entering = [self.new_node() for _ in range(rng.randint(1, 4))]
         self.open_round()
 
@@ -70,6 +71,7 @@ class World:
         self.members = [*staying, *self.entering]
         self.entering = []
         self.round += self.rng.choice((1, 1, 1, 2))
+        self.rosters[self.round] = self.members
         size = len(self.members)
         for slot, node in enumerate(self.members):
             life = Round(
@@ -164,7 +166,7 @@ class World:
         self.clear()
         if self.rng.random() < 0.5:
             self.crash()
-        self.clock.run_until(self.clock.now + 5.0)
+        self.clock.run_until(self.clock.now + 2.0)
         newest = self.checks.complete
         self.last_generation = (newest[2] if newest is not None else 0) + 3
         self.clock.run_until(self.clock.now + LONG_S, self.checks.is_settled)
