@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from planaria.agent.errands import Aside, Cancelled, Loop
     from planaria.agent.errands import Dock as Carrier
     from planaria.agent.hall import Hall, Line
+    from planaria.agent.rounds import Neighbours
     from planaria.agent.slots import Slot
     from planaria.agent.stock import Stock
     from planaria.archive.plan import Outcome
@@ -62,13 +63,6 @@ if TYPE_CHECKING:
 
 
 AGAIN_S = 0.2  # after a line was lost: the anchor may not be in this round yet
-
-
-class Neighbours(Value):
-    """Where the anchor of a round is, and the agent of the next slot; empty for a node alone."""
-
-    anchor: str = ""
-    buddy: str = ""
 
 
 class Ledger:

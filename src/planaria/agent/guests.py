@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from planaria.agent.council_messages import Part
     from planaria.agent.errands import Aside
+    from planaria.agent.hall import Hall, Line
     from planaria.agent.slots import Slot
     from planaria.agent.stock import Stock
 
@@ -23,11 +24,19 @@ class Guests:
         self._stock = stock
         self._aside = aside
         self.round: int | None = None
+        self.hall: Hall | None = None  # of this round, where this node is its anchor
         self._coming: dict[Part, Slot] = {}
 
-    def offered(self, round_: int, header: object, size_bytes: int) -> memoryview | str:
+    def attended(self, round: int, header: object, line: Line) -> None:  # noqa: A002  # the word of the domain
+        """Take a member's line; one of another round than ours is closed, and comes again if that is to come."""
+        if self.hall is None or self.round != round:
+            line.close()
+        else:
+            self.hall.attended(header, line)
+
+    def offered(self, round: int, header: object, size_bytes: int) -> memoryview | str:  # noqa: A002  # as above
         """Return where to put a part, or why not."""
-        why = self._why_not(round_)
+        why = self._why_not(round)
         if why:
             return why
         try:
@@ -50,7 +59,7 @@ class Guests:
             return f"{REFUSED}the buddy has no room: {problem.message}"
         return self._stock.view(slot)
 
-    def arrived(self, round_: int, header: object, tell: Callable[[str], object]) -> None:
+    def arrived(self, round: int, header: object, tell: Callable[[str], object]) -> None:  # noqa: A002  # as above
         """Verify a part, and tell whether it is kept."""
         part = part_of(header)
         slot = self._coming[part]
@@ -58,7 +67,7 @@ class Guests:
 
         def verified(why: str) -> None:
             del self._coming[part]
-            why = f"{REFUSED}{why}" if why else self._why_not(round_)
+            why = f"{REFUSED}{why}" if why else self._why_not(round)
             if not why:
                 settle(slot, part)
             self._stock.release(slot)
@@ -66,13 +75,13 @@ class Guests:
 
         self._aside(lambda: damage_of(view, part), verified)
 
-    def dropped(self, header: object) -> None:
+    def dropped(self, round: int, header: object, why: str) -> None:  # noqa: A002, ARG002  # as above
         """Hear that an offered part does not come."""
         self._stock.release(self._coming.pop(part_of(header)))
 
-    def wanted(self, round_: int, header: object) -> tuple[memoryview, Callable[[], None]] | str:
+    def wanted(self, round: int, header: object) -> tuple[memoryview, Callable[[], None]] | str:  # noqa: A002  # as above
         """Return a part to be read, and how to let go of it; or why there is none."""
-        why = self._why_not(round_)
+        why = self._why_not(round)
         if why:
             return why
         try:

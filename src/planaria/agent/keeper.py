@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from planaria.agent.council import Council
 from planaria.agent.council_messages import order_of
-from planaria.agent.delegate import Delegate, Gear, Ledger, Neighbours
+from planaria.agent.delegate import Delegate, Gear, Ledger
 from planaria.agent.errands import damage_of
 from planaria.agent.guests import Guests
 from planaria.agent.hall import Hall
+from planaria.agent.rounds import Neighbours
 from planaria.agent.stock import Stock, part_in
 from planaria.base.mailbox import Mailbox
 from planaria.base.memory import free_bytes
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from planaria.agent.council_messages import Plan
     from planaria.agent.delegate import Dock
     from planaria.agent.disk import Disk
-    from planaria.agent.hall import Line
+    from planaria.agent.dock import Host
     from planaria.agent.model import Shelter
     from planaria.agent.slots import Slot
     from planaria.base.loop import Loop, Timer
@@ -62,22 +63,21 @@ class Keeper:
         local_world_size: int,
         shelter: Shelter,
         say: Callable[[str], object],
-        dock: Dock | None = None,
+        open_dock: Callable[[Host], Dock] | None = None,
         free: Callable[[], int] = free_bytes,
     ) -> None:
         self._loop = loop
         self._control = control
         self._shelter = shelter
         self._say = say
-        self._dock = dock
         self._mailbox = Mailbox(loop)
         self.disk: Disk | None = None if shelter.directory is None else self._open_disk(shelter.directory)
         self._stock = Stock(local_world_size, free)
+        self.guests = Guests(self._stock, self._aside)
+        self._dock = None if open_dock is None else open_dock(self.guests)
         self._stock.on_free = self._lend
         self._ledger = Ledger(self.disk.next_run if self.disk is not None else 1)
-        self.guests = Guests(self._stock, self._aside)
         self._delegate: Delegate | None = None
-        self._hall: Hall | None = None
         self._life: Round | None = None
         self._given: set[tuple[Peer, int]] = set()
         self._answered: dict[Peer, Plan] = {}  # the plan that a worker was told last
@@ -85,6 +85,7 @@ class Keeper:
         self._opening: list[tuple[Peer, vault.Open]] = []
         self._loading: list[tuple[Peer, vault.Load, int]] = []  # from which version of the plan on they are answered
         self._awaiting: list[_Waiting] = []
+        self._leaving: Callable[[bool], object] | None = None
         if self.disk is None:
             self._warn()
 
@@ -126,8 +127,8 @@ class Keeper:
             council = Council(
                 life.number, life.group_world_size, has_directory=self.disk is not None, has_buddies=has_buddies
             )
-            self._hall = Hall(council, delegate.hear)
-        delegate.begin(self._hall)
+            self.guests.hall = Hall(council, delegate.hear)
+        delegate.begin(self.guests.hall)
 
     def _end_round(self) -> None:
         self._given.clear()
@@ -140,16 +141,9 @@ class Keeper:
         self._awaiting.clear()
         if self._delegate is not None:
             self._delegate.close()
-        if self._hall is not None:
-            self._hall.close()
-            self._hall = None
-
-    def attended(self, round_: int, header: object, line: Line) -> None:
-        """Take a member's line; one of another round than ours is closed, and may come again."""
-        if self._hall is None or self._life is None or self._life.number != round_:
-            line.close()
-        else:
-            self._hall.attended(header, line)
+        if self.guests.hall is not None:
+            self.guests.hall.close()
+            self.guests.hall = None
 
     def _aside(self, work: Callable[[], str], then: Callable[[str], object]) -> None:
         """Do work in a thread, because digests of gigabytes take seconds and let go of the interpreter's lock."""
@@ -190,6 +184,10 @@ class Keeper:
         self._lend()
         self._hand_out()
         self._settle()
+        complete, leaving = self._stock.slots.complete, self._leaving
+        if leaving is not None and complete is not None and self._ledger.order("disk") >= complete:
+            self._leaving = None
+            leaving(True)
 
     def _welcome(self) -> None:
         life, delegate = self._current()
@@ -363,11 +361,17 @@ class Keeper:
         self._mailbox.close()
 
     def hand_over(self, on_done: Callable[[bool], object]) -> None:
-        """Bring what only this node has to its buddy before it leaves; tell whether all of it is there."""
-        if self._delegate is None:
+        """Bring what only this node has to its buddy before it leaves, or have it on disk; tell whether all of it is there.
+
+        The disk is for all nodes to write, so that there is nothing to be done but to wait.
+        """
+        if self._delegate is not None and self._delegate.has_buddy:
+            self._delegate.hand_over(on_done)
+        elif self.disk is None or self._stock.slots.complete is None:
             on_done(False)
         else:
-            self._delegate.hand_over(on_done)
+            self._leaving = on_done
+            self._go_on()
 
     def flush(self, within_s: float) -> bool:
         """Have the newest complete commit on disk, within so many seconds; tell whether it is. For the end of a run.

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     Answer = TypeVar("Answer", vault.Place, vault.Slot, vault.Found, vault.Reached)
 
-ANSWER_S = 30.0  # an agent answers within a moment; one that does not know these questions never does
 WAIT_S = 30.0  # how long a commit waits for memory before that is worth a line
 SLACK_S = 5.0  # what an answer may come later than it was asked for
 _CHUNK_BYTES = 1 << 16
@@ -63,7 +62,7 @@ class AgentVault:
     def origin(self) -> Origin:
         """Return where this worker's commits come from, as its agent says."""
         if self._origin is None:
-            place = self._ask(vault.Join, vault.Place, ANSWER_S)
+            place = self._ask(vault.Join, vault.Place, None)  # known once all nodes are there
             self._origin = Origin(place.run, place.round, place.rank, place.world_size, place.keeps_shared)
         return self._origin
 

@@ -172,7 +172,7 @@ class Dock:
                 return
             theirs = self._end(there)
             ours.other, theirs.other = theirs, ours
-            there.attended(round, header, theirs)
+            there.guests.attended(round, header, theirs)
             for value in ours.waiting:
                 ours.send(value)
 
@@ -211,7 +211,7 @@ class Dock:
             if isinstance(room, str):
                 transfer.finish(room)
                 return
-            transfer.on_cut = lambda: there.guests.dropped(header)
+            transfer.on_cut = lambda: there.guests.dropped(round, header, "cut")
             transfer.then(self._takes_s(), lambda: bring(room))
 
         def bring(room: memoryview) -> None:

@@ -8,7 +8,7 @@ from commitsim.net import Dock
 
 from planaria.agent.council import Council
 from planaria.agent.council_messages import order_of
-from planaria.agent.delegate import Delegate, Gear, Ledger, Neighbours
+from planaria.agent.delegate import Delegate, Gear, Ledger
 from planaria.agent.errands import damage_of
 from planaria.agent.guests import Guests
 from planaria.agent.hall import Hall
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from commitsim.clock import Timer
-    from commitsim.net import End
     from commitsim.world import World
 
     from planaria.agent.council_messages import Plan, Saying
+    from planaria.agent.rounds import Neighbours
     from planaria.agent.slots import Slot
     from planaria.archive.writer import Pinned
     from planaria.contract.commit import Order
@@ -185,7 +185,7 @@ class Node:
                 life.number, life.group_world_size, has_directory=self.disk is not None, has_buddies=buddies
             )
             council.world, council.number = self.world, life.number
-            self.hall = Hall(council, self.delegate.hear)
+            self.hall = self.guests.hall = Hall(council, self.delegate.hear)
         self.delegate.begin(self.hall)
         self.workers = [Worker(self, rank, self.delegate) for rank in range(self.local)]
 
@@ -196,18 +196,12 @@ class Node:
             self.delegate = None
         if self.hall is not None:
             self.hall.close()
-            self.hall = None
+            self.hall = self.guests.hall = None
 
     def stop_workers(self) -> None:
         for worker in self.workers:
             worker.is_over = True
         self.workers = []
-
-    def attended(self, round_: int, header: object, line: End) -> None:
-        if self.hall is None or self.life is None or self.life.number != round_:
-            line.close()
-        else:
-            self.hall.attended(header, line)
 
     def holds(self, order: Order | None) -> bool:
         return any(slot.stamp is not None and slot.stamp.order == order for slot in self.stock.slots.parts())

@@ -10,7 +10,7 @@ from commitsim.clock import Clock
 from commitsim.net import Net
 from commitsim.node import Directory, Node
 
-from planaria.agent.delegate import Neighbours
+from planaria.agent.rounds import Neighbours
 from planaria.contract.env import Round
 
 FAULTS = ("crash", "kill", "replace", "join", "drain", "cut", "cut", "flip", "fill", "clear")
