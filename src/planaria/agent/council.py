@@ -227,13 +227,14 @@ class Council:
     def _lacking(self, slot: int, commit: _Commit) -> tuple[int, tuple[Source, ...]]:
         """Return the rank whose part has what is shared for this member, and which parts it does not hold.
 
-        Each node had the model of its own first rank, buffers included; so who has the old place gets that one.
+        Each node had the model of its own first rank, buffers included; so who has an old place gets that one, and who is
+        new the first.
         """
         place = self._present[slot]
         own = range(place.first_rank, place.first_rank + place.local_world_size)
-        shared = max(
-            (rank for rank in commit.shared if rank <= place.first_rank), default=min(commit.shared, default=0)
-        )
+        first = min(commit.shared, default=0)
+        near = [rank for rank in commit.shared if rank <= place.first_rank < commit.world_size]
+        shared = max(near, default=first)
         needed = sorted({shared, *(rank for rank in own if rank < commit.world_size)})
         fetch = []
         for rank in needed:
