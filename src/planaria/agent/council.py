@@ -144,7 +144,9 @@ class Council:
         told: list[Ruling] = [Welcome(self._run)]
         if slot in self._plans:
             told.append(self._plans[slot])
-        told += [Reached(tier, order, *self._facts[order]) for tier, order in self._reached.items() if order in self._facts]
+        told += [
+            Reached(tier, order, *self._facts[order]) for tier, order in self._reached.items() if order in self._facts
+        ]
         for tier, task in self._tasks.items():
             if slot in task.asked and slot not in task.answers:
                 told.append(_request(tier, task, slot))

@@ -196,10 +196,9 @@ class Failed(Value):
     why: str
 
 
-_SAID = (
-    Present, Ready, Sealed, Copied, Written, Damaged, Seek, Search, Searched, Welcome, Plan, Complete, Copy, Write, Reached, Drop, Failed,
-)  # fmt: skip
-_KINDS: dict[str, type[Value]] = {kind.__name__.lower(): kind for kind in _SAID}
+_FROM_MEMBERS = (Present, Ready, Sealed, Copied, Written, Damaged, Seek, Searched)
+_TO_MEMBERS = (Welcome, Plan, Complete, Copy, Write, Reached, Drop, Failed, Search)
+_KINDS: dict[str, type[Value]] = {kind.__name__.lower(): kind for kind in (*_FROM_MEMBERS, *_TO_MEMBERS)}
 _PARTS: dict[str, type[Value]] = {"Part": Part, "Source": Source}
 
 if TYPE_CHECKING:
@@ -240,7 +239,7 @@ def order_of(numbers: tuple[int, ...]) -> Order | None:
 
 
 def _value(kind: type[Value], found: object) -> Value:
-    wanted = kind.__annotations__
+    wanted = vars(kind).get("__annotations__", {})  # its own: one without fields would show those of `Value`
     if not isinstance(found, dict) or found.keys() != wanted.keys():
         raise ValueError(f"not the fields of a {kind.__name__}")
     made = kind(**{name: _field(name, found[name], wanted[name]) for name in wanted})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from planaria.agent.chores import Chores
 from planaria.agent.council_messages import (
     Complete,
-    Copied,
     Copy,
     Damaged,
     Drop,
@@ -16,18 +16,14 @@ from planaria.agent.council_messages import (
     Ready,
     Sealed,
     Search,
-    Searched,
     Seek,
     Welcome,
     Write,
-    Written,
     decode,
     encode,
     order_of,
 )
-from planaria.agent.errands import Fetch, Push, Road
-from planaria.archive.plan import Failed as NotWritten
-from planaria.archive.plan import Written as FileWritten
+from planaria.agent.errands import Fetch, Road
 from planaria.base.value import Value
 from planaria.contract.commit import Stamp
 
@@ -42,9 +38,7 @@ if TYPE_CHECKING:
     from planaria.agent.errands import Dock as Carrier
     from planaria.agent.hall import Hall, Line
     from planaria.agent.rounds import Neighbours
-    from planaria.agent.slots import Slot
     from planaria.agent.stock import Stock
-    from planaria.archive.plan import Outcome
     from planaria.contract.commit import Order
     from planaria.contract.env import Round
 
@@ -112,15 +106,17 @@ class Delegate:
         self.trouble = ""  # why the plan cannot be followed here
         self.failed: dict[str, Order] = {}
         self._told: set[str] = set()  # tiers that were said to fail
-        self._answers: dict[str, Saying] = {}  # by tier: what came of what was asked last
-        self._pushes: dict[str, Push] = {}
         self._fetches: dict[int, Fetch] = {}
         self._hall: Hall | None = None
         self._line: Line | None = None
         self._timer: Cancelled | None = None
-        self._is_over = False
+        self.is_over = False
         self._present = self._who_is_here()
         self._stock.slots.has_buddy = self.has_buddy
+        dock = gear.dock
+        self._road = None if dock is None else Road(gear.loop, dock, gear.stock, gear.aside, life.number)
+        road = self._road if self.has_buddy else None
+        self.chores = Chores(gear.stock, gear.disk, road, neighbours.buddy, self._send)
 
     def _who_is_here(self) -> Present:
         life, ledger = self._life, self._gear.ledger
@@ -138,6 +134,11 @@ class Delegate:
             disk=ledger.order("disk"),
         )
 
+    @property
+    def directory(self) -> str:
+        """Return where commits on disk are, empty without one."""
+        return self._gear.disk.directory if self._gear.disk is not None else ""
+
     def begin(self, hall: Hall | None) -> None:
         """Take part: in our own hall, or over a line to the anchor's."""
         self._hall = hall
@@ -147,7 +148,7 @@ class Delegate:
             self._attend()
 
     def _attend(self) -> None:
-        if self._gear.dock is not None and not self._is_over:
+        if self._gear.dock is not None and not self.is_over:
             self._line = self._gear.dock.attend(
                 self._neighbours.anchor, self._life.number, encode(self._present), self._on_message, self._on_lost
             )
@@ -174,7 +175,7 @@ class Delegate:
 
     def close(self) -> None:
         """End this node's part in the round."""
-        self._is_over = True
+        self.is_over = True
         self._cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -182,18 +183,16 @@ class Delegate:
             self._line.close()
 
     def _cancel(self) -> None:
-        for push in self._pushes.values():
-            push.cancel()
+        self.chores.cancel()
         for fetch in self._fetches.values():
             fetch.cancel()
-        self._pushes.clear()
         self._fetches.clear()
 
     # What the council rules.
 
     def hear(self, message: Message) -> None:
         """Do what is ruled."""
-        if self._is_over:
+        if self.is_over:
             return
         match message:
             case Welcome(run):
@@ -201,22 +200,27 @@ class Delegate:
             case Plan():
                 self._on_plan(message)
             case Copy():
-                self._copy(message)
+                self.chores.copy(message)
             case Write():
-                self._write(message)
-            case Search(than):
-                self._search(order_of(than))
-            case Drop(numbers, rank):
-                order = order_of(numbers)
+                self.chores.write(message)
+            case Search():
+                self.chores.search(message)
+            case Drop() | Complete() | Reached() | Failed():
+                order = order_of(message.order)
                 if order is not None:
-                    self._stock.forget(order, rank)
-            case Complete(numbers, step):
-                self._note("node", order_of(numbers), step, self._life.world_size)
-            case Reached(tier, numbers, step, world_size):
-                self._note(tier, order_of(numbers), step, world_size)
-            case Failed(tier, numbers, why):
-                self._on_failed(tier, order_of(numbers), why)
+                    self._on_news(message, order)
         self._gear.on_change()
+
+    def _on_news(self, message: Drop | Complete | Reached | Failed, order: Order) -> None:
+        match message:
+            case Drop(_, rank):
+                self._stock.forget(order, rank)
+            case Complete(_, step):
+                self._note("node", order, step, self._life.world_size)
+            case Reached(tier, _, step, world_size):
+                self._note(tier, order, step, world_size)
+            case Failed(tier, _, why):
+                self._on_failed(tier, order, why)
 
     def _on_welcome(self, run: int) -> None:
         """Say what counts: what was said before may not have been heard."""
@@ -227,8 +231,7 @@ class Delegate:
         for order in self._stock.slots.whole():
             if order[:2] == (run, self._life.number):
                 self.sealed(order)
-        for answer in self._answers.values():
-            self._send(answer)
+        self.chores.repeat()
 
     def _on_plan(self, plan: Plan) -> None:
         if self.plan is not None and plan.version == self.plan.version:
@@ -251,6 +254,7 @@ class Delegate:
         self._look_ready()
 
     def _fetch(self, plan: Plan, order: Order, source: Source) -> None:
+        assert self._road is not None
         part = Part(*order, plan.step, plan.world_size, source.rank, source.shared, source.size_bytes)
         self._fetches[source.rank] = Fetch(
             self._road, source.address, part, lambda why: self._fetched(order, source, why), self._on_trouble
@@ -278,15 +282,7 @@ class Delegate:
             self.is_ready = True
             self._send(Ready(plan.version))
 
-    @property
-    def _road(self) -> Road:
-        dock = self._gear.dock
-        assert dock is not None
-        return Road(self._gear.loop, dock, self._stock, self._gear.aside, self._life.number)
-
-    def _note(self, tier: str, order: Order | None, step: int, world_size: int) -> None:
-        if order is None:
-            return
+    def _note(self, tier: str, order: Order, step: int, world_size: int) -> None:
         slots = self._stock.slots
         if slots.complete is None or order > slots.complete:
             slots.complete = order
@@ -296,16 +292,16 @@ class Delegate:
         self._remember(tier, order, step, world_size)
         if tier in self._told:
             self._told.discard(tier)
-            self._gear.say("commits are copied to another node again" if tier == "buddy" else "commits reach the disk again")
+            self._gear.say(
+                "commits are copied to another node again" if tier == "buddy" else "commits reach the disk again"
+            )
 
     def _remember(self, tier: str, order: Order, step: int, world_size: int) -> None:
         newest = self._gear.ledger.newest
         if tier not in newest or order > newest[tier].order:
             newest[tier] = Stamp(*order, step, world_size, self._life.first_rank)
 
-    def _on_failed(self, tier: str, order: Order | None, why: str) -> None:
-        if order is None:
-            return
+    def _on_failed(self, tier: str, order: Order, why: str) -> None:
         self.failed[tier] = max(order, self.failed.get(tier, order))
         if tier == "buddy":
             self._stock.slots.is_stuck, self._stock.slots.copying = True, None
@@ -314,69 +310,6 @@ class Delegate:
             self._told.add(tier)
             where = "copied to another node" if tier == "buddy" else "on disk"
             self._gear.say(f"commits are not {where}: {why}; training goes on, the next commit is tried")
-
-    # What is done for other tiers.
-
-    def _parts(self, order: Order | None, ranks: Iterable[int]) -> list[Slot] | None:
-        found = [self._stock.slots.find(order, rank) for rank in ranks] if order is not None else [None]
-        return [slot for slot in found if slot is not None] if all(found) else None
-
-    def _copy(self, asked: Copy) -> None:
-        last = self._answers.get("buddy")
-        if isinstance(last, Copied) and last.number >= asked.number:
-            self._send(last)
-            return
-        key = f"copy {asked.number}"
-        if key in self._pushes:
-            return
-        order = self._stock.slots.copying = order_of(asked.order)
-        self._stock.slots.is_stuck = False
-        parts = self._parts(order, asked.ranks)
-        if not parts or self._gear.dock is None:
-            self._answer("buddy", Copied(asked.number, "" if parts == [] else "a part of it is not here any more"))
-            return
-
-        def done(why: str) -> None:
-            self._pushes.pop(key, None)
-            self._answer("buddy", Copied(asked.number, why[:500]))
-
-        slots = self._stock.slots
-        self._push(key, parts, lambda: slots.complete == order, done)
-
-    def _push(self, key: str, parts: list[Slot], is_wanted: Callable[[], bool], on_done: Callable[[str], object]) -> None:
-        self._pushes[key] = Push(self._road, self._neighbours.buddy, parts, is_wanted, on_done)
-
-    def _answer(self, tier: str, answer: Saying) -> None:
-        self._answers[tier] = answer
-        self._send(answer)
-
-    def _write(self, asked: Write) -> None:
-        last = self._answers.get("disk")
-        if isinstance(last, Written) and last.number >= asked.number:
-            self._send(last)
-            return
-        parts = self._parts(order_of(asked.order), asked.ranks)
-        if self._gear.disk is None or parts is None:
-            why = "a node has no --snapshot-dir" if self._gear.disk is None else "a part of it is not in memory any more"
-            self._answer("disk", Written(asked.number, False, why))
-            return
-
-        def told(outcome: Outcome) -> None:
-            self._answer("disk", _as_answer(asked.number, outcome))
-
-        self._gear.disk.write(self._stock.pinned(parts), told)
-
-    def _search(self, than: Order | None) -> None:
-        def told(found: Stamp | str | None) -> None:
-            if isinstance(found, Stamp):
-                self._send(Searched(found.order, found.step, found.world_size, ""))
-            else:
-                self._send(Searched((), 0, 0, found or ""))
-
-        if self._gear.disk is None:
-            told(None)
-        else:
-            self._gear.disk.find(than, told)
 
     # What this node says.
 
@@ -395,17 +328,3 @@ class Delegate:
         for rank in ranks:
             self._stock.forget(order, rank)
             self._send(Damaged(order, rank, self._life.group_rank))
-
-    def hand_over(self, on_done: Callable[[bool], object]) -> None:
-        """Bring what only this node may have of its newest commits to its buddy: it is about to leave."""
-        parts = self._stock.slots.newest_parts()
-        if not self.has_buddy or self._gear.dock is None or not parts:
-            on_done(self.has_buddy)
-            return
-        self._push("leaving", parts, lambda: not self._is_over, lambda why: on_done(not why))
-
-
-def _as_answer(number: int, outcome: Outcome) -> Written:
-    if isinstance(outcome, NotWritten):
-        return Written(number, False, outcome.why[:500])
-    return Written(number, not isinstance(outcome, FileWritten) or outcome.complete, "")

@@ -288,10 +288,12 @@ class Driver:
         """Return the one that keeps snapshots in this life."""
         if self.keeper is None:
             from planaria.agent.keeper import Keeper
+            from planaria.agent.stock import Stock
 
             assert self.life is not None
             dock = None if self._job.meeting is None else self.seat.dock
-            self.keeper = Keeper(self._loop, self.control, self._job.local_world_size, self._job.shelter, self.say, dock)
+            stock = Stock(self._job.local_world_size)
+            self.keeper = Keeper(self._loop, self.control, stock, self._job.shelter, self.say, dock)
             self.keeper.begin(self.life, self.neighbours)
         return self.keeper
 

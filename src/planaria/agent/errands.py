@@ -134,7 +134,12 @@ class Fetch:
     """
 
     def __init__(
-        self, road: Road, address: str, part: Part, on_done: Callable[[str], object], on_trouble: Callable[[str], object]
+        self,
+        road: Road,
+        address: str,
+        part: Part,
+        on_done: Callable[[str], object],
+        on_trouble: Callable[[str], object],
     ) -> None:
         self._road = road
         self._address = address

@@ -41,10 +41,10 @@ class Guests:
             return why
         try:
             part = part_of(header)
-            if part.size_bytes != size_bytes:
-                raise ValueError("a part of another size")
         except ValueError as problem:
             return f"{REFUSED}{problem}"
+        if part.size_bytes != size_bytes:
+            return f"{REFUSED}a part of another size"
         slots = self._stock.slots
         if slots.find(part.order, part.rank) is not None:
             return IS_HERE

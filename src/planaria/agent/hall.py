@@ -39,9 +39,10 @@ class Hall:
         """Take the line of a member. One that makes no sense is closed."""
         try:
             present = decode(header)
-            if not isinstance(present, Present) or present.slot == 0:
-                raise ValueError("a line begins with who is present")
         except ValueError:
+            line.close()
+            return
+        if not isinstance(present, Present) or present.slot == 0:
             line.close()
             return
         slot = present.slot

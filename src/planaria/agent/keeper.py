@@ -6,16 +6,13 @@ the memory, `delegate` and `council` agree with the other nodes on what counts, 
 
 from __future__ import annotations
 
+from planaria.agent.beginners import ASTRAY, Beginners
 from planaria.agent.council import Council
-from planaria.agent.council_messages import order_of
 from planaria.agent.delegate import Delegate, Gear, Ledger
-from planaria.agent.errands import damage_of
 from planaria.agent.guests import Guests
 from planaria.agent.hall import Hall
 from planaria.agent.rounds import Neighbours
-from planaria.agent.stock import Stock, part_in
 from planaria.base.mailbox import Mailbox
-from planaria.base.memory import free_bytes
 from planaria.contract import vault
 from planaria.contract.commit import TIERS, Stamp
 from planaria.errors import StateRefused
@@ -25,19 +22,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from planaria.agent.control import ControlServer, Peer
-    from planaria.agent.council_messages import Plan
     from planaria.agent.delegate import Dock
     from planaria.agent.disk import Disk
     from planaria.agent.dock import Host
     from planaria.agent.model import Shelter
-    from planaria.agent.slots import Slot
+    from planaria.agent.stock import Stock
     from planaria.base.loop import Loop, Timer
     from planaria.contract.commit import Order
     from planaria.contract.env import Round
 
 
 LOOK_EVERY_S = 0.05
-ASTRAY = "this rank began from a commit that another could not read, and all begin from another one now"
 
 
 class _Waiting:
@@ -60,11 +55,10 @@ class Keeper:
         self,
         loop: Loop,
         control: ControlServer,
-        local_world_size: int,
+        stock: Stock,
         shelter: Shelter,
         say: Callable[[str], object],
         open_dock: Callable[[Host], Dock] | None = None,
-        free: Callable[[], int] = free_bytes,
     ) -> None:
         self._loop = loop
         self._control = control
@@ -72,18 +66,17 @@ class Keeper:
         self._say = say
         self._mailbox = Mailbox(loop)
         self.disk: Disk | None = None if shelter.directory is None else self._open_disk(shelter.directory)
-        self._stock = Stock(local_world_size, free)
+        self._stock = stock
         self.guests = Guests(self._stock, self._aside)
         self._dock = None if open_dock is None else open_dock(self.guests)
         self._stock.on_free = self._lend
         self._ledger = Ledger(self.disk.next_run if self.disk is not None else 1)
         self._delegate: Delegate | None = None
+        self._beginners: Beginners
         self._life: Round | None = None
         self._given: set[tuple[Peer, int]] = set()
-        self._answered: dict[Peer, Plan] = {}  # the plan that a worker was told last
         self._joining: list[tuple[Peer, vault.Join]] = []
         self._opening: list[tuple[Peer, vault.Open]] = []
-        self._loading: list[tuple[Peer, vault.Load, int]] = []  # from which version of the plan on they are answered
         self._awaiting: list[_Waiting] = []
         self._leaving: Callable[[bool], object] | None = None
         if self.disk is None:
@@ -128,14 +121,13 @@ class Keeper:
                 life.number, life.group_world_size, has_directory=self.disk is not None, has_buddies=has_buddies
             )
             self.guests.hall = Hall(council, delegate.hear)
+        self._beginners = Beginners(life, delegate, self._stock, self._aside, self._answer)
         delegate.begin(self.guests.hall)
 
     def _end_round(self) -> None:
         self._given.clear()
-        self._answered.clear()
         self._joining.clear()
         self._opening.clear()
-        self._loading.clear()
         for waiting in self._awaiting:
             waiting.timer.cancel()
         self._awaiting.clear()
@@ -173,7 +165,8 @@ class Keeper:
             case vault.Await():
                 self._await(peer, message)
             case vault.Load():
-                self._load(peer, message)
+                self._current()
+                self._beginners.load(peer, message)
             case _:
                 raise ValueError("that is for an agent to say")
         self._go_on()
@@ -182,7 +175,7 @@ class Keeper:
         """Answer whoever can be answered now."""
         self._welcome()
         self._lend()
-        self._hand_out()
+        self._beginners.hand_out()
         self._settle()
         complete, leaving = self._stock.slots.complete, self._leaving
         if leaving is not None and complete is not None and self._ledger.order("disk") >= complete:
@@ -213,7 +206,7 @@ class Keeper:
             return
         waiting, self._opening = self._opening, []
         for peer, message in waiting:
-            if self._is_astray(peer):
+            if self._beginners.is_astray(peer):
                 self._answer(peer, vault.Refused(message.id, ASTRAY, "its next life begins with all others"))
                 continue
             try:
@@ -236,16 +229,10 @@ class Keeper:
         here = (delegate.run, life.number, life.world_size, life.first_rank + peer.local_rank)
         if (stamp.run, stamp.round, stamp.world_size, stamp.rank) != here:
             raise ValueError("a commit of another round, or of another rank")
-        if self._is_astray(peer):
+        if self._beginners.is_astray(peer):
             raise ValueError(ASTRAY)
         if self._stock.slots.seal(peer.local_rank, message.number, stamp):
             delegate.sealed(stamp.order)
-
-    def _is_astray(self, peer: Peer) -> bool:
-        """Tell whether a worker began from a commit that others could not read, so that all begin elsewhere now."""
-        _, delegate = self._current()
-        told = self._answered.get(peer)
-        return told is not None and delegate.plan is not None and told.order != delegate.plan.order
 
     def _await(self, peer: Peer, message: vault.Await) -> None:
         if message.tier not in TIERS:
@@ -275,83 +262,6 @@ class Keeper:
         failed = delegate.failed.get(tier)
         return not is_tried or (failed is not None and failed >= waiting.order)
 
-    # Where workers begin.
-
-    def _load(self, peer: Peer, message: vault.Load) -> None:
-        _, delegate = self._current()
-        told = self._answered.get(peer, delegate.plan)
-        version = delegate.plan.version if delegate.plan is not None else 0
-        is_unknown = delegate.plan is not None and delegate.plan.kind == "unknown" and peer in self._answered
-        if message.is_damaged or is_unknown:
-            version = told.version + 1 if told is not None else 1
-        self._loading.append((peer, message, version))
-        if message.is_damaged:
-            self._examine(peer)
-        elif is_unknown:
-            delegate.seek()
-
-    def _examine(self, peer: Peer) -> None:
-        """Find out which of the parts that a worker was given are damaged; all of them, if it alone cannot read them."""
-        _, delegate = self._current()
-        order = order_of(delegate.plan.order) if delegate.plan is not None else None
-        given = [*self._parts_for(peer).values()]
-        if order is None or not given or delegate.plan is None or delegate.plan.kind != "memory":
-            return
-        looked_at = [(part_in(slot), self._stock.view(slot), self._stock.hold(slot)) for slot in given]
-        ranks = [part.rank for part, _, _ in looked_at]
-
-        def found(bad: str) -> None:
-            for _, _, release in looked_at:
-                release()
-            if self._delegate is delegate:
-                delegate.report_damage(order, [int(rank) for rank in bad.split()] or ranks)
-                self._refuse_late(peer, order)
-                self._go_on()
-
-        self._aside(lambda: " ".join(str(part.rank) for part, view, _ in looked_at if damage_of(view, part)), found)
-
-    def _refuse_late(self, peer: Peer, order: Order) -> None:
-        """Refuse to begin elsewhere what others have begun here: they have completed a commit since."""
-        complete = self._stock.slots.complete
-        if complete is None or complete <= order:
-            return
-        for one in [one for one in self._loading if one[0] is peer]:
-            self._loading.remove(one)
-            self._answer(peer, vault.Refused(one[1].id, "the commit to begin from is damaged, and others went on", ""))
-
-    def _parts_for(self, peer: Peer) -> dict[str, Slot]:
-        life, delegate = self._current()
-        order = order_of(delegate.plan.order) if delegate.plan is not None else None
-        if delegate.plan is None or order is None:
-            return {}
-        own = self._stock.slots.find(order, life.first_rank + peer.local_rank)
-        shared = self._stock.slots.find(order, delegate.plan.shared)
-        found = {"own": own, "shared": shared if shared is not own else None}
-        return {name: slot for name, slot in found.items() if slot is not None}
-
-    def _hand_out(self) -> None:
-        """Tell workers where they begin, once that is known and here."""
-        _, delegate = self._current()
-        plan = delegate.plan
-        if plan is None or not (delegate.is_ready or delegate.trouble or plan.kind == "unknown"):
-            return
-        waiting, self._loading = self._loading, []
-        for peer, message, version in waiting:
-            if version > plan.version:
-                self._loading.append((peer, message, version))
-                continue
-            self._answered[peer] = plan
-            if plan.kind == "unknown":
-                self._answer(peer, vault.Refused(message.id, plan.why, "a commit of an earlier run may lie there"))
-            elif delegate.trouble:
-                self._answer(peer, vault.Refused(message.id, delegate.trouble, "raise the memory limit"))
-            elif plan.kind == "disk" and self.disk is not None:
-                self._answer(peer, vault.Found(message.id, (), self.disk.directory, plan.order))
-            else:
-                parts = self._parts_for(peer)
-                memory = tuple(self._stock.descriptor(slot) for slot in parts.values())
-                self._answer(peer, vault.Found(message.id, tuple(parts), "", ()), memory)
-
     # The end.
 
     def close(self) -> None:
@@ -366,7 +276,7 @@ class Keeper:
         The disk is for all nodes to write, so that there is nothing to be done but to wait.
         """
         if self._delegate is not None and self._delegate.has_buddy:
-            self._delegate.hand_over(on_done)
+            self._delegate.chores.hand_over(on_done)
         elif self.disk is None or self._stock.slots.complete is None:
             on_done(False)
         else:
@@ -385,7 +295,9 @@ class Keeper:
         for order in sorted({complete, *(one for one in slots.whole() if one > complete)}):
             self._write(order, deadline)
         while (left_s := deadline - self._loop.now()) > 0 and not self.disk.has(complete) and not self._is_alone:
-            self._loop.run_once(min(left_s, LOOK_EVERY_S))  # other nodes write their files, and only the directory tells
+            self._loop.run_once(
+                min(left_s, LOOK_EVERY_S)
+            )  # other nodes write their files, and only the directory tells
         return self.disk.has(complete)
 
     @property
@@ -400,4 +312,3 @@ class Keeper:
         self.disk.write(self._stock.pinned(parts), told.append)
         while not told and (left_s := deadline - self._loop.now()) > 0:
             self._loop.run_once(left_s)
-

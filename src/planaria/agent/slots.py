@@ -19,7 +19,7 @@ MOST_SLOTS = 4  # of a rank: the copy at the buddy, the one being copied, the ne
 
 
 class Slot:
-    """Memory of one local rank, or of a `LODGER`. `stamp` is None while it holds no part that counts; `pins` are its readers."""
+    """Memory of one local rank, or of a `LODGER`. `stamp` is None while no part in it counts; `pins` are its readers."""
 
     def __init__(self, number: int, owner: int, size_bytes: int) -> None:
         self.number = number
@@ -89,7 +89,9 @@ class Slots:
 
     def free_lodging(self, size_bytes: int) -> Slot | None:
         """Return memory that a part lodged in before and that is large enough, the smallest such."""
-        free = [slot for slot in self.of(LODGER) if slot.stamp is None and not slot.pins and slot.size_bytes >= size_bytes]
+        free = [
+            slot for slot in self.of(LODGER) if slot.stamp is None and not slot.pins and slot.size_bytes >= size_bytes
+        ]
         return min(free, key=lambda slot: slot.size_bytes, default=None)
 
     def check(self, local_rank: int, size_bytes: int, free_bytes: int, touched_bytes: int) -> None:

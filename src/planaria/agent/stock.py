@@ -6,7 +6,6 @@ import os
 
 from planaria.agent.council_messages import Part
 from planaria.agent.slots import LODGER, Slots, whole_pages
-from planaria.archive.writer import Pinned
 from planaria.base.memory import free_bytes
 from planaria.contract.commit import size_text
 from planaria.errors import StateRefused
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from planaria.agent.slots import Slot
+    from planaria.archive.writer import Pinned
     from planaria.contract.commit import Order
 
     class Memory(Protocol):
@@ -162,6 +162,8 @@ class Stock:
 
     def pinned(self, slots: Iterable[Slot]) -> list[Pinned]:
         """Return parts for the disk, each with its memory and how to let go of it."""
+        from planaria.archive.writer import Pinned
+
         found = []
         for slot in slots:
             assert slot.stamp is not None

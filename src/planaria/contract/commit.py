@@ -13,7 +13,7 @@ from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
     from typing import Literal
 
     Order = tuple[int, int, int]
@@ -56,14 +56,6 @@ class Origin(Value):
     def stamp(self, generation: int, step: int) -> Stamp:
         """Return the stamp of a commit that is made here."""
         return Stamp(self.run, self.round, generation, step, self.world_size, self.rank)
-
-
-def newest_complete(sealed: Iterable[Stamp]) -> Order | None:
-    """Return the newest commit that every rank of its world has sealed, or None."""
-    ranks: dict[tuple[Order, int], set[int]] = {}
-    for stamp in sealed:
-        ranks.setdefault((stamp.order, stamp.world_size), set()).add(stamp.rank)
-    return max((order for (order, world), found in ranks.items() if found >= {*range(world)}), default=None)
 
 
 def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, pinned: Collection[int] = ()) -> int | None:

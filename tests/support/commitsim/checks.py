@@ -9,7 +9,6 @@ from planaria.agent.council_messages import Complete, Plan, Reached, order_of
 if TYPE_CHECKING:
     from commitsim.node import Node
     from commitsim.world import World
-
     from planaria.agent.council_messages import Ruling
     from planaria.agent.slots import Slot
     from planaria.contract.commit import Order, Stamp
@@ -104,7 +103,12 @@ class Checks:
         newest = self.complete
         if newest is None or newest[2] < self.world.last_generation:
             return False
-        if self.world.has_buddies and len(self.world.alive) > 1 and self.world.free_bytes == 10**9 and self.safe != newest:
+        if (
+            self.world.has_buddies
+            and len(self.world.alive) > 1
+            and self.world.free_bytes == 10**9
+            and self.safe != newest
+        ):
             return False
         return not self.world.has_disk or newest in self.world.directory.whole
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from commitsim.net import Dock
-
 from planaria.agent.council import Council
 from planaria.agent.council_messages import order_of
 from planaria.agent.delegate import Delegate, Gear, Ledger
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from commitsim.clock import Timer
     from commitsim.world import World
-
     from planaria.agent.council_messages import Plan, Saying
     from planaria.agent.rounds import Neighbours
     from planaria.agent.slots import Slot
@@ -176,7 +174,14 @@ class Node:
         self.life = life
         self.guests.round = life.number
         gear = Gear(
-            self, self.stock, self.disk, self.dock, self.ledger, self.aside, self.said.append, lambda: None  # type: ignore[arg-type]
+            self,
+            self.stock,
+            self.disk,
+            self.dock,
+            self.ledger,
+            self.aside,
+            self.said.append,
+            lambda: None,  # type: ignore[arg-type]
         )
         buddies = self.world.has_buddies
         self.delegate = Delegate(life, neighbours, gear, buddies)

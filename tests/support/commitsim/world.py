@@ -9,7 +9,6 @@ from commitsim.checks import Checks
 from commitsim.clock import Clock
 from commitsim.net import Net
 from commitsim.node import Directory, Node
-
 from planaria.agent.rounds import Neighbours
 from planaria.contract.env import Round
 
@@ -56,7 +55,9 @@ class World:
             node.stop_workers()
         self.opening += 1
         mine = self.opening
-        self.clock.call_later(0.05 + 0.4 * self.rng.random(), lambda: self.open_round() if mine == self.opening else None)
+        self.clock.call_later(
+            0.05 + 0.4 * self.rng.random(), lambda: self.open_round() if mine == self.opening else None
+        )
 
     def open_round(self) -> None:
         for node in self.alive:
@@ -75,7 +76,20 @@ class World:
         size = len(self.members)
         for slot, node in enumerate(self.members):
             life = Round(
-                self.round, "run", "role", slot, size, slot * self.local, size * self.local, 0, 0, self.local, "", 0, 0, 0
+                self.round,
+                "run",
+                "role",
+                slot,
+                size,
+                slot * self.local,
+                size * self.local,
+                0,
+                0,
+                self.local,
+                "",
+                0,
+                0,
+                0,
             )
             buddy = self.members[(slot + 1) % size].name if size > 1 else ""
             near = Neighbours(self.members[0].name, buddy)
@@ -135,7 +149,7 @@ class World:
             done(False)
             return
         self.clock.call_later(10.0, lambda: done(False))
-        delegate.hand_over(done)
+        delegate.chores.hand_over(done)
 
     def cut(self) -> None:
         self.net.cut_some()

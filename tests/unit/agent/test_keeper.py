@@ -9,7 +9,7 @@ import pytest
 from planaria.agent.control import Peer
 from planaria.agent.keeper import Keeper
 from planaria.agent.model import Shelter
-from planaria.agent.stock import Memfd
+from planaria.agent.stock import Memfd, Stock
 from planaria.archive.shelf import Shelf
 from planaria.base.loop import Loop
 from planaria.contract import snapshot as snapshots
@@ -36,10 +36,9 @@ class Rig:
         self.keeper = Keeper(
             self.loop,
             self,  # type: ignore[arg-type]  # all that it uses of a control server is `reply`
-            2,
+            Stock(2, lambda: self.free),
             Shelter(directory),
             self.said.append,
-            free=lambda: self.free,
         )
         self.new_life(0)
 
