@@ -93,9 +93,7 @@ class AgentVault:
         try:
             return self._load(is_damaged=False)
         except ValueError as problem:
-            say(
-                f"the commit in the agent's memory is damaged ({problem}); an older one on disk is used, if there is one"
-            )
+            say(f"what the agent's memory holds is damaged ({problem}); another copy is used, or an older commit")
             return self._load(is_damaged=True)
 
     def _load(self, *, is_damaged: bool) -> Loaded | None:
@@ -170,7 +168,8 @@ class AgentVault:
         if not self._has_said_wait:
             self._has_said_wait = True
             say(
-                f"this rank has waited {WAIT_S:.0f} s: all ranks commit the same steps, and the disk may be slow (said once)"
+                f"this rank has waited {WAIT_S:.0f} s for its agent: all nodes begin together, all ranks commit the "
+                "same steps, and a disk or a buddy may be slow (said once)"
             )
 
     def _send(self, message: vault.Message) -> None:
