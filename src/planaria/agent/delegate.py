@@ -238,20 +238,25 @@ class Delegate:
             if self.is_ready:
                 self._send(Ready(plan.version))
             return
-        self.plan, self.is_ready, self.trouble = plan, False, ""
-        order, ledger = order_of(plan.order), self._gear.ledger
+        before, self.plan = self.plan, plan
+        self.is_ready, self.trouble = False, ""
         self._cancel()
-        if plan.kind != "unknown":
-            in_memory = order if plan.kind == "memory" else None
-            self._stock.begin(in_memory, order_of(plan.safe))
-            for tier in ("node", "buddy"):
-                ledger.forget_since(tier, in_memory)
-            if order is not None:
-                self._remember("node" if in_memory else "disk", order, plan.step, plan.world_size)
+        order = order_of(plan.order)
+        # The same commit from other holders leaves what was sealed since then as it is.
+        if plan.kind != "unknown" and (before is None or (before.kind, before.order) != (plan.kind, plan.order)):
+            self._begin_from(plan, order)
         for source in plan.fetch:
             if order is not None and self._stock.slots.find(order, source.rank) is None:
                 self._fetch(plan, order, source)
         self._look_ready()
+
+    def _begin_from(self, plan: Plan, order: Order | None) -> None:
+        in_memory = order if plan.kind == "memory" else None
+        self._stock.begin(in_memory, order_of(plan.safe))
+        for tier in ("node", "buddy"):
+            self._gear.ledger.forget_since(tier, in_memory)
+        if order is not None:
+            self._remember("node" if in_memory else "disk", order, plan.step, plan.world_size)
 
     def _fetch(self, plan: Plan, order: Order, source: Source) -> None:
         assert self._road is not None

@@ -181,7 +181,6 @@ class World:
         if self.rng.random() < 0.5:
             self.crash()
         self.clock.run_until(self.clock.now + 2.0)
-        newest = self.checks.complete
-        self.last_generation = (newest[2] if newest is not None else 0) + 3
+        self.last_generation = max((order[2] for order, _ in self.checks.stamps), default=0) + 3
         self.clock.run_until(self.clock.now + LONG_S, self.checks.is_settled)
         self.checks.check_settled()

@@ -190,6 +190,58 @@ def test_memory_that_cannot_be_read_is_given_to_nobody_again(rig: Rig) -> None:
     assert rig.keeper.newest == {}
 
 
+def test_a_rank_that_began_from_what_another_could_not_read_commits_no_more(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.new_life(1)
+    assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, ("own",), "", ())
+    assert isinstance(rig.ask(0, vault.Open(4, 10_000)), vault.Slot)
+    rig.ask(1, vault.Load(5, True))
+    rig.run_until(lambda: rig.answers[-1][1] == vault.Found(5, (), "", ()))
+    refused = rig.ask(0, vault.Open(6, 10_000))
+    assert isinstance(refused, vault.Refused)
+    assert "began from a commit that another could not read" in refused.message
+    assert isinstance(rig.ask(1, vault.Open(7, 10_000)), vault.Slot)
+    with pytest.raises(ValueError, match="began from"):
+        rig.keeper.hear(rig.peers[0], vault.Sealed(1, 1, 1, 2, 20, 2, 0))
+
+
+def test_damage_that_is_found_after_others_have_committed_is_refused(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.new_life(1)
+    rig.ask(0, vault.Load(3, False))
+    for rank in (0, 1):
+        rig.commit(rank, 2)
+    rig.ask(0, vault.Load(4, True))
+    rig.run_until(lambda: isinstance(rig.answers[-1][1], vault.Refused))
+    assert rig.keeper.newest["node"].generation == 2
+
+
+def test_without_a_buddy_a_wait_for_one_ends_at_the_node(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    assert rig.ask(1, vault.Await(9, 1, 0, 1, "buddy", TIMEOUT_S)) == vault.Reached(9, "node")
+
+
+def test_who_leaves_without_buddy_and_disk_has_handed_nothing_over(rig: Rig) -> None:
+    told: list[bool] = []
+    rig.keeper.hand_over(told.append)
+    assert told == [False]
+
+
+def test_who_leaves_without_a_buddy_waits_for_the_disk(tmp_path: Path) -> None:
+    rig, told = Rig(str(tmp_path)), list[bool]()
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.keeper.hand_over(told.append)
+    rig.run_until(lambda: told)
+    assert told == [True]
+    assert Shelf(str(tmp_path)).has((1, 0, 1))
+    rig.keeper.close()
+    rig.loop.close()
+
+
 @pytest.mark.parametrize("message", [vault.Reached(1, ""), vault.Await(1, 1, 0, 1, "moon", 1.0)])
 def test_what_no_worker_says_is_an_error(rig: Rig, message: vault.Message) -> None:
     with pytest.raises(ValueError, match=r"agent|tier"):
