@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from planaria.contract.commit import Order
 
 LONGEST_WHY = 500
+LEAVING_TRIES = 3
 _LEAVING = 0  # no task of a council has this number
 
 
@@ -87,8 +88,9 @@ class Chores:
         if self._road is None or not parts:
             on_done(self._road is not None)
             return
+        tries = iter(range(LEAVING_TRIES))  # the others wait for our goodbye, and the buddy may be gone
         self._pushes[_LEAVING] = Push(
-            self._road, self._buddy, parts, lambda: bool(self._pushes), lambda why: on_done(not why)
+            self._road, self._buddy, parts, lambda: next(tries, None) is not None, lambda why: on_done(not why)
         )
 
     def write(self, asked: Write) -> None:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
             """Open a line to an anchor."""
 
 
+MOST_PARTS = 1500  # 200 kB of a header that may have 256; older ones than those of so many ranks nobody needs
 AGAIN_S = 0.2  # after a line was lost: the anchor may not be in this round yet
 
 
@@ -120,6 +121,7 @@ class Delegate:
 
     def _who_is_here(self) -> Present:
         life, ledger = self._life, self._gear.ledger
+        newest = sorted(self._stock.parts(), key=lambda part: part.order, reverse=True)
         return Present(
             slot=life.group_rank,
             first_rank=life.first_rank,
@@ -128,7 +130,7 @@ class Delegate:
             run=ledger.run,
             next_run=ledger.next_run,
             last_round=ledger.last_round,
-            parts=self._stock.parts(),
+            parts=tuple(newest[:MOST_PARTS]),
             complete=ledger.order("node"),
             safe=ledger.order("buddy"),
             disk=ledger.order("disk"),
