@@ -1,4 +1,4 @@
-"""How long a launch takes: to the user's first line, to the exit of an empty script, to the end of `--help`."""
+"""How long a launch takes: to the first line, the exit of an empty script, the end of `--help`; and a worker's import."""
 
 from __future__ import annotations
 
@@ -60,6 +60,24 @@ def _bare_exit_for_help(settings: Settings) -> Sample:
     return _exit((settings.python, "-c", "pass"), "help", settings)
 
 
+_IMPORT = "import time; began = time.monotonic_ns(); import {}; print(time.monotonic_ns() - began)"
+
+
+def _imported(modules: str, settings: Settings) -> Sample:
+    with Child((settings.python, "-c", _IMPORT.format(modules)), settings.scratch) as child:
+        took_ns = int(child.next_line()[1])
+        child.expect_success()
+    return Sample({"import": [took_ns / 1e6]})
+
+
+def _measure_import(_launcher: Launcher, settings: Settings) -> Sample:
+    return _imported("planaria.worker", settings)
+
+
+def _bare_import(settings: Settings) -> Sample:
+    return _imported("socket, threading, contextlib", settings)
+
+
 BENCHES = (
     Bench(
         name="first-line",
@@ -85,5 +103,14 @@ BENCHES = (
         metrics=(Metric("help", "`--help` → exit", "ms", goal=60.0),),
         measure=_measure_help,
         floors={"`python -c pass` → exit": _bare_exit_for_help},
+    ),
+    Bench(
+        name="import",
+        title="`import planaria.worker`",
+        method="in a fresh interpreter, by its own clock around the import; torch is there and not imported.",
+        metrics=(Metric("import", "`import planaria.worker`", "ms", goal=30.0),),
+        measure=_measure_import,
+        floors={"`import socket, threading, contextlib`": _bare_import},
+        only=frozenset({"planaria"}),
     ),
 )

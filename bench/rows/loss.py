@@ -47,9 +47,9 @@ def _limit_s(launcher: Launcher) -> float:
 def _measure_gloo(launcher: Launcher, settings: Settings) -> Sample:
     if launcher.name == "torchrun":
         return _measure_gloo_of_torchrun(launcher, settings)
-    before_s = _direct_start_s(settings)
+    before_s = direct_start_s(settings)
     begin_s, ready_s, facts = _lose_one_of_three(launcher, settings, _NO_RESTARTS, {}, LIMIT_S)
-    direct_s = (before_s + _direct_start_s(settings)) / 2  # a machine that drifts meanwhile does so in both directions
+    direct_s = (before_s + direct_start_s(settings)) / 2  # a machine that drifts meanwhile does so in both directions
     if facts["restart counts"] != "[0, 0]":
         raise MeasurementError(f"restart counts {facts['restart counts']} after the loss of a node")
     return Sample({"ready": [ready_s], "over": [ready_s - direct_s], "direct": [direct_s], "begin": [begin_s]}, facts)
@@ -85,7 +85,7 @@ def _lose_one_of_three(
     return (begin.last_ns - struck_ns) / 1e9, (ready.last_ns - struck_ns) / 1e9, facts_of(begin)
 
 
-def _direct_start_s(settings: Settings) -> float:
+def direct_start_s(settings: Settings) -> float:
     """Return how long two ranks of the script need to a process group when nobody but us starts them."""
     port = free_port()
     with ExitStack() as stack:

@@ -1,17 +1,20 @@
-"""How long a torch job is away when standbys wait: SIGKILL of a worker → the Gloo process group is ready again, one node."""
+"""What standbys bring and cost on one node: SIGKILL of a worker → Gloo group ready again; a job that never fails."""
 
 from __future__ import annotations
 
 import os
+import random
+import resource
 import signal
 import time
 from typing import TYPE_CHECKING
 
 from harness.children import LIMIT_S, Child
 from harness.model import Bench, MeasurementError, Metric, Sample
-from harness.processes import descendants
+from harness.processes import descendants, memory
 
 from rows.launch import TWO_WORKERS, script
+from rows.loss import direct_start_s
 from rows.nodes import WORK_AROUND
 from rows.restart import pause
 
@@ -41,6 +44,36 @@ def _measure(launcher: Launcher, settings: Settings) -> Sample:
             promoted += len(standing.intersection(pids))
     facts = {"workers of later lives that had stood by": f"{promoted} of {2 * settings.kills_per_launch}"}
     return Sample({"ready": ready, "begin": begin}, facts if flags else {})
+
+
+def _direct(settings: Settings) -> Sample:
+    """Start two ranks of the script by hand: what a restart takes at least when nobody has stood by."""
+    return Sample({"ready": [direct_start_s(settings)]})
+
+
+def _measure_cost(launcher: Launcher, settings: Settings) -> Sample:
+    """Run the same job without standbys and with them, in an order that changes by chance: the machine drifts."""
+    ways = ["without", "auto"]
+    random.shuffle(ways)
+    found = {way: _whole_job(launcher, settings, "auto" if way == "auto" else "0") for way in ways}
+    values: dict[str, list[float]] = {}
+    for at, key in enumerate(("wall", "cpu", "pss")):
+        values |= {f"{key}_{way}": [found[way][at]] for way in found}
+        values[f"{key}_more"] = [found["auto"][at] - found["without"][at]]
+    return Sample(values)
+
+
+def _whole_job(launcher: Launcher, settings: Settings, standbys: str) -> tuple[float, float, float]:
+    """Run a job from start to end; return wall seconds, CPU seconds of all its processes, and MB of PSS late in it."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    argv = (*launcher.command, *TWO_WORKERS, "--max-restarts=3", f"--standbys={standbys}", script(settings, "train.py"))
+    with Child(argv, settings.scratch) as child:
+        child.next_line()
+        held = memory([child.pid, *descendants(child.pid)])
+        moment = child.expect_success()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return (moment - child.started_ns) / 1e9, cpu_s, held.pss_kb / 1e3
 
 
 def _lines(child: Child, life: int) -> dict[bytes, list[tuple[int, int]]]:
@@ -75,11 +108,29 @@ BENCHES = (
         method="rank 1 gets SIGKILL at a random moment while both all-reduce, `--max-restarts=100`, several kills a "
         "launch; planaria with `--standbys=auto`, killed once they are ready; torchrun with its shared store switched off "
         "(TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), since with it no group formed within 60 s. To the last rank's first "
-        "all-reduce in the next life.",
+        "all-reduce in the next life. Wanted beside the goal: five times sooner than torchrun.",
         metrics=(
             Metric("ready", "worker SIGKILLed → Gloo group ready again, torch script, standbys", "s", goal=0.7),
             Metric("begin", "… → both workers' first lines", "s"),
         ),
         measure=_measure,
+        floors={"two ranks of the script started directly → group ready": _direct},
+    ),
+    Bench(
+        name="standby-cost",
+        title="what `--standbys=auto` costs a torch job that never fails, 1 node, 2 workers",
+        method="two workers on as many cores train a small model for a fixed number of steps, some 20 s; once without "
+        "standbys and once with, in an order that changes by chance. From just before the start to the exit; CPU of all "
+        "processes; PSS of all of them after four fifths of the steps.",
+        metrics=(
+            Metric("wall_more", "longer with standbys, start → exit", "s", compared=False),
+            Metric("wall_without", "… without standbys", "s", compared=False),
+            Metric("cpu_more", "more CPU with standbys", "s", compared=False),
+            Metric("cpu_without", "… without standbys", "s", compared=False),
+            Metric("pss_more", "more memory with standbys, PSS", "MB", compared=False),
+            Metric("pss_without", "… without standbys", "MB", compared=False),
+        ),
+        measure=_measure_cost,
+        only=frozenset({"planaria"}),
     ),
 )

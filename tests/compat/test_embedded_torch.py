@@ -4,9 +4,9 @@ import importlib.util
 import json
 import os
 import sys
-import time
 
 import pytest
+from waiting import wait_until
 
 from planaria.elastic.agent.server.api import WorkerSpec
 from planaria.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -64,8 +64,7 @@ def sample_in_two_lives(folder):
         with open(f"{folder}/{rank}.draft", "w") as file:
             json.dump(taken, file)
         os.rename(f"{folder}/{rank}.draft", f"{folder}/{rank}")
-        while not all(os.path.exists(f"{folder}/{other}") for other in range(world_size)):
-            time.sleep(0.01)
+        wait_until(lambda: all(os.path.exists(f"{folder}/{other}") for other in range(world_size)), "all have sampled")
         os._exit(1)
     return taken
 
@@ -79,14 +78,14 @@ def test_torchs_sampler_divides_the_rest_among_the_workers_of_the_next_life(tmp_
 
 
 EXPIRES = """
-import os, time
+import os, signal
 import torch.distributed.elastic.timer as timer
 timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
 with timer.expires(after=60):
     pass
 if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     with timer.expires(after=0.5):
-        time.sleep(100)
+        signal.pause()
 """
 
 

@@ -19,9 +19,10 @@ if importlib.util.find_spec("torch") is None:
 import torch
 from torch import nn
 
+from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
 from planaria.worker.state import ElasticState
-from planaria.worker.vault import LocalVault
+from planaria.worker.vault import Loaded, LocalVault
 
 pytestmark = pytest.mark.torch
 TIMEOUT_S = 100
@@ -322,6 +323,43 @@ def test_compiled_modules_are_the_modules_inside() -> None:
     other = nn.Linear(2, 2)
     ElasticState(vault=vault, model=other).restore()
     assert torch.equal(net.weight, other.weight)
+
+
+class Second(LocalVault):
+    """Rank 1 of a node on which rank 0 keeps the parameters."""
+
+    def __init__(self, leader: LocalVault) -> None:
+        super().__init__(Origin(rank=1, world_size=2, keeps_shared=False))
+        self._leader = leader
+
+    def load(self, *, is_damaged: bool = False) -> Loaded:
+        own, shared = super().load(is_damaged=is_damaged), self._leader.load()
+        assert shared
+        return Loaded(own.own if own else None, shared.own)
+
+
+def test_statistics_of_batchnorm_are_each_rank_s_own_and_parameters_are_kept_once() -> None:
+    leader = LocalVault(Origin(world_size=2))
+    other = Second(leader)
+    first, second = normalising(leader), normalising(other)
+    for mean, state in ((3.0, first), (5.0, second)):
+        state.model.running_mean.fill_(mean)
+        state.model.weight.data.fill_(0.25)  # as DDP would have it, the same on both
+        assert state.commit(wait="node")
+    assert first.commit().size_bytes > second.commit().size_bytes + 2 * 2000 * 4
+    for vault, mean in ((leader, 3.0), (other, 5.0)):
+        fresh = normalising(vault)
+        assert fresh.restore()
+        assert (fresh.model.running_mean == mean).all()
+        assert (fresh.model.weight == 0.25).all()
+    newcomer = normalising(Second(leader))
+    assert newcomer.restore()
+    assert (newcomer.model.running_mean == 3.0).all()
+
+
+def normalising(vault: LocalVault) -> ElasticState:
+    net = nn.BatchNorm1d(2000)
+    return ElasticState(vault=vault, model=net, optimizer=torch.optim.AdamW(net.parameters()), replicated=True)
 
 
 WORLD = """

@@ -158,6 +158,23 @@ def test_nothing_of_standbys_is_imported_before_they_are_asked_for(tmp_path: Pat
     assert found & HEAVY == set()
 
 
+WORKER_MAY = frozenset({"collections", "contextlib", "functools", "threading"})  # some 5 ms; torch imports them as well
+
+
+@pytest.mark.parametrize("module", ["planaria.worker", "planaria.worker.agent_vault", "planaria.worker.data"])
+def test_what_lives_in_a_training_process_is_imported_without_torch_and_numpy(tmp_path: Path, module: str) -> None:
+    imports(tmp_path, "-c", f"import sys; sys.modules.update(torch=None, numpy=None); import {module}")
+
+
+def test_the_import_of_a_worker_is_light(tmp_path: Path, by_itself: set[str]) -> None:
+    """It is to take less than 30 ms, which a row in `bench/` measures; what is dear is seen here by its name."""
+    found = imports(tmp_path, "-c", "import planaria.worker") - by_itself
+    assert "planaria.worker.state" in found
+    assert {name.partition(".")[0] for name in found} & HEAVY <= WORKER_MAY
+    rooms = {"planaria", "planaria.base", "planaria.contract", "planaria.errors", "planaria.worker"}
+    assert {".".join(name.split(".")[:2]) for name in found if name.startswith("planaria")} == rooms
+
+
 def test_a_python_script_is_checked_without_heavy_imports(tmp_path: Path, by_itself: set[str]) -> None:
     """The option is the launcher's alone, not its workers': what is seen here is launcher and agent."""
     (tmp_path / "main.py").write_text("import json, logging\n")

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from harness import Room
+from harness import Room, Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,5 +23,15 @@ def room() -> Iterator[Room]:
     try:
         yield found
         found.assert_deserted()
+    finally:
+        found.close()
+
+
+@pytest.fixture
+def terminal(room: Room) -> Iterator[Terminal]:
+    """A terminal, and what was started in it. It is gone before the room is."""
+    found = Terminal(room)
+    try:
+        yield found
     finally:
         found.close()

@@ -18,14 +18,14 @@ import subprocess
 import sys
 import tempfile
 import termios
-import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-PATIENCE_S = 40.0  # how long anything may take before a test calls it a hang: two busy cores, shared with others
 LAUNCHER = (sys.executable, "-m", "planaria", "run")
 
 TOLD = '''\
@@ -100,18 +100,6 @@ def sleeper(*, detached, stdout=False, deaf=False, name="sleeper"):
             os.close(fd)
     os.execve("/bin/sleep", [f"{ROOM}/{name}", "3600"], {})
 '''
-
-
-def wait_until(predicate: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Return the predicate's first true answer. For facts that nobody announces, such as an entry leaving /proc."""
-    deadline = time.monotonic() + timeout_s
-    pause = threading.Event()
-    while True:
-        answer = predicate()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        pause.wait(0.005)
 
 
 def _read(path: str) -> bytes:

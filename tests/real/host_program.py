@@ -9,6 +9,7 @@ from harness import wait_until
 from programs import clean_environment, end_marked, hide_torch, marked
 
 PATIENCE_S = 60.0
+SUPPORT = Path(__file__).parents[1] / "support"
 MARK = "PLANARIA_TEST_MARK"
 
 HEAD = """
@@ -16,6 +17,7 @@ import os, signal, subprocess, sys, threading, time
 from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from planaria.elastic.multiprocessing.errors import ChildFailedError
 from planaria.launcher import LaunchConfig, elastic_launch
+from waiting import wait_until
 
 RANK = int(os.environ.get("RANK", -1))
 LIFE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", -1))
@@ -27,8 +29,7 @@ def launch(function, *args, **more):
 
 
 def wait_for(path):
-    while not os.path.exists(path):
-        time.sleep(0.01)
+    wait_until(lambda: os.path.exists(path), path, 100)
 
 
 def wait_forever(folder):
@@ -48,7 +49,7 @@ class Program:
         path.write_text(HEAD + textwrap.dedent(body))
         self.warnings = ""
         self.mark = f"{folder}/{number}/"
-        variables = {"PYTHONPATH": hide_torch(folder), MARK: self.mark, **variables}
+        variables = {"PYTHONPATH": f"{hide_torch(folder)}:{SUPPORT}", MARK: self.mark, **variables}
         self.process = subprocess.Popen(
             [sys.executable, str(path)],
             env=clean_environment(**variables),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pytest
 from ports import free_ports
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,29 +33,35 @@ def start(tmp_path: Path) -> Iterator[Start]:
         agents.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return agents[-1]
 
-    yield begin
-    (tmp_path / "finish").touch()  # a worker whose agent was killed goes by this
-    for agent in agents:
-        agent.kill()
-        agent.communicate()
+    for name in ("begun", "finish"):
+        os.mkfifo(tmp_path / name)
+    with open_gate(tmp_path, "begun"):
+        yield begin
+        (tmp_path / "begun").unlink()
+    with open_gate(tmp_path):  # a worker whose agent was killed goes by this, and one that comes later by its end
+        (tmp_path / "finish").unlink()
+        for agent in agents:
+            agent.kill()
+            agent.communicate()
 
 
 def wait_for(folder: Path, *lines: str) -> None:
     """Wait until these are the newest lines that workers wrote, in any order."""
-    deadline = time.monotonic() + PATIENCE_S
-    found: list[str] = []
-    while sorted(found[-len(lines) :]) != sorted(lines):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
-        log = folder / "log"
-        found = log.read_text().splitlines() if log.exists() else []
+    log = folder / "log"
+    log.touch()
+    wait_until(lambda: sorted(log.read_text().splitlines()[-len(lines) :]) == sorted(lines), str(lines), PATIENCE_S)
+
+
+def open_gate(folder: Path, name: str = "finish") -> IO[bytes]:
+    """Let workers that open this FIFO pass, those that wait and those that will, for as long as this is open."""
+    return open(os.open(folder / name, os.O_RDWR), "rb", buffering=0)
 
 
 def end_well(folder: Path, *agents: Agent) -> None:
-    (folder / "finish").touch()
-    for agent in agents:
-        out, err = agent.communicate(timeout=PATIENCE_S)
-        assert (agent.returncode, out) == (0, "SUCCEEDED\n"), err
+    with open_gate(folder):
+        for agent in agents:
+            out, err = agent.communicate(timeout=PATIENCE_S)
+            assert (agent.returncode, out) == (0, "SUCCEEDED\n"), err
 
 
 def test_a_failure_on_one_node_restarts_the_workers_of_all_and_costs_only_that_node(

@@ -4,15 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 from harness import wait_until
-from programs import clean_environment, end_marked, hide_torch, install, marked
+from programs import clean_environment, end_marked, hide_torch, install_example, marked
 
 ROOT = Path(__file__).parents[2]
-PLUGIN = ROOT / "examples" / "extending" / "plugin"
+SUPPORT = ROOT / "tests" / "support"
 PATIENCE_S = 100
 
 
@@ -99,17 +98,14 @@ def test_remote_workers_end_when_the_line_to_them_does(tmp_path, end, deaf):
 @pytest.fixture
 def site(tmp_path):
     """Return a folder that has the plugin installed, as far as Python can tell."""
-    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
-    folder = tmp_path / "site"
-    install(folder, project["name"], project["entry-points"], project["version"])
-    (folder / "folder_plugin").symlink_to(PLUGIN / "folder_plugin")
-    return folder
+    return install_example(tmp_path / "site")
 
 
 NODE = """
-import os, sys, time
+import os, sys
 from folder_plugin.logs import FlatLogs
 from planaria.launcher import LaunchConfig, elastic_launch
+from waiting import wait_until
 
 def work(folder):
     rank = os.environ["RANK"]
@@ -118,8 +114,7 @@ def work(folder):
         raise RuntimeError("once")
     if rank == "1":
         open(folder + "/again", "w").close()
-    while not os.path.exists(folder + "/again"):  # so nobody is done while another has to start again
-        time.sleep(0.01)
+    wait_until(lambda: os.path.exists(folder + "/again"), "rank 1")  # nobody is done while another has to start again
     return rank + " of " + os.environ["WORLD_SIZE"]
 
 if __name__ == "__main__":
@@ -135,7 +130,7 @@ def test_two_nodes_meet_through_a_backend_and_log_by_a_plan_of_another_package(s
     nodes = [
         subprocess.Popen(
             [sys.executable, str(script), str(tmp_path)],
-            env=clean_environment(PYTHONPATH=str(site)),
+            env=clean_environment(PYTHONPATH=f"{site}:{SUPPORT}"),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -168,6 +163,6 @@ def test_the_launcher_logs_by_the_plan_of_another_package(site, tmp_path):
         "--log-dir=logs",
         "hello.py",
     )
-    ran = run(*words, cwd=tmp_path, PYTHONPATH=str(site), OMP_NUM_THREADS="1")
+    ran = run(*words, cwd=tmp_path, PYTHONPATH=site, OMP_NUM_THREADS="1")
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "logs" / "rank1.log").read_text() == "hello from 1\n"

@@ -27,7 +27,7 @@ if RANK == 1:
     held = hold('life')
     {first}
 wait_end('life')
-time.sleep(0.005)
+time.sleep(0.005)  # the 5 ms that are tried here
 {second}
 """
     end = room.run([*TWO, "--shutdown-timeout=5"], script)

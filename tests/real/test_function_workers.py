@@ -19,10 +19,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import call_targets as targets
 from programs import end_marked, hide_torch
+from waiting import wait_dead
 
 METHODS = ("spawn", "fork", "forkserver")
 HEAD = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading
 from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std, start_processes
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -122,12 +123,13 @@ def waiting_caller(
 ) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
     """Start a caller and its two workers; give it and their pids, and end what is left of them."""
     (folder / "program.py").write_text(WAITING)
-    caller = subprocess.Popen(
-        [sys.executable, "program.py", method, kind],
-        cwd=folder,
-        env={**os.environ, "FOLDER": str(folder)},  # the workers have it too, and are found by it
-        stderr=subprocess.DEVNULL,
-    )
+    with (folder / "stderr").open("wb") as stderr:
+        caller = subprocess.Popen(
+            [sys.executable, "program.py", method, kind],
+            cwd=folder,
+            env={**os.environ, "FOLDER": str(folder)},  # the workers have it too, and are found by it
+            stderr=stderr,
+        )
     try:
         targets.read_when_told(str(folder / "begun"))
         yield caller, [int(targets.read_when_told(str(folder / f"pid{rank}"))) for rank in (0, 1)]
@@ -144,16 +146,16 @@ def test_workers_do_not_outlive_a_caller_that_is_killed(tmp_path: Path, method: 
     with waiting_caller(tmp_path, method, kind) as (caller, pids):
         caller.kill()
         caller.wait()
-        assert [targets.is_gone(pid) for pid in pids] == [True, True]
+        assert [wait_dead(pid) for pid in pids] == [True, True]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_caller_that_is_asked_to_end_can_end_its_workers(tmp_path: Path, method: str) -> None:
     with waiting_caller(tmp_path, method) as (caller, pids):
         caller.send_signal(signal.SIGTERM)
-        assert caller.wait(60) == 3
+        assert caller.wait(60) == 3, (tmp_path / "stderr").read_text()
         assert targets.read_when_told(str(tmp_path / "asked")) == "SIGTERM"
-        assert [targets.is_gone(pid) for pid in pids] == [True, True]
+        assert [wait_dead(pid) for pid in pids] == [True, True]
 
 
 def test_a_caller_that_is_busy_still_shows_what_its_workers_say(tmp_path: Path) -> None:
@@ -162,10 +164,11 @@ def test_a_caller_that_is_busy_still_shows_what_its_workers_say(tmp_path: Path) 
         "    print('x' * 100_000)\n"
         "    for _ in range(50): print('y' * 100_000)\n"  # far more than a pipe holds, and nobody waits
         "    print('all said')\n"
-        "    tell('said', 'yes')\n"
+        "    open(FOLDER + '/said', 'w').close()\n"
         "if __name__ == '__main__':\n"
+        "    os.mkfifo(FOLDER + '/said')\n"
         "    context = begin(work, 1, 'spawn', tee=Std.OUT)\n"
-        "    while not os.path.exists(FOLDER + '/said'): time.sleep(0.01)\n"
+        "    open(FOLDER + '/said').close()\n"  # it opens when the worker does
         "    context.wait()\n"
     )
     done = run(tmp_path, program)

@@ -183,20 +183,26 @@ def test_an_agent_that_is_stopped_gives_no_answer_and_a_good_one_when_it_goes_on
     launcher.wait()
 
 
-# A launcher whose agent's loop stands still for as long as a file exists.
+# A launcher whose agent's loop stands still where there is a FIFO, until somebody opens its other end.
 STALLING = """\
-import os, sys, threading, time
+import contextlib, os, sys, threading
 from planaria.base.loop import Loop
 honest = Loop.run_once
 stall = os.path.join(os.environ["TMPDIR"], "stall")
 def run_once(self, timeout_s=None):
     honest(self, timeout_s)
-    while threading.current_thread() is threading.main_thread() and os.path.exists(stall):
-        time.sleep(0.01)
+    if threading.current_thread() is threading.main_thread():
+        with contextlib.suppress(FileNotFoundError):
+            os.close(os.open(stall, os.O_RDONLY))
 Loop.run_once = run_once
 from planaria.launch.main import run
 sys.exit(run(sys.argv[sys.argv.index("run") + 1:]))
 """
+
+
+def let_go(room: Room) -> None:
+    os.rename(room.path("tmp/stall"), room.path("passed"))  # first, or the loop would stand still there again
+    os.close(os.open(room.path("passed"), os.O_RDWR))
 
 
 @needs_curl
@@ -204,14 +210,14 @@ def test_liveness_fails_when_and_only_when_the_loop_is_stuck(room: Room) -> None
     wrapper = room.write("stalling.py", STALLING)
     launcher, port = start(room, WAIT, "--health-check-timeout=1.5", before=[sys.executable, wrapper], env=SECRET)
     assert curl(port, "livez") == (200, "the loop turns\n")
-    room.write("tmp/stall", "")
+    os.mkfifo(room.path("tmp/stall"))
     begun = time.monotonic()
     curl(port, "livez")  # it wakes the loop, which gets stuck then, or is already
     _, why = wait_until(lambda: curl(port, "livez") if curl(port, "livez")[0] == 503 else None, "a failed probe")
     assert time.monotonic() >= begun + 1.5, "a loop that is busy for a moment is not stuck"
     assert why.startswith("the agent's loop has not answered for ")
     ask_everywhere(port, "", stuck=True)
-    os.unlink(room.path("tmp/stall"))
+    let_go(room)
     wait_until(lambda: curl(port, "livez")[0] == 200, "a good probe")
     assert curl(port, "readyz")[0] == 200
     assert launcher.process.poll() is None, "what was asked while it was stuck did nothing"
@@ -223,11 +229,11 @@ def test_liveness_fails_when_and_only_when_the_loop_is_stuck(room: Room) -> None
 def test_an_order_that_a_stuck_loop_did_not_hear_is_not_carried_out_later(room: Room) -> None:
     wrapper = room.write("stalling.py", STALLING)
     launcher, port = start(room, before=[sys.executable, wrapper], env=SECRET)
-    room.write("tmp/stall", "")
+    os.mkfifo(room.path("tmp/stall"))
     curl(port, "livez")
     code, _ = curl(port, "v1/drain", "-X", "POST", "-H", f"Authorization: Bearer {TOKEN}")
     assert code == 503
-    os.unlink(room.path("tmp/stall"))
+    let_go(room)
     wait_until(lambda: curl(port, "livez")[1] == "the loop turns\n", "a loop that turns")
     assert status(port)["state"] == "running"
     launcher.signal(signal.SIGTERM)

@@ -23,13 +23,13 @@ wait_forever()
 WAITS = """
 from notes import *
 from planaria import worker
+from told import wait_at
 keep_stamping()
 if NODE == os.environ.get("DEAF"):
     signal.signal(signal.SIGTERM, lambda *_: note("asked"))
 worker.report_progress(1)
 note("met")
-while not is_over():
-    time.sleep(0.01)
+wait_at("over")
 """
 
 
@@ -47,6 +47,7 @@ def planaria(room: Room, *words: str) -> subprocess.CompletedProcess[str]:
 
 def two_nodes(room: Room, *flags: str, deaf: str = "") -> Crew:
     """Start a run whose leader is `a`; the workers of the deaf one do not end of a SIGTERM."""
+    room.make_gate("over")
     crew = Crew(room, "--max-restarts=3", *flags, nodes="1:2", job=WAITS)
     crew.add_first("a", env={"DEAF": deaf})
     crew.add("b", env={"DEAF": deaf})
@@ -81,7 +82,7 @@ def test_a_stop_of_a_node_that_drains_ends_the_run_on_the_others(room: Room, ask
     wait_until(lambda: any(line["what"] == "asked" for line in crew.log()), "the signal of the drain")
     told = planaria(room, "stop", pid, "--no-wait")
     assert told.returncode == 0, told.stderr
-    crew.room.write("stop", "")
+    room.open_gate("over", 100)  # for every worker that is still to come there
     gone, ended = crew.nodes[asked].wait(), crew.nodes[other].wait()
     assert (gone.status, gone.report["outcome"]) == (143, "signal")
     assert (ended.status, ended.report["outcome"]) == (143, "stopped"), crew.story()

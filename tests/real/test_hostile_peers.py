@@ -25,6 +25,8 @@ from planaria.base.net import Connection, dial
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from planaria.base.channel import Met
+
 
 TIMEOUT_S = 60.0
 GROWTH_KIB = 24 << 10  # far above what allocators round up to, far below what one hostile peer wants us to hold
@@ -55,7 +57,7 @@ def meet(connection):
             return
         connection.send(payload)
     connection.on_message = hear
-    connection.on_lost = lambda why, refused: say(lost=why)
+    connection.on_lost = lambda why, met: say(lost=why)
 
 listener = Listener(loop, ("127.0.0.1", 0), meet, token=token, on_refused=lambda line: say(refused=line))
 say(port=listener.port)
@@ -96,7 +98,7 @@ class Server:
         self.memory_before_kib = self.memory_kib
 
     def _dial(self) -> None:
-        def fail(why: str, refused: bool) -> None:
+        def fail(why: str, met: Met) -> None:
             self.failures.append(why)
 
         def begin(connection: Connection) -> None:
@@ -238,14 +240,14 @@ def test_fuzzed_bytes_end_their_own_connection(server: Server, streams: list[soc
 
 
 def test_a_wrong_token_is_refused_with_one_line_at_each_end(guarded: Server) -> None:
-    lost: list[tuple[str, bool]] = []
+    lost: list[tuple[str, Met]] = []
     dial(
         guarded.loop,
         f"127.0.0.1:{guarded.port}",
         token=b"Secret",
         timeout_s=TIMEOUT_S,
         on_open=lambda _: pytest.fail("it was let in"),
-        on_lost=lambda why, refused: lost.append((why, refused)),
+        on_lost=lambda why, met: lost.append((why, met)),
     )
     guarded.until(lambda: lost and guarded.refusals())
     assert len(lost) == len(guarded.lines) == 1

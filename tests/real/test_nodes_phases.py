@@ -20,11 +20,11 @@ STATUSES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 # On node c, a worker that is asked to stop says so, and does not before the test lets it.
 STUBBORN = """\
 from notes import *
+from told import wait_at
 
 def keep_on(number, frame):
     note("asked")
-    while not os.path.exists(ROOM + "/go"):
-        time.sleep(0.01)  # the test makes a file; there is nothing else to wait for
+    wait_at("go")
     os._exit(0)
 
 if NODE == "c":
@@ -42,13 +42,14 @@ def waiting(room: Room) -> tuple[Crew, Callable[[], object]]:
 
 def stopping(room: Room) -> tuple[Crew, Callable[[], object]]:
     """Return a job that stops because d has come, and cannot because of a worker on c; and what lets that one go."""
+    room.make_gate("go")
     crew = Crew(room, "--max-restarts=0", nodes="1:4", job=STUBBORN + JOB)
     crew.add_first("a")
     crew.add_all("b", "c")
     crew.wait_world("a", "b", "c")
     crew.add("d")
     wait_until(lambda: any(line["what"] == "asked" for line in crew.log()), "a worker that is asked to stop")
-    return crew, lambda: room.write("go", "")
+    return crew, lambda: room.open_gate("go", 100)  # for every worker that is still to be stopped there
 
 
 def ending(room: Room) -> tuple[Crew, Callable[[], object]]:

@@ -11,8 +11,6 @@ import pytest
 from harness import Terminal, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from harness import Room
 
 TWO = ("--nproc-per-node=2", "--role=r")
@@ -136,15 +134,6 @@ print(f'rank {RANK} warning', file=sys.stderr)
     assert _lines(kept["attempt_0/filtered_stdout.log"]) == expected
     assert _lines(kept["attempt_0/filtered_stderr.log"]) == ["[r0]:rank 0 warning", "[r1]:rank 1 warning"]
     assert len(_lines(end.out)) == 12
-
-
-@pytest.fixture
-def terminal(room: Room) -> Iterator[Terminal]:
-    found = Terminal(room)
-    try:
-        yield found
-    finally:
-        found.close()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ signal.signal(signal.SIGTERM, lambda *_: tell("signal"))
 worker.report_progress(1)
 tell("up 0")
 while not worker.drain_notice():
-    time.sleep(0.01)
+    time.sleep(0.01)  # as a training step would: a notice is looked for between two steps
 tell("drained")
 """
     launcher = room.start([], script)

@@ -194,6 +194,16 @@ def test_random_numbers_with_a_seed_are_equal_and_without_one_are_nobody_elses(t
     assert len(set.union(*states)) == 9
 
 
+def test_a_fork_server_is_that_of_a_cold_start(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(
+        "import multiprocessing, os\ndef where(number):\n    return number, os.environ['RANK'], os.getcwd()\n"
+        "if __name__ == '__main__':\n    with multiprocessing.get_context('forkserver').Pool(1) as pool:\n"
+        "        print(pool.map(where, [2, 3]))\n"
+    )
+    cold = assert_alike(Job(tmp_path, "script", "main.py"))
+    assert cold.stdout == f"[(2, '3', '{tmp_path}'), (3, '3', '{tmp_path}')]\n"
+
+
 def test_functions_called_at_the_end_are_called_in_the_same_order(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(
         "import atexit, logging, threading, concurrent.futures, weakref\n"

@@ -11,11 +11,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import Terminal, children_of, state_of, wait_until
+from harness import Terminal, children_of, is_alive, state_of, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from harness import Room
 
 TWO = ("--nproc-per-node=2",)
@@ -192,6 +190,25 @@ def test_sigterm_to_every_process_of_the_job_does_not_cut_the_grace(room: Room) 
     assert launcher.wait().status == 128 + signal.SIGTERM
 
 
+def test_a_signal_that_came_before_the_workers_ended_counts_also_for_an_agent_that_wakes_up_late(room: Room) -> None:
+    """Workers that end well because they were asked to are no success: whoever asked would take the job for done."""
+    room.make_gate("leave")
+    launcher = room.start(TWO, LEAVING)
+    _ready(room)
+    agent = launcher.agent()
+    workers = children_of(agent)
+    os.kill(agent, signal.SIGSTOP)
+    wait_until(lambda: state_of(agent) == "T", "a stopped agent")
+    for pid in (*workers, agent):
+        os.kill(pid, signal.SIGTERM)
+    _got(room, "SIGTERM")
+    _let_go(room)
+    wait_until(lambda: not any(map(is_alive, workers)), "both workers dead")
+    os.kill(agent, signal.SIGCONT)
+    end = launcher.wait()
+    assert (end.status, end.report["outcome"]) == (128 + signal.SIGTERM, "signal"), end.err
+
+
 def test_only_the_listed_signals_are_passed_on(room: Room) -> None:
     room.make_gate("leave")
     launcher = room.start([*TWO, "--signals-to-handle=SIGUSR1"], LEAVING)
@@ -299,15 +316,6 @@ def test_a_hang_up_that_nohup_made_us_ignore_stops_nothing(room: Room) -> None:
     _let_go(room)
     assert launcher.wait().status == 128 + signal.SIGTERM
     assert room.heard() == []
-
-
-@pytest.fixture
-def terminal(room: Room) -> Iterator[Terminal]:
-    found = Terminal(room)
-    try:
-        yield found
-    finally:
-        found.close()
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_workers_once_and_through_us(room: Room, terminal: Terminal) -> None:

@@ -21,7 +21,7 @@ from planaria.process.model import STDERR, STDOUT, Command, LogSettings, StreamM
 from planaria.process.sink import ConsoleSink
 from planaria.process.spares import Plan, make_plan
 from planaria.process.standby import Standby
-from planaria.process.standbys import Standbys
+from planaria.process.standbys import Standbys, StandbysSeen
 from planaria.process.workers import Console, Workers, WorkerSettings
 
 if TYPE_CHECKING:
@@ -262,6 +262,7 @@ def test_fewer_stand_by_when_memory_is_short_and_that_is_said(job: Job) -> None:
         turn_until(loop, lambda: len(told) > 0)
         assert all_ready(standbys, 1)
         assert told[0].startswith("1 of 3 standbys: each takes ")
+        assert standbys.overview == StandbysSeen(standbys.seen, told[0])
 
 
 def test_a_standby_that_dies_is_replaced(job: Job) -> None:
@@ -314,7 +315,7 @@ def test_standbys_that_always_die_are_given_up(tmp_path: Path) -> None:
             "a standby of local rank 0 ended: ValueError: never",
             "4 standbys in a row were of no use: workers start cold from now on",
         ]
-        assert standbys.seen == ()
+        assert standbys.overview == StandbysSeen((), told[1])
 
 
 def test_one_that_is_taken_is_the_callers_and_one_that_is_refused_is_replaced(job: Job) -> None:

@@ -40,7 +40,7 @@ def test_children_from_before_the_launcher_are_left_alone(tmp_path: Path) -> Non
 SLEEPER = """
 #include <fcntl.h>
 #include <unistd.h>
-int main(void) { setuid(0); open("ready", O_CREAT | O_WRONLY, 0644); sleep(100); return 0; }
+int main(void) { setuid(0); open("ready", O_WRONLY); sleep(100); return 0; }  // should the test fail to end it, this does
 """
 
 
@@ -53,9 +53,11 @@ def test_a_process_that_has_become_another_user_is_left_alone(tmp_path: Path) ->
         folder.chmod(0o777)
         sleeper = folder / "sleeper"
         (folder / "sleeper.c").write_text(SLEEPER)
+        os.mkfifo(folder / "ready")
+        (folder / "ready").chmod(0o666)  # whatever the umask
         subprocess.run(["cc", "-o", sleeper, folder / "sleeper.c"], check=True, timeout=PATIENCE_S)
         sleeper.chmod(0o4755)
-        command = f'"{sleeper}" >/dev/null 2>&1 & echo $! >"{folder}/pid"; until [ -e ready ]; do sleep 0.02; done'
+        command = f'"{sleeper}" >/dev/null 2>&1 & echo $! >"{folder}/pid"; : <ready'
         site = str(Path(planaria.__file__).parents[1])
         package = folder / "planaria"
         shutil.copytree(f"{site}/planaria", package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -60,7 +60,7 @@ def _indented(text: str) -> str:
 
 
 HOLD_THE_GIL = {
-    "a C call": "import ctypes\ndef stuck():\n    ctypes.PyDLL(None).sleep(3600)\n",
+    "a C call": "import ctypes\ndef stuck():\n    ctypes.PyDLL(None).sleep(3600)\n",  # this is the hang
     "a regular expression": "import re\ndef stuck():\n    re.match(r'(a|a|a|b?)*$', 'a' * 60 + 'c')\n",
 }
 
@@ -109,13 +109,14 @@ with expires(after=0.2, scope="step"):
 
 @BOTH
 def test_scopes_that_end_in_time_end_nobody(room: Room, kind: str) -> None:
-    """Nested, repeated, of one name, left by an exception; each would expire long before the worker ends."""
+    """Nested, repeated, of one name, left by an exception; the only one that is not left in time begins after all of them.
+
+    100 turns are below a quarter of what the pipe holds: it cannot be full, however little CPU the agent gets.
+    """
     script = f"""{kind}
-import time
-limit_s, rounds, until = 1.0, 0, time.monotonic() + 1.5
+limit_s = 2.0
 with expires(after=60, scope="all"):
-    while rounds < 100 or time.monotonic() < until:
-        rounds += 1
+    for _ in range(100 if LIFE == 0 else 1):
         with expires(after=limit_s, scope="outer"):
             with expires(after=limit_s, scope="inner"):
                 pass
@@ -128,31 +129,41 @@ with expires(after=60, scope="all"):
         def work():
             pass
         work()
+if LIFE == 0:
+    with expires(after=limit_s, scope="the last"):
+        wait_forever()
 """
-    end = room.run(("--nproc-per-node=2", "--max-restarts=0"), script, env=PIPE)
-    assert end.status == 0, end.err
-    assert "watchdog" not in end.err
+    end = room.run(("--nproc-per-node=2", "--max-restarts=1"), script, env=PIPE)
+    assert (end.status, end.report["restarts"]) == (0, 1), end.err
+    hung = [one["message"] for one in end.report["lives"][0]["failures"] if one["kind"] == "watchdog"]
+    assert hung
+    assert all(one.startswith("watchdog: scope 'the last' ran ") for one in hung), hung
+    lines = [line for line in end.err.splitlines() if "watchdog" in line]
+    assert all("scope 'the last'" in line for line in lines), end.err
 
 
 @BOTH
 def test_a_process_that_dies_inside_of_a_scope_leaves_nothing_behind(room: Room, kind: str) -> None:
+    """A scope of the next life that lasts longer than those of the dead expires alone: theirs would have before it."""
     script = f"""{kind}
-import time
 pid = os.fork()
 if pid == 0:
     with expires(after=0.3, scope="child"):
         os._exit(0)
 os.waitpid(pid, 0)
-time.sleep(0.8)
 if LIFE == 0:
     with expires(after=0.3, scope="dies"):
         os._exit(3)
-time.sleep(0.8)
+if LIFE == 1:
+    with expires(after=0.6, scope="lives"):
+        wait_forever()
 """
-    end = room.run(("--max-restarts=1",), script, env=PIPE)
+    end = room.run(("--max-restarts=2",), script, env=PIPE)
     assert end.status == 0, end.err
-    assert [one["message"] for one in end.report["lives"][0]["failures"]] == ["exit status 3"]
-    assert "watchdog: scope" not in end.err
+    died, hung = ([one["message"] for one in life["failures"]] for life in end.report["lives"][:2])
+    assert died == ["exit status 3"]
+    assert [one.partition(" ran ")[0] for one in hung] == ["watchdog: scope 'lives'"]
+    assert end.err.count("watchdog: scope ") == end.err.count("watchdog: scope 'lives'") > 0, end.err
 
 
 @BOTH
@@ -234,7 +245,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 tell("up")
 signal.sigwait([signal.SIGTERM])
 with expires(after=0.2, scope="save"):
-    time.sleep(0.6)
+    time.sleep(0.6)  # longer than its limit: that is what is tried here
 """
     job = room.start((), script)
     room.hear("up")

@@ -91,9 +91,9 @@ def write(data):
     fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     os.write(fd, data)
     os.close(fd)
-def line(pid, after=60.0, sig=9):
+def line(pid, after=60.0, sig=9, scope="x"):
     import json, time
-    fields = {"version": 1, "pid": pid, "scope_id": "x", "expiration_time": time.time() + after, "signal": sig}
+    fields = {"version": 1, "pid": pid, "scope_id": scope, "expiration_time": time.time() + after, "signal": sig}
     return json.dumps(fields).encode() + b"\\n"
 """
 TROUBLES = {
@@ -140,9 +140,10 @@ with expires(after=0.2, scope="still watched"):
 
 
 def test_a_full_pipe_is_one_clear_line_and_what_was_in_it_counts(room: Room) -> None:
-    """The agent is stopped while a worker fills the pipe, and finds everything when it goes on."""
+    """The agent is stopped while a worker fills the pipe, and finds everything when it goes on: one scope expires, the last."""
     script = f"""{TROUBLE}
-import time
+if LIFE == 1:
+    raise SystemExit(0)
 write(line(os.getpid(), 0.2))
 try:
     while True:
@@ -152,11 +153,13 @@ except BlockingIOError:
 tell("full")
 wait_at("on")
 write(line(os.getpid(), -10.0**10))
-time.sleep(0.5)
+write(line(os.getpid(), 0.5, scope="the last"))
+wait_forever()
 """
     room.make_gate("on")
     room.make_gate("stopped")
-    job = room.start((), "tell('up')\nwait_at('stopped')\n" + script, env=PIPE)
+    up = "if LIFE == 0:\n    tell('up')\n    wait_at('stopped')\n"
+    job = room.start(("--max-restarts=1",), up + script, env=PIPE)
     room.hear("up")
     agent = job.agent()
     os.kill(agent, signal.SIGSTOP)
@@ -169,6 +172,8 @@ time.sleep(0.5)
     room.open_gate("on")
     end = job.wait()
     assert (end.status, end.err.count("was full")) == (0, 1), end.err
+    (hung,) = end.report["lives"][0]["failures"]
+    assert hung["message"].startswith("watchdog: scope 'the last' ran ")
 
 
 def test_the_pipe_is_drained_while_the_agent_stops_its_workers(room: Room) -> None:

@@ -1,7 +1,8 @@
 """An agent of somebody else's: a SimpleElasticAgent whose only worker is a shell, with a handler of ours, asked now and then.
 
-`python asked_agent.py BACKEND ENDPOINT MIN MAX FOLDER`: the worker writes `RANK WORLD_SIZE LIFE` to FOLDER/log and waits for
-FOLDER/finish. Rank 1 fails in its first life. The last line says how it ended.
+`python asked_agent.py BACKEND ENDPOINT MIN MAX FOLDER`: the worker writes `RANK WORLD_SIZE LIFE` to FOLDER/log and waits until
+somebody opens the other end of the FIFO FOLDER/finish. Rank 1 fails in its first life, once rank 0 has said through the FIFO
+FOLDER/begun, which somebody keeps open, that it has written its line. The last line says how it ended.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from planaria.elastic.rendezvous import RendezvousParameters
 from planaria.elastic.rendezvous.registry import get_rendezvous_handler
 
 WORKER = """
+[ "$RANK $LIFE" = "1 0" ] && read -r word < begun
 echo "$RANK $WORLD_SIZE $LIFE" >> log
+[ "$RANK" = 0 ] && echo yes > begun
 [ "$RANK $LIFE" = "1 0" ] && exit 3
-while [ ! -e finish ]; do sleep 0.05; done
+: < finish
 """
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from typing import Any, NoReturn
+
+from waiting import wait_until
 
 
 class Point:
@@ -95,19 +95,16 @@ def tell(path: str, text: str = "") -> None:
     os.rename(f"{path}.new", path)
 
 
-def read_when_told(path: str, patience_s: float = 40.0) -> str:
+def read_when_told(path: str) -> str:
     """Return what `tell` wrote there, once it is there."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError), open(path) as file:
-            return file.read()
-        time.sleep(0.01)
-    raise TimeoutError(path)
+    wait_until(lambda: os.path.exists(path), path)
+    with open(path) as file:
+        return file.read()
 
 
 def has_a_child(told: str, then: str) -> int:
     """Start a process in our group that sleeps, tell its pid, then end as told."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     tell(told, str(child.pid))
     if then == "fail":
         raise RuntimeError("with a child")
@@ -146,20 +143,6 @@ def use_parts(connection: Any, number: Any) -> None:
         number.value += 1
     connection.send("hello")
     connection.close()
-
-
-def is_gone(pid: int, patience_s: float = 40.0) -> bool:
-    """Wait until a process is dead, reaped or not; tell whether that came true."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def chatter() -> NoReturn:

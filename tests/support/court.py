@@ -85,7 +85,7 @@ class Court:
         for node in nodes:
             self.join(node)
         self.look(3.0)
-        self.say(nodes, Placed(self.leader.next_round))
+        self.say(nodes, Placed(self.leader.office.next_round))
         told = self.look()
         assert "".join(to_whom(told, Start)) == nodes, told
         self.renew(nodes)
@@ -93,7 +93,7 @@ class Court:
 
     def restart(self, nodes: str) -> list[tuple[str, object]]:
         """Let nodes do as they are told until a round starts; return what they were told on the way."""
-        number = self.leader.next_round
+        number = self.leader.office.next_round
         self.say(nodes, Stopped(number, 2000, fenced=False))
         told = self.look()
         self.say(nodes, Placed(number))
@@ -111,11 +111,14 @@ def only(told: list[tuple[str, object]], kind: type) -> object:
     return found
 
 
+def _deputies(named: str) -> tuple[Deputy, ...]:
+    return tuple(Deputy(node, f"{node}:1") for node in named)
+
+
 def claimed(*nodes: str, state: str = "running", **changes: object) -> Court:
     """Return the court of a deputy: `a` and `nodes` were members of round 4 of term 1."""
-    everybody = ("a", "b", "c")
-    deputies = tuple(Deputy(node, f"{node}:1") for node in everybody)
-    last = Standing("x", 1, 4, 3, 0, 2, deputies, 5, home=0, ran=4)
+    everybody = "abc"
+    last = Standing("x", 1, 4, 3, 0, 2, _deputies(everybody), 5, home=0, ran=4)
     court = Court(100.0, last, **changes)
     court.leader = Leader(court.settings, 100.0, term=2, standing=last, held=Held(99.0, 103.0))
     for node in nodes:
@@ -137,15 +140,13 @@ def said(court: Court) -> list[str]:
 
 def rejoin(court: Court, node: str, slot: int, **changes: object) -> None:
     """Let a member of the newest round come back over another connection, its workers running."""
-    known = replace(court.leader.roll.last, slot=slot, home=slot)
+    known = replace(court.leader.office.roll.last, slot=slot, home=slot)
     court.join(node, f"in-{node}-again", **{"standing": known, "state": "running", "bound_term": 1} | changes)
 
 
-def candidate_of(named: str, here: str) -> Court:
-    """Return the court of a deputy that claims a round of all that are named, of whom some are here."""
+def _court_after(last: Standing, here: str) -> Court:
+    """Return the court of a deputy that claims a round whose members here, one letter each, run and have shown it twice."""
     court = claimed()
-    deputies = tuple(Deputy(node, f"{node}:1") for node in named)
-    last = Standing("x", 1, 0, len(named), 0, 0, deputies, 1, home=0, ran=0)
     held = Held(court.now - 1.0, court.now - 1.0 + court.settings.lease_s)
     court.leader = Leader(court.settings, court.now, term=2, standing=last, held=held)
     for slot, node in enumerate(here):
@@ -157,20 +158,28 @@ def candidate_of(named: str, here: str) -> Court:
     return court
 
 
+def candidate_of(named: str, here: str) -> Court:
+    """Return the court of a deputy that claims a round of all that are named, of whom some are here."""
+    return _court_after(Standing("x", 1, 0, len(named), 0, 0, _deputies(named), 1, home=0, ran=0), here)
+
+
 def deputy_of(named: str, number: int, here: str) -> Court:
     """Return the court of a deputy that has taken over a round of three, of whom some have a name and some are here."""
-    court = claimed()
-    deputies = tuple(Deputy(node, f"{node}:1") for node in named)
-    last = Standing("x", 1, number, 3, 0, 2, deputies, number + 1, home=0, ran=number)
-    held = Held(court.now - 1.0, court.now - 1.0 + court.settings.lease_s)
-    court.leader = Leader(court.settings, court.now, term=2, standing=last, held=held)
-    for slot, node in enumerate(here):
-        known = replace(last, slot=slot, home=slot)
-        court.join(node, standing=known, state="running", bound_term=1, since_ack_s=1.0)
-    for _ in range(2):
-        court.renew(here)
-        court.look()
-    assert court.leader.phase == "running"
+    last = Standing("x", 1, number, 3, 0, 2, _deputies(named), number + 1, home=0, ran=number)
+    court = _court_after(last, here)
+    assert court.leader.office.phase == "running"
+    return court
+
+
+def asking_store(nodes: str) -> Court:
+    """Return the court of nodes that know their places, while the store is asked to take their first round."""
+    court = Court(external=True, max_nodes=2)
+    court.leader.office.roll.tie_until = quorum.ALWAYS
+    for node in nodes:
+        court.join(node)
+    court.look()
+    court.say(nodes, Placed(0))
+    court.look()
     return court
 
 

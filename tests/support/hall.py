@@ -75,17 +75,17 @@ class Hall(Court):
 
     def start(self, nodes: str) -> None:
         """Let all know the round that is placed, which starts it."""
-        self.say(nodes, Placed(self.leader.next_round))
+        self.say(nodes, Placed(self.leader.office.next_round))
         self.look()
-        assert self.leader.phase == "running"
+        assert self.leader.office.phase == "running"
         self.renew(nodes)
         self.look()
 
     def stop(self, nodes: str, *, failed: str) -> None:
         """Let a node fail, and all stop; the next round is not placed yet."""
-        self.say(failed, Failed(self.leader.roll.last.round, (), (), ()))
+        self.say(failed, Failed(self.leader.office.roll.last.round, (), (), ()))
         self.look()
-        self.say(nodes, Stopped(self.leader.next_round, 2000, fenced=False))
+        self.say(nodes, Stopped(self.leader.office.next_round, 2000, fenced=False))
 
 
 def claimant(**changes: object) -> Hall:

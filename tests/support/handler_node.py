@@ -11,11 +11,11 @@ import select
 import subprocess
 import sys
 import threading
-import time
 from datetime import timedelta
 from typing import Any
 
 from programs import clean_environment
+from waiting import wait_until
 
 PATIENCE_S = 60.0
 
@@ -89,10 +89,10 @@ class Hand:
 
     def wanted(self, timeout_s: float) -> dict[str, Any]:
         """Look until the round is to end, or for so long."""
-        deadline = time.monotonic() + timeout_s
-        while not (number := self.handler.num_nodes_waiting()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return {"number": number}
+        try:
+            return {"number": wait_until(self.handler.num_nodes_waiting, "an end of the round", timeout_s)}
+        except AssertionError:
+            return {"number": 0}
 
     def closed(self) -> dict[str, Any]:
         return {"closed": self.handler.is_closed()}

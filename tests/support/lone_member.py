@@ -65,5 +65,5 @@ def running(now: float = 0.0, settings: Settings = OWN, *, size: int = 2) -> Mem
     """Return a node whose workers run since this moment, with a lease from it."""
     member = placed(now, settings, size=size)
     told(member, now, Start(0, LEASE_S))
-    assert member.workers == "running"
+    assert member.post.workers == "running"
     return member

@@ -18,6 +18,8 @@ from planaria.base.net import Connection, Listener, dial
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from planaria.base.channel import Met
+
 TURN_S = 20.0
 TOKENS = [None, b"secret"]
 
@@ -49,6 +51,7 @@ class Server:
         self.connections: list[Connection] = []
         self.lines: list[str] = []
         self.lost: list[str] = []
+        self.met: list[Met] = []
         self.heard: list[bytes] = []
         kwargs.setdefault("token", None)
         self.listener = Listener(loop, address, self.meet, on_refused=self.lines.append, **kwargs)  # type: ignore[arg-type]
@@ -58,8 +61,12 @@ class Server:
     def meet(self, connection: Connection) -> None:
         self.connections.append(connection)
         CONNECTIONS.append(connection)
-        connection.on_lost = lambda why, _: self.lost.append(why)
+        connection.on_lost = self.lose
         connection.on_message = lambda payload: self.hear(connection, payload)
+
+    def lose(self, why: str, met: Met) -> None:
+        self.lost.append(why)
+        self.met.append(met)
 
     def hear(self, connection: Connection, payload: bytes) -> None:
         self.heard.append(payload)
@@ -73,14 +80,14 @@ class Client:
         self.first = first
         self.connection: Connection | None = None
         self.heard: list[bytes] = []
-        self.lost: list[tuple[str, bool]] = []
+        self.lost: list[tuple[str, Met]] = []
         kwargs.setdefault("token", None)
         self.dialling = dial(
             loop,
             address,
             timeout_s=timeout_s,
             on_open=self.open,
-            on_lost=lambda why, refused: self.lost.append((why, refused)),
+            on_lost=lambda why, met: self.lost.append((why, met)),
             **kwargs,  # type: ignore[arg-type]
         )
 
@@ -88,7 +95,7 @@ class Client:
         self.connection = connection
         CONNECTIONS.append(connection)
         connection.on_message = self.heard.append
-        connection.on_lost = lambda why, refused: self.lost.append((why, refused))
+        connection.on_lost = lambda why, met: self.lost.append((why, met))
         for payload in self.first:
             connection.send(payload)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 # What launchers, agents and torch look at, in case the tests themselves run below a launcher.
 _DROPPED = ("PET_", "TORCH", "PLANARIA_", "OMP_", "CUDA_", "MASTER_", "LOGLEVEL", "RANK", "WORLD_SIZE", "PYTHON_EXEC")
@@ -38,6 +39,15 @@ def install(folder: Path, name: str, groups: Mapping[str, Mapping[str, str]], ve
         for group, points in groups.items()
     )
     (info / "entry_points.txt").write_text("\n".join(sections))
+
+
+def install_example(folder: Path) -> str:
+    """Install `examples/extending/plugin` there, as far as Python can tell; return the folder, for PYTHONPATH."""
+    plugin = Path(__file__).parents[2] / "examples" / "extending" / "plugin"
+    project = tomllib.loads((plugin / "pyproject.toml").read_text())["project"]
+    install(folder, project["name"], project["entry-points"], project["version"])
+    (folder / "folder_plugin").symlink_to(plugin / "folder_plugin")
+    return str(folder)
 
 
 def marked(mark: str) -> list[int]:

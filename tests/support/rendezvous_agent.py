@@ -196,5 +196,5 @@ def founding_agent(settings: Settings = FIRST) -> Agent:
     agent = Agent(settings)
     agent.hear(*(Answered(address, refused=True) for address in settings.endpoints[1:]))
     assert agent.machine.leader is not None
-    assert not agent.machine.leader.roll.has_round
+    assert not agent.machine.leader.office.roll.has_round
     return agent

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from wrong_row import Row
 
+ETCD = ("--rdzv-backend=etcd", "--rdzv-endpoint=db")
+
 TABLE: tuple[Row | str, ...] = (
     "Nodes",
     Row(["--nnodes=0", "ok.py"], {}, "--nnodes expects at least one node and MIN not above MAX, got '0'"),
@@ -34,7 +36,7 @@ TABLE: tuple[Row | str, ...] = (
     Row(
         ["--rdzv-backend=zeus", "ok.py"],
         {},
-        "--rdzv-backend expects one of static, c10d, embedded, etcd, etcd-v2 or an installed plugin (planaria.stores, not torchrun.handlers), got 'zeus'",
+        "--rdzv-backend expects one of static, c10d, embedded, etcd, etcd-v2 or an installed plugin (planaria.stores or torchrun.handlers), got 'zeus'",
     ),
     Row(
         ["--nnodes=2", "--rdzv-backend=c10d", "ok.py"],
@@ -149,36 +151,24 @@ TABLE: tuple[Row | str, ...] = (
         "--rdzv-conf keep_alive_max_attempt expects a whole number above 0, got '0'",
     ),
     Row(["--rdzv-conf=tls_cert=a.pem", "ok.py"], {}, "--rdzv-conf tls_cert expects tls_key and tls_ca beside it"),
+    Row([*ETCD, "--rdzv-conf=protocol=ftp", "ok.py"], {}, "--rdzv-conf protocol expects http or https, got 'ftp'"),
     Row(
-        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=protocol=ftp", "ok.py"],
-        {},
-        "--rdzv-conf protocol expects http or https, got 'ftp'",
-    ),
-    Row(
-        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=protocol=http,cacert=ca.pem", "ok.py"],
+        [*ETCD, "--rdzv-conf=protocol=http,cacert=ca.pem", "ok.py"],
         {},
         "--rdzv-conf cacert expects protocol=https beside it, got protocol=http",
     ),
+    Row([*ETCD, "--rdzv-conf=cert=c.pem", "ok.py"], {}, "--rdzv-conf cert expects key beside it"),
     Row(
-        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=cert=c.pem", "ok.py"],
-        {},
-        "--rdzv-conf cert expects key beside it",
-    ),
-    Row(
-        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=cacert=missing.pem", "ok.py"],
+        [*ETCD, "--rdzv-conf=cacert=missing.pem", "ok.py"],
         {},
         "--rdzv-conf cacert expects a file that can be read, got 'missing.pem'",
     ),
     Row(
-        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "--rdzv-conf=username=me", "ok.py"],
+        [*ETCD, "--rdzv-conf=username=me", "ok.py"],
         {},
         "--rdzv-conf username expects the password in PLANARIA_ETCD_PASSWORD, got none",
     ),
-    Row(
-        ["--rdzv-backend=etcd", "--rdzv-endpoint=db", "ok.py"],
-        {"PLANARIA_ETCD_PASSWORD": "x"},
-        "PLANARIA_ETCD_PASSWORD expects username beside it",
-    ),
+    Row([*ETCD, "ok.py"], {"PLANARIA_ETCD_PASSWORD": "x"}, "PLANARIA_ETCD_PASSWORD expects username beside it"),
     Row(
         ["--master-port=0", "ok.py"],
         {},

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from planaria.base.channel import Met
     from planaria.base.loop import Loop
 
     class Wire(Protocol):
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
         def on_message(self, callback: Callable[[bytes], object] | None) -> None: ...
 
         @property
-        def on_lost(self) -> Callable[[str, bool], object] | None:
+        def on_lost(self) -> Callable[[str, Met], object] | None:
             """What is called when the peer is lost."""
 
         @on_lost.setter
-        def on_lost(self, callback: Callable[[str, bool], object] | None) -> None: ...
+        def on_lost(self, callback: Callable[[str, Met], object] | None) -> None: ...
 
         def send(self, payload: bytes) -> None:
             """Send a message."""
@@ -114,7 +115,7 @@ class Berth:
         self._moved, self._moved_at = 0, loop.now()
         self._timer = loop.call_later(_LOOK_EVERY_S, self._look)
         wire.stall_s = SILENCE_S
-        wire.on_lost = lambda why, _refused: self._lose(why)
+        wire.on_lost = lambda why, _met: self._lose(why)
         wire.on_message = self._take
 
     def say(self, *words: object) -> None:

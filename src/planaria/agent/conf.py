@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 BACKENDS = {"static": "static", "c10d": "embedded", "embedded": "embedded", "etcd": "etcd", "etcd-v2": "etcd"}
 """What torchrun and we call a backend, and which it is."""
 DEFAULT_PORTS = {"embedded": 29400, "etcd": 2379}
-PASSWORD_VARIABLE = "PLANARIA_ETCD_PASSWORD"  # noqa: S105  (its name)
 ETCD = ("protocol", "cacert", "cert", "key", "username", "password")
 TLS = ("tls_cert", "tls_key", "tls_ca")
 FILES = ("cacert", "cert", "key", *TLS)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import stat
 
-from planaria.agent.conf import BACKENDS, FILES, PASSWORD_VARIABLE, TLS, Credentials
+from planaria.agent.conf import BACKENDS, FILES, TLS, Credentials
 from planaria.base.usage import quoted
+from planaria.contract.env import PASSWORD_VARIABLE, TOKEN, TOKEN_FILE
 from planaria.contract.secret import Secret, SecretText
 from planaria.errors import UsageError
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from planaria.agent.model import Meeting
 
-TOKEN = "PLANARIA_TOKEN"  # noqa: S105  (its name)
-TOKEN_FILE = "PLANARIA_TOKEN_FILE"  # noqa: S105  (its name)
 _LONGEST_TOKEN = 4096
 
 

@@ -143,7 +143,7 @@ class Dock:
             tls=self._security.dial_tls,
             timeout_s=CONNECT_WITHIN_S,
             on_open=on_open,
-            on_lost=lambda why, _refused: on_lost(why),
+            on_lost=lambda why, _met: on_lost(why),
         )
 
     def _inside(self) -> Wire:

@@ -15,9 +15,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planaria.base.loop import Loop
+    from planaria.base.loop import Loop, Timer
 
 SOCKET_NAME = "http"
+EMBEDDED_NAME = (
+    "embedded"  # a file beside it: the agent is in its program's own process, and there is no launcher above
+)
 _BACKLOG = 64
 _PAUSE_S = 0.25  # after an error of `accept`: whoever waits is still waiting then
 
@@ -31,7 +34,15 @@ class Door:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         self._socket.bind(path)
         self._socket.listen(_BACKLOG)
+        self._pause: Timer | None = None
         self._open()
+
+    def close(self) -> None:
+        """Let nobody in any more, for an agent whose process goes on without it."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.forget(self._socket.fileno())
+        self._socket.close()
 
     def _open(self) -> None:
         self._loop.on_readable(self._socket.fileno(), self._accept)
@@ -43,7 +54,7 @@ class Door:
             return
         except OSError:
             self._loop.forget(self._socket.fileno())
-            self._loop.call_later(_PAUSE_S, self._open)
+            self._pause = self._loop.call_later(_PAUSE_S, self._open)
             return
         os.set_blocking(descriptor, False)
         visitor = socket.socket(fileno=descriptor)

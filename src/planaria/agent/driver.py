@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from planaria.agent.machine import step
+from planaria.agent.membership import LeaseMoved
 from planaria.agent.model import (
     DONE,
     FINISHING,
@@ -16,7 +17,6 @@ from planaria.agent.model import (
     Finish,
     KillWorkers,
     LauncherDied,
-    LeaseMoved,
     ProgressReported,
     ScopeExpired,
     SetDeadline,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from planaria.agent.scopes import Scope
     from planaria.agent.watchdog import Watchdog
     from planaria.base.loop import Loop, Timer
+    from planaria.contract.control import Progress
     from planaria.contract.env import Round
     from planaria.process.workers import Workers
 
@@ -77,7 +78,7 @@ class Driver:
         self.control: ControlServer
         self.seat: Seat  # of a group that is not alone
         self.life: Round | None = None
-        self.progress: dict[int, tuple[int, float]] = {}  # by local rank: the step, and when it was reported
+        self.progress: dict[int, tuple[Progress, float]] = {}  # by local rank: the newest report, and when it came
         self._watchdog: Watchdog | None = None
         self.observer: Observer | None = None
         self.keeper: Keeper | None = None
@@ -86,6 +87,7 @@ class Driver:
         self.say: Callable[[str], object] = lambda _line: None
         self.was_noticed = False  # the owner gave notice of the end, instead of sending a signal
         self.reserve: Reserve | None = None
+        self.wake: int | None = None  # brings the numbers of signals; an embedded agent has none
 
     def run(self) -> Outcome:
         """Drive the group from its first start to its last process."""
@@ -177,6 +179,10 @@ class Driver:
         """Wait for a child that is no worker yet."""
         self._children.add(pid)
 
+    def snapshot_memory(self, local_rank: int) -> dict[int, int]:
+        """Return what a local rank's commits are written into, as descriptors by number; empty without commits."""
+        return {} if self.keeper is None else self.keeper.memory_of(local_rank)
+
     def _dismiss_reserve(self) -> None:
         if self.reserve is not None:
             self.reserve.close()
@@ -253,6 +259,8 @@ class Driver:
         if self.reserve is not None and self.reserve.exited(pid, status):
             return
         found = self.workers.exited(pid, status)
+        # An agent that got no CPU finds both, and the end first. Workers that ended well because all were asked are no success.
+        self.on_signals()
         if found is not None:
             self.post(WorkerExited(found.local_rank, self._loop.now(), found.failure))
 
@@ -266,7 +274,7 @@ class Driver:
 
         message = decode(line)
         if isinstance(message, Progress):
-            self.progress[peer.local_rank] = message.step, self._loop.now()
+            self.progress[peer.local_rank] = message, self._loop.now()
             self.post(ProgressReported(peer.local_rank, message.step))
             if self.reserve is not None:
                 self.reserve.progressed()
@@ -283,6 +291,8 @@ class Driver:
         if asked is None or self.life is None:
             return
         self.keep().hear(peer, asked)
+        if self.reserve is not None:
+            self.reserve.lend(peer.local_rank)
 
     def keep(self) -> Keeper:
         """Return the one that keeps snapshots in this life."""
@@ -322,10 +332,16 @@ class Driver:
         for number in numbers:
             self.post(StopRequested(number, self._loop.now()))
 
-    def on_signals(self, wake: int) -> None:
-        """Read the signals that came to the agent itself."""
-        for number in os.read(wake, 1024):
+    def on_signals(self) -> None:
+        """Read the signals that came to the agent itself, if any did."""
+        for number in self._read_wake():
             if number == signals.SIGCHLD:
                 self._children.on_sigchld()
             elif number in self._job.signals:
                 self.post(StopRequested(number, self._loop.now(), by_owner=False))
+
+    def _read_wake(self) -> bytes:
+        try:
+            return os.read(self.wake, 1024) if self.wake is not None else b""
+        except BlockingIOError:
+            return b""

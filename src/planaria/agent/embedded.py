@@ -14,6 +14,7 @@ import os
 from contextlib import ExitStack, suppress
 
 from planaria.agent.control import ControlServer
+from planaria.agent.door import EMBEDDED_NAME, SOCKET_NAME, Door
 from planaria.agent.driver import LOOK_AGAIN_S, Driver
 from planaria.agent.main import group_of, new_observer, timer_path
 from planaria.agent.model import StopRequested
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from planaria.agent.model import Event, Group, Job, Outcome
+    from planaria.agent.model import Event, Group, HealthCheck, Job, Outcome
     from planaria.contract.env import Round
     from planaria.observe.handlers import Handler
     from planaria.process.logs import Logs
@@ -111,9 +112,9 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     opened.callback(_close_sinks, sinks, loop)
     settings = _settings(job, scratch_dir, heard.numbers)
     driver.workers = Workers(loop, settings, _logs(job, scratch_dir), Console(*sinks, watching.warn))
-    if watching.events is not None:
+    if watching.events is not None or job.health is not None:
         driver.observer = new_observer(job, loop, driver.workers)
-        driver.observer.handlers = (watching.events,)
+        driver.observer.handlers = (watching.events,) if watching.events is not None else ()
     if timer_path(job, scratch_dir):
         driver.watchdog.open_pipe(timer_path(job, scratch_dir), TIMER_FILE, watching.warn)
         opened.callback(driver.watchdog.close)
@@ -123,6 +124,8 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
 
         driver.seat = Seat(job, loop, driver, Line(NOBODY, board, NOBODY), _Screen(driver, watching))
         driver.seat.open(open_rendezvous)
+    if job.health is not None:
+        driver.open_doors(job.health, scratch_dir, opened)
     return driver
 
 
@@ -186,6 +189,18 @@ class _EmbeddedDriver(Driver):
         self._sentry.know(self._sessions)
         self._watching.on_round(life, {local_rank: pid for pid, local_rank in pids.items()})
 
+    def open_doors(self, check: HealthCheck, scratch_dir: str, opened: ExitStack) -> None:
+        """Answer over TCP, and to this process' owner through a door, until the run is over."""
+        from planaria.agent.health import Health
+
+        metrics = None if self.observer is None else self.observer.registry.expose
+        health = Health(self._job, self._loop, self, self._watching.warn, metrics, os.getpid())
+        opened.callback(health.close)
+        health.open(check)
+        with open(os.path.join(scratch_dir, EMBEDDED_NAME), "xb"):  # before anybody can knock
+            door = Door(self._loop, os.path.join(scratch_dir, SOCKET_NAME), health.welcome)
+        opened.callback(door.close)
+
     def beat(self) -> None:
         """Show every second that the loop turns."""
         self._watching.beat()
@@ -222,6 +237,7 @@ class _EmbeddedDriver(Driver):
 
     def _tree_ended(self, *, clean: bool) -> None:
         self._sessions = frozenset()
+        self._sentry.know(self._sessions)
         self._children.bury()  # from now on their numbers may be others'
         super()._tree_ended(clean=clean)
 

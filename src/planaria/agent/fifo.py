@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PIPE_BYTES = 1 << 20  # what a user without privileges may have: 8,000 lines wait in it while the agent gets no CPU
 _CHUNK_BYTES = 1 << 16
-_LOOK_EVERY_S = 0.25  # nothing tells us of a deleted name, and torch's client gives up after 0.9 s
+_LOOK_EVERY_S = 0.25  # to look costs less than inotify, and torch's client gives up after 0.9 s
 
 
 def make_fifo(path: str, source: str) -> int:
@@ -88,7 +88,7 @@ def _open_fifo(path: str) -> int:
 
 
 class LineReader:
-    """Cuts what comes out of a pipe into lines. Pure. What is too long to be a line is one line that is wrong."""
+    """Cuts what comes out of a pipe into lines. Pure. What is too long to be a line comes in pieces that are wrong."""
 
     def __init__(self) -> None:
         self._partial = b""

@@ -36,7 +36,10 @@ MOST_QUESTIONS = 256  # that wait for a loop that is stuck; more are refused at 
 
 
 class Health:
-    """The agent's answers. `metrics` returns Prometheus' text, on the loop."""
+    """The agent's answers. `metrics` returns Prometheus' text, on the loop.
+
+    `launcher_pid` is the process to which a signal for this agent goes; None: the one above it.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Health:
         driver: Driver,
         say: Callable[[str], object],
         metrics: Callable[[], str] | None = None,
+        launcher_pid: int | None = None,
     ) -> None:
         self._job = job
         self._loop = loop
@@ -52,7 +56,7 @@ class Health:
         self._say = say
         self._metrics = metrics
         self._has_failed = False
-        self._launcher = os.getppid()
+        self._launcher = os.getppid() if launcher_pid is None else launcher_pid
         self._door: HttpServer | None = None
         self._far: _Far | None = None
 
@@ -81,6 +85,13 @@ class Health:
         self._far = far
         if check.port == 0:
             self._say(f"health check at http://{responder.address}/")
+
+    def close(self) -> None:
+        """Answer nobody any more, for an agent whose process goes on without it."""
+        if self._far is not None:
+            self._far.close()
+        if self._door is not None:
+            self._door.close()
 
     def _answer_here(self, request: Request, peer: Peer, respond: Respond) -> None:
         respond(gate.refusal(request, peer, None) or self.reply_to(request))
@@ -145,6 +156,7 @@ class Health:
             meeting=None if self._job.meeting is None else driver.seat.snapshot(),
             address=self._far.responder.address if self._far is not None else "",
             commits={} if driver.keeper is None else driver.keeper.newest,
+            standbys=None if driver.reserve is None else driver.reserve.overview,
         )
 
 
@@ -158,6 +170,11 @@ class _Far:
         self._put, self._taken = 0, 0  # how many questions were put to the loop, and came to it: a thread writes each
         self._asked_at: float | None = None
         self.responder: Responder
+
+    def close(self) -> None:
+        """End the thread, and then the way from it to the loop. Called by the loop's thread."""
+        self.responder.stop()
+        self._to_agent.close()
 
     def answer(self, request: Request, peer: Peer, respond: Respond) -> None:
         """Answer a request that came over TCP."""

@@ -149,6 +149,10 @@ class Keeper:
 
     # What workers ask.
 
+    def memory_of(self, local_rank: int) -> dict[int, int]:
+        """Return the descriptors of a worker's slots, by number: for whoever will take its place."""
+        return {slot.number: self._stock.descriptor(slot) for slot in self._stock.slots.of(local_rank)}
+
     def hear(self, peer: Peer, message: vault.Message) -> None:
         """Take a worker's message.
 

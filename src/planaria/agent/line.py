@@ -55,7 +55,7 @@ class Line:
             wire.close()
             return
         self._wire = wire
-        wire.on_lost = lambda why, _refused: self.lose(why)
+        wire.on_lost = lambda why, _met: self.lose(why)
         for payload in self._waiting:
             wire.send(payload)
         self._waiting.clear()
@@ -120,7 +120,7 @@ class Attendance:
     def _opened(self, wire: Wire) -> None:
         self._wire = wire
         self._timer = self._loop.call_later(ANSWER_WITHIN_S, lambda: self._failed("it did not answer"))
-        wire.on_lost = lambda why, _refused: self._failed(why)
+        wire.on_lost = lambda why, _met: self._failed(why)
         wire.send(self._header)
         wire.on_message = self._answered
 

@@ -173,8 +173,10 @@ def _stand_by(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
     from planaria.agent.reserve import Reserve, folders_of
     from planaria.process.standbys import Standbys
 
-    driver.workers.standbys = Standbys(loop, job.standbys, watch=driver.watch, tell=screen.say)
-    driver.reserve = Reserve(loop, driver.workers, driver.workers.standbys, folders_of(job.command), screen.say)
+    standbys = Standbys(loop, job.standbys, watch=driver.watch, tell=screen.say)
+    standbys.memory = driver.snapshot_memory
+    driver.workers.standbys = standbys
+    driver.reserve = Reserve(loop, driver.workers, standbys, folders_of(job.command), screen.say)
 
 
 def timer_path(job: Job, scratch_dir: str) -> str:
@@ -233,7 +235,8 @@ def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> 
     signals.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     for number in (*numbers, signals.SIGCHLD, signals.SIGCONT):
         signals.set_handler(number, lambda _number, _frame: None)
-    loop.on_readable(wake, lambda: driver.on_signals(wake))
+    driver.wake = wake
+    loop.on_readable(wake, driver.on_signals)
     loop.on_readable(hear, lambda: driver.on_owner(hear))
 
 

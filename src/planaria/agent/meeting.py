@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from planaria.agent.model import (
+from planaria.agent.membership import (
     AnnounceLeave,
     Fenced,
     GoodbyeSaid,
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
     from planaria.agent.dock import Dock, Host
     from planaria.agent.driver import Driver
-    from planaria.agent.model import EndKind, Job, Meeting, SeatEffect
+    from planaria.agent.membership import EndKind, SeatEffect
+    from planaria.agent.model import Job, Meeting
     from planaria.base.loop import Loop
     from planaria.base.net import Connection
     from planaria.process.guardian import Line

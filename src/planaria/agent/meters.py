@@ -6,11 +6,14 @@ from planaria.agent.phases import KINDS, PHASES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sized
+
     from planaria.agent.model import Group
     from planaria.agent.phases import Restart
     from planaria.observe.metrics import Registry
 
 RESULTS = ("ok", "failed", "stopped")
+STARTS = ("promoted", "cold")
 
 
 class Meters:
@@ -22,6 +25,9 @@ class Meters:
             "planaria_restarts_charged_total", "Restarts that were charged to --max-restarts."
         )
         self._exits = registry.counter("planaria_worker_exits_total", "Ends of workers, by result.", ("result",))
+        self._starts = registry.counter(
+            "planaria_worker_restarts_total", "Workers started again where standbys are kept, by how.", ("how",)
+        )
         self._rounds = registry.counter("planaria_rounds_total", "Rounds that this node has started workers in.")
         self._phases = registry.histogram(
             "planaria_restart_phase_seconds", "Time in each phase of a restart.", ("phase",)
@@ -38,6 +44,8 @@ class Meters:
         )
         for kind in KINDS:
             self._restarts.add(0, reason=kind)
+        for how in STARTS:
+            self._starts.add(0, how=how)
         for result in RESULTS:
             self._exits.add(0, result=result)
 
@@ -66,10 +74,12 @@ class Meters:
         """Show how far this life has come."""
         self._step.set(max(step, self._step.value() or 0))
 
-    def restarted(self, restart: Restart) -> None:
-        """Count a restart and where its time went."""
+    def restarted(self, restart: Restart, starts: Mapping[str, Sized]) -> None:
+        """Count a restart, how its workers were started, and where its time went."""
         self._restarts.add(reason=restart.kind)
         self._charged.add(int(restart.charged))
+        for how in STARTS:
+            self._starts.add(len(starts[how]), how=how)
         self._total.observe(restart.total_s)
         for phase in PHASES:
             self._phases.observe(getattr(restart, f"{phase}_s"), phase=phase)

@@ -6,17 +6,9 @@ nobody watches does not import it.
 
 from __future__ import annotations
 
+from planaria.agent.membership import LeaseMoved, TakePlace
 from planaria.agent.meters import Meters
-from planaria.agent.model import (
-    Begun,
-    Finish,
-    LeaseMoved,
-    ProgressReported,
-    StartWorkers,
-    TakePlace,
-    WorkerExited,
-    WorkersStarted,
-)
+from planaria.agent.model import Begun, Finish, ProgressReported, StartWorkers, WorkerExited, WorkersStarted
 from planaria.agent.phases import SignsGivenUp, Watch, WorkerSigned, follow
 from planaria.base import signals
 from planaria.base.value import as_dict
@@ -71,7 +63,7 @@ class Observer:
         self._watch = Watch()
         self._look: Timer | None = None
         self._pids: dict[int, int] = {}
-        self._warmth: dict[str, object] = {}
+        self._warmth: dict[str, list[int] | dict[str, str]] = {}
         self._round = 0
         self._first_rank = 0
         self._began_at = 0.0
@@ -205,7 +197,7 @@ class Observer:
         fields = {**as_dict(restart), **self._warmth}
         ended_at = restart.began_at + restart.total_s
         self.restarts.append({"timestamp": self._timestamp(ended_at), **fields})
-        self._meters.restarted(restart)
+        self._meters.restarted(restart, self._warmth)
         self.emit("planaria.restart", ended_at, **fields)
 
     def _look_again(self, after_s: float, until: float) -> None:

@@ -18,20 +18,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from planaria.agent.membership import Fenced, ReportStopped, RoundStarted, RoundStopped, TakePlace, TellResize
 from planaria.agent.model import (
     BlameWorker,
     EndTree,
-    Fenced,
     Finish,
     KillWorkers,
-    ReportStopped,
-    RoundStarted,
-    RoundStopped,
     ScopeExpired,
     SignalWorkers,
     StartWorkers,
-    TakePlace,
-    TellResize,
     TreeEnded,
     WorkerExited,
     WorkersStarted,

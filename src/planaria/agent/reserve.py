@@ -13,6 +13,7 @@ from planaria.agent.report import standby_line
 from planaria.contract.blackbox import Learned
 from planaria.process.model import Call
 from planaria.process.spares import make_plan, newer
+from planaria.process.standbys import StandbysSeen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,8 +51,15 @@ if TYPE_CHECKING:
         def pids(self) -> frozenset[int]:
             """Every process of theirs."""
 
+        @property
+        def overview(self) -> StandbysSeen:
+            """Who stands by, and why not more."""
+
         def keep(self, orders: tuple[Start, ...], plan: Plan) -> None:
             """Stand by for these starts."""
+
+        def lend(self, local_rank: int) -> None:
+            """Have one map what its rank writes commits into."""
 
         def exited(self, pid: int, status: int) -> bool:
             """Note an end; False when it is none of theirs."""
@@ -80,6 +88,14 @@ class Reserve:
         self._timer: Timer | None = None
         self._is_settled = False
         self._is_closed = False
+        self._keeps = False
+
+    @property
+    def overview(self) -> StandbysSeen:
+        """Return who stands by, and why not more."""
+        if self._is_closed:
+            return StandbysSeen(why="there will be no other life")
+        return self._standbys.overview if self._keeps else StandbysSeen(why="the workers are still loading")
 
     @property
     def pids(self) -> frozenset[int]:
@@ -103,6 +119,10 @@ class Reserve:
         self._timer.cancel()
         self._settle(self._workers.learned)
         self._look_after(LOOK_S)
+
+    def lend(self, local_rank: int) -> None:
+        """Take note that a worker asked about its snapshots: whoever stands by for it has the same memory mapped."""
+        self._standbys.lend(local_rank)
 
     def ended(self) -> None:
         """Remember what the workers of a life had loaded, before nobody knows any more."""
@@ -149,6 +169,7 @@ class Reserve:
     def _keep(self) -> None:
         orders = self._workers.orders()
         if orders:
+            self._keeps = True
             self._standbys.keep(orders, make_plan(self._before, self._folders))
 
 

@@ -52,16 +52,14 @@ class Scopes:
     def release(self, holder: Hashable, key: Hashable) -> None:
         """Close a scope; one that is not open is none of our business."""
         self.released += 1
-        held = self._held.get(holder)
-        if held is not None:
-            held.pop(key, None)
+        self._close(holder, key)
 
     def drop(self, holder: Hashable) -> None:
         """Forget everything that this holder has open."""
         self._held.pop(holder, None)
 
     def holders(self) -> list[Hashable]:
-        """Return who has opened scopes and was not dropped since."""
+        """Return who has scopes open."""
         return list(self._held)
 
     def clear(self) -> None:
@@ -75,14 +73,22 @@ class Scopes:
     def take_expired(self, now: float) -> tuple[Scope, ...]:
         """Return them and forget them: each is told once."""
         found = self.expired(now)
-        for held in self._held.values():
-            for key in [key for key, one in held.items() if one.deadline <= now]:
-                del held[key]
+        everywhere = [(holder, key, one) for holder, held in self._held.items() for key, one in held.items()]
+        for holder, key, one in everywhere:
+            if one.deadline <= now:
+                self._close(holder, key)
         return found
 
     def next_deadline(self) -> float | None:
         """Return when the next scope expires; None when no scope is open."""
         return min((one.deadline for one in self._all()), default=None)
+
+    def _close(self, holder: Hashable, key: Hashable) -> None:
+        held = self._held.get(holder)
+        if held is not None:
+            held.pop(key, None)
+            if not held:  # processes come and go for as long as the group lives
+                del self._held[holder]
 
     def _all(self) -> Iterable[Scope]:
         return (one for held in self._held.values() for one in held.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from planaria.agent.model import RUNNING
 from planaria.base.text import safe_line
 from planaria.base.value import Value
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
 
     from planaria.agent.model import Group, Job
     from planaria.contract.commit import Stamp
+    from planaria.contract.control import Progress
     from planaria.contract.env import Round
+    from planaria.process.standbys import StandbysSeen
     from planaria.process.workers import WorkerSeen
     from planaria.rendezvous.driver import Snapshot
 
@@ -33,7 +37,7 @@ _NOT_READY = {
 
 
 class View(Value):
-    """What can be seen of an agent at one moment. `progress` is the step of each local rank, and when it was reported."""
+    """What can be seen of an agent at one moment. `progress` is the newest report of each local rank, and when it came."""
 
     job: Job
     group: Group
@@ -43,12 +47,14 @@ class View(Value):
     launcher_pid: int
     life: Round | None = None
     workers: tuple[WorkerSeen, ...] = ()
-    progress: Mapping[int, tuple[int, float]] = {}
+    progress: Mapping[int, tuple[Progress, float]] = {}
     meeting: Snapshot | None = None
     address: str = ""
     """Where it answers over TCP."""
     commits: Mapping[str, Stamp] = {}
     """The newest complete commit by tier."""
+    standbys: StandbysSeen | None = None
+    """Who stands by; None where nobody is to."""
 
 
 def why_not_ready(view: View) -> str:
@@ -95,6 +101,7 @@ def as_json(view: View) -> dict[str, object]:
         "round": _round(view),
         "members": _members(view),
         "workers": [_worker(view, worker) for worker in view.workers],
+        "standbys": _standbys(view),
         "restarts": {"used": group.restarts, "allowed": group.max_restarts},
         "last_reason": group.reason or None,
         "progress": {str(one.rank): _step(view, one) for one in view.workers},
@@ -154,11 +161,46 @@ def _worker(view: View, worker: WorkerSeen) -> dict[str, object]:
     }
 
 
+def _standbys(view: View) -> dict[str, object] | None:
+    if view.standbys is None:
+        return None
+    seen, counts = view.standbys.seen, _standby_counts(view)
+    return {
+        **counts,
+        "why_fewer": view.standbys.why if counts["ready"] < counts["wanted"] and view.standbys.why else None,
+        "processes": [
+            {"local_rank": one.local_rank, "pid": one.pid, "state": "ready" if one.is_ready else "starting"}
+            for one in seen
+        ],
+    }
+
+
+def _standby_counts(view: View) -> dict[str, int]:
+    """Count those that are wanted, ready and on their way. Of a number that was asked for, more than workers help nobody."""
+    if view.standbys is None:
+        return {}
+    asked, size = view.job.standbys, view.job.local_world_size
+    ready = sum(one.is_ready for one in view.standbys.seen)
+    return {
+        "wanted": size if asked is None else min(asked, size),
+        "ready": ready,
+        "starting": len(view.standbys.seen) - ready,
+    }
+
+
+_STANDBYS = {
+    "wanted": ("planaria_standbys_wanted", "Standbys that this node is to have."),
+    "ready": ("planaria_standbys_ready", "Standbys that wait to be promoted."),
+    "starting": ("planaria_standbys_starting", "Standbys that are on their way."),
+}
+
+
 def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
     if worker.local_rank not in view.progress:
         return None
-    step, at = view.progress[worker.local_rank]
-    return {"step": step, "age_s": round(view.now - at, 3)}
+    report, at = view.progress[worker.local_rank]
+    values = {name: value if isfinite(value) else None for name, value in report.values}  # JSON has no NaN
+    return {"step": report.step, "age_s": round(view.now - at, 3), "values": values}
 
 
 def as_gauges(view: View, counted: str | None) -> str:
@@ -168,6 +210,7 @@ def as_gauges(view: View, counted: str | None) -> str:
     """
     group, life = view.group, view.life
     gauges = [("planaria_ready", "Whether this node works in a completed round.", int(not why_not_ready(view)))]
+    gauges += [(*_STANDBYS[key], count) for key, count in _standby_counts(view).items()]
     if counted is None:
         gauges += [
             ("planaria_round", "Number of the current round.", group.round),

@@ -34,8 +34,15 @@ class Watchdog:
     Nothing that arrives here can end the agent: what cannot be understood is said in few lines and passed over.
     """
 
-    def __init__(self, loop: Loop, control: ControlServer, on_expired: Callable[[int, Scope, float], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        control: ControlServer,
+        on_expired: Callable[[int, Scope, float], None],
+        wall_clock: Callable[[], float] = time.time,  # noqa: TID251  lines of the pipe name moments of that clock
+    ) -> None:
         self._loop = loop
+        self._wall_clock = wall_clock
         self._control = control
         self._on_expired = on_expired
         self._timer: Timer | None = None
@@ -96,7 +103,7 @@ class Watchdog:
             self.scopes.release(line.pid, line.scope)
         elif self._is_ours(line.pid):
             # The wall clock counts only for the way through the pipe: later it may be set.
-            left_s = line.expires_at - time.time()  # noqa: TID251  the line names a moment of that clock
+            left_s = line.expires_at - self._wall_clock()
             scope = Scope(line.pid, line.scope, max(left_s, 0.0), self._loop.now(), line.signal)
             self._open_scope(line.pid, line.scope, scope)
 

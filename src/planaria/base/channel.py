@@ -18,8 +18,18 @@ from _operator import _compare_digest as is_same  # `hmac.compare_digest` by its
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Literal
+
     from planaria.base.filling import Filling
     from planaria.base.mac import Mac
+
+    Met = Literal["refused", "nobody", "stranger", "peer"]
+
+# Whom an end that came to nothing met, from the least to the most. No `enum`: that is not imported on the way of a run.
+REFUSED: Literal["refused"] = "refused"  # the system there: nobody listens
+NOBODY: Literal["nobody"] = "nobody"  # no connection, or one on which nobody speaks or listens any more
+STRANGER: Literal["stranger"] = "stranger"  # somebody who was not heard to speak this protocol
+PEER: Literal["peer"] = "peer"  # one who speaks it, and does not suit
 
 NONCE_BYTES = 32
 LENGTH_BYTES = 4
@@ -42,12 +52,14 @@ _HELLO_DUE, _PROOF_DUE, _FRAMES_DUE, _BROKEN = range(4)
 class ChannelBroken(ValueError):
     """The peer is to be dropped; the message says why in one line.
 
-    `farewell` holds bytes worth sending before that: they let the peer say in its own words what is wrong.
+    `farewell` holds bytes worth sending before that: they let the peer say in its own words what is wrong. `met` is who
+    the peer has shown itself to be.
     """
 
-    def __init__(self, why: str, farewell: bytes = b"") -> None:
+    def __init__(self, why: str, farewell: bytes = b"", met: Met = PEER) -> None:
         super().__init__(why)
         self.farewell = farewell
+        self.met = met
 
 
 class Channel:
@@ -188,7 +200,7 @@ class Channel:
         start, reply = 0, b""
         if self._due == _HELLO_DUE:
             if data[: len(_MAGIC)] != _MAGIC[: len(data)]:
-                raise self._broken("it does not speak this protocol")
+                raise self._broken("it does not speak this protocol", met=STRANGER)
             if len(data) < _HELLO_BYTES:
                 return 0, b""
             start = _HELLO_BYTES
@@ -239,11 +251,11 @@ class Channel:
         self._due, self._needed = _FRAMES_DUE, LENGTH_BYTES
         self.is_open = True
 
-    def _broken(self, why: str, farewell: bytes = b"") -> ChannelBroken:
+    def _broken(self, why: str, farewell: bytes = b"", met: Met = PEER) -> ChannelBroken:
         self._due, self._needed = _BROKEN, 0
         self._held = bytearray()
         self.is_open = False
-        return ChannelBroken(why, farewell)
+        return ChannelBroken(why, farewell, met)
 
 
 def _keyed(token: bytes) -> Mac:

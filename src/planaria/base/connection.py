@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 
-from planaria.base.channel import ChannelBroken
+from planaria.base.channel import NOBODY, PEER, STRANGER, ChannelBroken
 from planaria.base.stream import CHUNK_BYTES, CLOSING, ENDED, LINGER_S, OPEN, SHAKING, STALL_S, Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planaria.base.channel import Channel
+    from planaria.base.channel import Channel, Met
     from planaria.base.filling import Filling
     from planaria.base.loop import Loop, Timer
     from planaria.base.tls import Tls
@@ -28,9 +28,9 @@ class Connection(Stream):
     """Sends and receives messages. Made by `Listener` and `dial`, and handed over once it is open.
 
     `on_message(payload)` is called for every message; until it is set they wait, and so does the peer.
-    `on_lost(why, refused)` is called at most once, after the last message, never from inside a call of the owner's and
-    never after `close`; a connection that was open is never `refused`. `peer` is its address as text. `on_drained()` is
-    called whenever the kernel has taken all that waited for a peer that reads slowly.
+    `on_lost(why, met)` is called at most once, after the last message, never from inside a call of the owner's and never
+    after `close`; a connection is never `REFUSED`. `peer` is its address as text. `on_drained()` is called whenever the
+    kernel has taken all that waited for a peer that reads slowly.
     """
 
     __slots__ = (
@@ -59,11 +59,11 @@ class Connection(Stream):
         self._inbox: list[bytes] = []  # newest first: taken from the end
         self._filling: Filling | None = None
         self._is_paused = False
-        self._lost: str | None = None
+        self._lost: tuple[str, Met] | None = None
         self._midway_timer: Timer | None = None
         self._on_open: Callable[[Connection], object] | None = None
         self._on_message: Callable[[bytes], object] | None = None
-        self._on_lost: Callable[[str, bool], object] | None = None
+        self._on_lost: Callable[[str, Met], object] | None = None
         self._on_filled: Callable[[], object] | None = None
         self.peer = peer
         self.queue_limit_bytes = QUEUE_LIMIT_BYTES
@@ -81,12 +81,12 @@ class Connection(Stream):
             self._loop.call_soon(self._deliver)
 
     @property
-    def on_lost(self) -> Callable[[str, bool], object] | None:
+    def on_lost(self) -> Callable[[str, Met], object] | None:
         """What is called when the connection ended without our doing."""
         return self._on_lost
 
     @on_lost.setter
-    def on_lost(self, callback: Callable[[str, bool], object] | None) -> None:
+    def on_lost(self, callback: Callable[[str, Met], object] | None) -> None:
         self._on_lost = callback
         if callback is not None and self._lost is not None:
             self._loop.call_soon(self._report)
@@ -124,7 +124,7 @@ class Connection(Stream):
             return
         self._queue(self._channel.seal(payload))
         if len(self._out) > self.queue_limit_bytes:
-            self._lose(f"it does not read: {len(self._out)} bytes are waiting for it")
+            self._lose(f"it does not read: {len(self._out)} bytes are waiting for it", NOBODY)
         elif not self._is_corked and self._timer is None:  # a timer: the kernel's buffer is full, the loop will tell
             self._flush()
 
@@ -155,12 +155,12 @@ class Connection(Stream):
         if self._phase != OPEN:
             return
         if self._inbox:
-            self._lose("it sent what was not asked for yet")
+            self._lose("it sent what was not asked for yet", PEER)
             return
         try:
             self._filling = self._channel.fill(target)
         except ChannelBroken as broken:
-            self._lose(str(broken))
+            self._lose(str(broken), broken.met)
             return
         self._on_filled = on_filled
 
@@ -190,7 +190,7 @@ class Connection(Stream):
         try:
             self._out += self._tls.seal(data)
         except ChannelBroken as broken:  # TLS was broken by the peer, and only now we notice
-            self._lose(str(broken))
+            self._lose(str(broken), broken.met)
 
     def _read(self) -> None:
         if self._inbox:  # the peer waits until its earlier messages were taken
@@ -207,10 +207,10 @@ class Connection(Stream):
         except BlockingIOError:
             return
         except OSError as error:
-            self._lose(f"the connection broke: {error.strerror}")
+            self._lose(f"the connection broke: {error.strerror}", STRANGER)
             return
         if not size:
-            self._lose("it ended the connection")
+            self._lose("it ended the connection", STRANGER)
             return
         self.bytes_in += size
         self._is_corked = True
@@ -222,7 +222,7 @@ class Connection(Stream):
             if self._inbox:
                 self._deliver()
             if self._tls is not None and self._tls.is_ended:
-                self._lose("it ended the connection")
+                self._lose("it ended the connection", STRANGER)
         finally:
             self._uncork()
 
@@ -234,7 +234,7 @@ class Connection(Stream):
                 self._out += reply
         except ChannelBroken as broken:
             self._out += broken.farewell
-            self._lose(str(broken))
+            self._lose(str(broken), broken.met)
             return
         try:
             if self._filling is not None:
@@ -245,7 +245,7 @@ class Connection(Stream):
             payloads, reply = self._channel.receive(data)
         except ChannelBroken as broken:
             self._queue(broken.farewell)
-            self._lose(str(broken))
+            self._lose(str(broken), broken.met)
             return
         if reply:
             self._queue(reply)
@@ -260,7 +260,7 @@ class Connection(Stream):
             if self._filling is not None and self._filling.took(size):
                 self._filled()
         except ChannelBroken as broken:
-            self._lose(str(broken))
+            self._lose(str(broken), broken.met)
 
     def _filled(self) -> None:
         on_filled, self._on_filled, self._filling = self._on_filled, None, None
@@ -298,11 +298,11 @@ class Connection(Stream):
         if self._phase != OPEN or not self._channel.is_midway:
             return
         if self.messages_in == heard:
-            self._lose(f"it has not finished a message for {STALL_S:g} s")
+            self._lose(f"it has not finished a message for {STALL_S:g} s", NOBODY)
         else:
             self._watch_midway()
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str, met: Met) -> None:
         if self._phase == ENDED:
             return
         is_ours = self._phase == CLOSING
@@ -310,7 +310,7 @@ class Connection(Stream):
             self._blurt()
         self._end()
         if not is_ours:
-            self._lost = why
+            self._lost = why, met
             self._loop.call_soon(self._report)
 
     def _report(self) -> None:
@@ -320,8 +320,8 @@ class Connection(Stream):
                 self._loop.call_soon(self._report)
                 return
         if self._on_lost is not None and self._lost is not None:
-            why, self._lost = self._lost, None
-            self._on_lost(why, False)
+            (why, met), self._lost = self._lost, None
+            self._on_lost(why, met)
 
     def _end(self) -> None:
         if self._phase != ENDED:

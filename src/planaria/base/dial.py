@@ -7,7 +7,7 @@ import errno
 import os
 
 from planaria.base.addresses import join_address, look_up, numeric, split_address
-from planaria.base.channel import NONCE_BYTES, Channel
+from planaria.base.channel import NOBODY, NONCE_BYTES, PEER, REFUSED, STRANGER, Channel
 from planaria.base.connection import Connection
 
 TYPE_CHECKING = False
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.base.addresses import Target
+    from planaria.base.channel import Met
     from planaria.base.loop import Loop, Timer
     from planaria.base.tls import Tls
 
 _STAGGER_S = 0.25  # RFC 8305: long enough for a healthy path to answer, short enough not to be felt
 _REASONS_SHOWN = 3
+_FROM_LEAST_TO_MOST = (REFUSED, NOBODY, STRANGER, PEER)
 _UNUSABLE = (ValueError, OverflowError)  # what sockets raise for text that is no address, and for a port that is none
 
 
@@ -31,14 +33,15 @@ def dial(  # noqa: PLR0913  # who, how and whom to tell; a record of them would 
     token: bytes | None,
     timeout_s: float,
     on_open: Callable[[Connection], object],
-    on_lost: Callable[[str, bool], object],
+    on_lost: Callable[[str, Met], object],
     tls: ssl.SSLContext | None = None,
 ) -> Dialling:
     """Connect to `host:port`, `[v6]:port` or the absolute path of a UNIX socket, and shake hands.
 
-    Exactly one of the two is called, from the loop: `on_open(connection)`, or `on_lost(why, refused)`, where `refused`
-    says that every address of the host refused the connection: nobody listens there. Without a token `on_open` does not
-    wait for the other end's hello; a mismatch is then a loss of the connection. Raises ValueError for an empty token.
+    Exactly one of the two is called, from the loop: `on_open(connection)`, or `on_lost(why, met)`. A host with several
+    addresses has met us with the most that one of them did; `REFUSED` says that all of them refused the connection.
+    Without a token `on_open` does not wait for the other end's hello; a mismatch is then a loss of the connection. Raises
+    ValueError for an empty token.
     """
     trust = _Trust(token, tls)
     trust.channel()  # an empty token is found here, not in the loop
@@ -73,7 +76,7 @@ class Dialling:
         trust: _Trust,
         timeout_s: float,
         on_open: Callable[[Connection], object],
-        on_lost: Callable[[str, bool], object],
+        on_lost: Callable[[str, Met], object],
     ) -> None:
         self._loop = loop
         self._address = address
@@ -86,7 +89,7 @@ class Dialling:
         self._connecting: dict[int, socket.socket] = {}
         self._shaking: set[Connection] = set()
         self._reasons: list[str] = []
-        self._is_refused = True
+        self._met: Met = REFUSED
         self._timer = loop.call_later(timeout_s, lambda: self._give_up(f"no answer within {timeout_s:g} s"))
         self._stagger: Timer | None = None
         loop.call_soon(self._start)  # never a callback from inside `dial`
@@ -146,15 +149,14 @@ class Dialling:
                 self._note(_name_of(target), error.errno or errno.EIO)
                 continue
             except _UNUSABLE as error:
-                self._is_refused = False
-                self._reasons.append(f"{_name_of(target)}: {error}")
+                self._add(f"{_name_of(target)}: {error}", NOBODY)
                 continue
             if self._left:
                 self._stagger = self._loop.call_later(_STAGGER_S, self._try_next)
             return
         if not self._is_over and not self._connecting and not self._shaking:
             why = "; ".join(dict.fromkeys(self._reasons[:_REASONS_SHOWN])) or "the name has no address"
-            self._give_up(why, is_refused=self._is_refused and bool(self._reasons))
+            self._give_up(why, self._met if self._reasons else NOBODY)
 
     def _connect(self, target: Target | str) -> None:
         family, address = (socket.AF_UNIX, target) if isinstance(target, str) else target
@@ -193,17 +195,17 @@ class Dialling:
             tls = self._trust.tls(self._host)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             os.close(descriptor)
-            self._failed(f"TLS cannot be used with {peer}: {error}")
+            self._failed(f"TLS cannot be used with {peer}: {error}", NOBODY)
             return
         connection = Connection(self._loop, descriptor, peer, self._trust.channel(), tls)
         self._shaking.add(connection)
-        connection.on_lost = lambda why, _: self._left_by(connection, why)
+        connection.on_lost = lambda why, met: self._left_by(connection, why, met)
         connection.begin(self._opened)
 
-    def _left_by(self, connection: Connection, why: str) -> None:
+    def _left_by(self, connection: Connection, why: str, met: Met) -> None:
         if not self._is_over:
             self._shaking.discard(connection)
-            self._failed(f"{connection.peer}: {why}")
+            self._failed(f"{connection.peer}: {why}", met)
 
     def _opened(self, connection: Connection) -> None:
         self._shaking.discard(connection)
@@ -211,18 +213,20 @@ class Dialling:
         connection.on_lost = None
         self._on_open(connection)
 
-    def _failed(self, why: str) -> None:
-        self._is_refused = False
-        self._reasons.append(why)
+    def _failed(self, why: str, met: Met) -> None:
+        self._add(why, met)
         self._try_next()
 
     def _note(self, name: str, status: int) -> None:
-        self._is_refused = self._is_refused and status == errno.ECONNREFUSED
-        self._reasons.append(f"{name}: {os.strerror(status)}")
+        self._add(f"{name}: {os.strerror(status)}", REFUSED if status == errno.ECONNREFUSED else NOBODY)
 
-    def _give_up(self, why: str, *, is_refused: bool = False) -> None:
+    def _add(self, why: str, met: Met) -> None:
+        self._reasons.append(why)
+        self._met = max(self._met, met, key=_FROM_LEAST_TO_MOST.index)
+
+    def _give_up(self, why: str, met: Met = NOBODY) -> None:
         self.cancel()
-        self._on_lost(f"cannot reach {self._address} ({why})", is_refused)
+        self._on_lost(f"cannot reach {self._address} ({why})", met)
 
 
 def _name_of(target: Target | str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from planaria.base.channel import PEER
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from planaria.base.channel import Met
     from planaria.base.loop import Loop
 
 
@@ -47,7 +50,7 @@ class Inside:
         self.stall_s = 0.0
         self.bytes_in = self.bytes_out = 0
         self.on_drained: Callable[[], object] | None = None
-        self.on_lost: Callable[[str, bool], object] | None = None
+        self.on_lost: Callable[[str, Met], object] | None = None
 
     @property
     def on_message(self) -> Callable[[bytes], object] | None:
@@ -118,7 +121,7 @@ class Inside:
             on_lost = self.on_lost
             self._end()
             if on_lost is not None:
-                on_lost("it ended the connection", False)
+                on_lost("it ended the connection", PEER)
 
     def _end(self) -> None:
         self._is_over = True

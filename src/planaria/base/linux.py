@@ -21,6 +21,7 @@ _SCHED_OTHER = 0
 _RESET_ON_FORK = 1
 _SLICE_NS = 100_000  # the shortest that the kernel grants
 _SIGTIMEDWAIT = _ctypes.dlsym(_LIBC, "sigtimedwait")
+_SIGNAL = _ctypes.dlsym(_LIBC, "signal")
 _SIGNAL_SET_BYTES = 128
 _NS = 1_000_000_000
 _F_SETSIG = 10
@@ -84,6 +85,11 @@ def wait_for_signal(numbers: Iterable[int], timeout_s: float) -> int | None:
     return found if found > 0 else None
 
 
+def unhandle_signal(number: int) -> None:
+    """Let a signal do again what it does by default. From any thread: `signal.signal` is for the main thread alone."""
+    _ctypes.call_function(_SIGNAL, (number, None))
+
+
 def read_file(path: str, limit_bytes: int = 1 << 20) -> bytes:
     """Return at most `limit_bytes` of a file, empty when it cannot be read."""
     try:
@@ -108,15 +114,21 @@ def peer_of(connection: socket) -> tuple[int, int]:
     return found[0], found[1]
 
 
+def stat_fields(pid: int | str) -> list[bytes]:
+    """Return what follows the name in `/proc/<pid>/stat`, the state first; nothing when there is no such process."""
+    # The name stands in parentheses and may have some itself: the last one ends it.
+    return read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
 def parent_of(pid: int) -> int | None:
     """Return the parent's pid, or None when there is no such process."""
-    fields = read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    fields = stat_fields(pid)
     return int(fields[1]) if len(fields) > 1 else None
 
 
 def is_running(pid: int) -> bool:
     """Tell whether there is such a process and it has not ended; one that ended and was not reaped has."""
-    fields = read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    fields = stat_fields(pid)
     return len(fields) > 1 and fields[0] not in (b"Z", b"X")
 
 
@@ -145,7 +157,7 @@ def set_file_limit(soft: int) -> None:
 
 def set_title(title: str) -> None:
     """Show `title` as this process's command line in `ps`, as far as the old one was long. Never fails."""
-    fields = read_file("/proc/self/stat").rpartition(b")")[2].split()
+    fields = stat_fields("self")
     try:
         start, end = int(fields[45]), int(fields[46])
         room = end - start - 1

@@ -5,11 +5,15 @@ from __future__ import annotations
 import _socket as socket  # the `socket` module costs 10 ms to import and adds nothing we use
 import errno
 import os
+from abc import abstractmethod
+
+from planaria.base.channel import NOBODY, STRANGER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from planaria.base.channel import Met
     from planaria.base.loop import Loop, Timer
 
 STALL_S = 10.0  # without taking a byte of a full queue, or without finishing a message that was begun
@@ -51,8 +55,9 @@ class Stream:
         self.on_drained: Callable[[], object] | None = None
         self.stall_s = STALL_S
 
-    def _lose(self, why: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _lose(self, why: str, met: Met) -> None:
+        """Give the peer up."""
 
     def _end(self) -> None:
         self._phase = ENDED
@@ -117,7 +122,7 @@ class Stream:
             self._is_mute = True
             self._loop.forget_writable(self._descriptor)
         else:
-            self._lose(f"the connection broke: {error.strerror}")
+            self._lose(f"the connection broke: {error.strerror}", STRANGER)
 
     def _watch_writable(self) -> None:
         self._loop.on_writable(self._descriptor, self._flush)
@@ -127,7 +132,7 @@ class Stream:
 
     def _check_stall(self, taken: int) -> None:
         if self.bytes_out == taken:
-            self._lose(f"it has not read for {self.stall_s:g} s: {len(self._out)} bytes are waiting for it")
+            self._lose(f"it has not read for {self.stall_s:g} s: {len(self._out)} bytes are waiting for it", NOBODY)
         else:
             taken = self.bytes_out
             self._set_timer(self.stall_s, lambda: self._check_stall(taken))

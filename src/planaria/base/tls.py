@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from planaria.base.channel import ChannelBroken
+from planaria.base.channel import STRANGER, ChannelBroken
 
 _CHUNK_BYTES = 1 << 16
 
@@ -82,4 +82,4 @@ class Tls:
             why = f"its TLS certificate is not accepted: {error.verify_message.rstrip('.')}"
         else:
             why = f"it broke TLS ({(error.reason or 'unknown reason').lower().replace('_', ' ')})"
-        return ChannelBroken(why, self._outgoing.read())
+        return ChannelBroken(why, self._outgoing.read(), STRANGER)

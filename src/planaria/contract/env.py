@@ -42,6 +42,14 @@ RANK_VARIABLES = frozenset(
     }
 )
 """What is known only when a round begins. All else is the same in every life of a local rank."""
+TOKEN = "PLANARIA_TOKEN"  # noqa: S105  (its name)
+"""The secret of a run; no worker gets it."""
+TOKEN_FILE = "PLANARIA_TOKEN_FILE"  # noqa: S105  (its name)
+"""Path of a file that holds it."""
+PASSWORD_VARIABLE = "PLANARIA_ETCD_PASSWORD"  # noqa: S105  (its name)
+"""The password of an etcd store; no worker gets it either."""
+_NEVER_INHERITED = (TOKEN, TOKEN_FILE, PASSWORD_VARIABLE)
+_MAY_HAVE_A_PASSWORD = ("PET_RDZV_CONF", "PET_RDZV_ENDPOINT")
 LONGEST_REASON = 1000  # it names other nodes: whatever they are called, it must not keep a worker from being started
 
 
@@ -63,6 +71,18 @@ class Round(Value):
     restart_count: int
     max_restarts: int
     restart_reason: str = ""
+
+
+def for_workers(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what workers may inherit of the environment of a launcher or agent: all but the secrets of the run.
+
+    This keeps them out of what workers start, log and dump. A worker that was forked has a copy of its parent's memory.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _NEVER_INHERITED and not (name in _MAY_HAVE_A_PASSWORD and "password" in value)
+    }
 
 
 def worker_environment(

@@ -2,7 +2,7 @@
 
     0      header, 128 bytes: magic, version, stamp, where table and values are, checksums. Written last: the seal
     4096   tensors, each at a multiple of 64
-           the table: name, kind, dtype, shape, offset, length and digest of each tensor
+           the table: name, kind, dtype, shape, length, offset and kind of digest of each tensor; then the digests
            the values: plain data that refers to tensors by their place in the table
 
 A buffer is unsealed before anything in it changes, so whoever dies in between leaves a buffer that says so. A buffer that was
@@ -11,8 +11,8 @@ overwritten while it was read, or damaged, has a digest that does not fit. Two b
 
 from __future__ import annotations
 
-from struct import Struct, error
-from zlib import crc32
+from struct import Struct, error, pack, unpack
+from zlib import adler32, crc32
 
 from planaria.base.value import Value, replace
 from planaria.contract import plain
@@ -20,16 +20,19 @@ from planaria.contract.commit import Stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 128
 BODY_AT = 4096  # a page: what is registered with a device begins at one
 ALIGNMENT = 64  # a cache line, and more than any dtype needs
 DIMENSIONS = 64  # of a tensor at most, as in torch and numpy
-CRC32 = "crc32"  # the one digest so far: 3.4 GB/s a core, where sha256 in software has 0.2; it guards against accidents
+CRC32 = "crc32"  # 3.4 GB/s a core, where sha256 in software has 0.2; both kinds guard against accidents
+BLOCKS = "adler32 blocks"  # sums only, so a device can compute it in one pass, and zlib here at 3 GB/s a core
+BLOCK_BYTES = 1 << 15  # below 65,521, the modulus of Adler-32: two bytes of a block cannot change places unseen
 _MAGIC = b"planaria"
-_HEADER = Struct("<8sI3QqII4QII")  # magic, version, stamp, table, values, size, 0, two checksums
+_HEADER = Struct("<8sI3QqII4QII")  # magic, version, stamp, table, digests, values, size, two checksums
+_DIGEST_BYTES = 8
 _OWN_CHECKSUM = Struct("<I")
 
 
@@ -47,11 +50,16 @@ class Tensor(Value):
 
 
 class Layout(Value):
-    """Where everything of a snapshot will be, decided before a byte is copied."""
+    """Where everything of a snapshot will be, decided before a byte is copied.
+
+    `table` is the one of the tensors, encoded once: a commit every step has no time to do that anew. Digests follow it.
+    """
 
     tensors: tuple[Tensor, ...]
     values: bytes
+    table: bytes
     table_at: int
+    digests_at: int
     values_at: int
     size_bytes: int
 
@@ -70,10 +78,17 @@ def arrange(tensors: Iterable[Tensor], values: bytes) -> Layout:
     """Give each tensor its place; the length of the table is known, since digests have a fixed size."""
     at, placed = BODY_AT, []
     for tensor in tensors:
-        placed.append(replace(tensor, offset=at))
+        placed.append(replace(tensor, offset=at, digest=0))
         at += -(-tensor.length // ALIGNMENT) * ALIGNMENT
-    values_at = at + len(_table(placed))
-    return Layout(tuple(placed), values, at, values_at, values_at + len(values))
+    table = _table(placed)
+    digests_at = at + len(table)
+    values_at = digests_at + _DIGEST_BYTES * len(placed)
+    return Layout(tuple(placed), values, table, at, digests_at, values_at, values_at + len(values))
+
+
+def with_values(layout: Layout, values: bytes) -> Layout:
+    """Return the layout for the same tensors beside other values, which lie last."""
+    return replace(layout, values=values, size_bytes=layout.values_at + len(values))
 
 
 def unseal(buffer: memoryview) -> None:
@@ -81,14 +96,19 @@ def unseal(buffer: memoryview) -> None:
     buffer[:HEADER_BYTES] = bytes(HEADER_BYTES)
 
 
-def seal(buffer: memoryview, layout: Layout, stamp: Stamp) -> Snapshot:
-    """Digest the tensors that have been copied to their places, add table and values, and write the header last."""
-    tensors = tuple(replace(tensor, digest=_digest(buffer, tensor)) for tensor in layout.tensors)
-    table = _table(tensors)
+def seal(buffer: memoryview, layout: Layout, stamp: Stamp, known: Mapping[int, int] | None = None) -> None:
+    """Digest the tensors that have been copied to their places, add table and values, and write the header last.
+
+    `known` has digests that were computed elsewhere, by the number of the tensor.
+    """
+    known = known or {}
+    digests = [
+        known[number] if number in known else _digest(buffer, tensor) for number, tensor in enumerate(layout.tensors)
+    ]
+    table = layout.table + pack(f"<{len(digests)}Q", *digests)
     buffer[layout.table_at : layout.values_at] = table
     buffer[layout.values_at : layout.size_bytes] = layout.values
     buffer[:HEADER_BYTES] = _header(stamp, layout, crc32(layout.values, crc32(table)))
-    return Snapshot(stamp, tensors, layout.values, layout.table_at, layout.size_bytes)
 
 
 def read(buffer: memoryview) -> Snapshot | None:
@@ -99,26 +119,39 @@ def read(buffer: memoryview) -> Snapshot | None:
     """
     if len(buffer) < HEADER_BYTES or not any(buffer[:HEADER_BYTES]):
         return None
-    stamp, (table_at, values_at, size_bytes), checksum = _read_header(bytes(buffer[:HEADER_BYTES]))
-    if not BODY_AT <= table_at <= values_at <= size_bytes <= len(buffer):
+    stamp, (table_at, digests_at, values_at, size_bytes), checksum = _read_header(bytes(buffer[:HEADER_BYTES]))
+    if not BODY_AT <= table_at <= digests_at <= values_at <= size_bytes <= len(buffer):
         raise ValueError("the snapshot is cut short")
     table, values = bytes(buffer[table_at:values_at]), bytes(buffer[values_at:size_bytes])
     if crc32(values, crc32(table)) != checksum:
         raise ValueError("the snapshot's table or values are damaged")
-    return Snapshot(stamp, _read_table(table, table_at), values, table_at, size_bytes)
+    rows, digests = table[: digests_at - table_at], table[digests_at - table_at :]
+    return Snapshot(stamp, _read_table(rows, digests, table_at), values, table_at, size_bytes)
 
 
-def verify(buffer: memoryview, snapshot: Snapshot) -> None:
+def verify(buffer: memoryview, snapshot: Snapshot, leave: Collection[str] = ()) -> None:
     """Compare every tensor with its digest, and the header with what was read: the buffer may have been in use meanwhile.
+
+    Tensors whose digests are of a kind to `leave` are left to the caller, who has a device that is faster.
 
     Raises:
         ValueError: Something is damaged or was overwritten; the message names it.
     """
     for tensor in snapshot.tensors:
-        if _digest(buffer, tensor) != tensor.digest:
-            raise ValueError(f"{tensor.name} is damaged")
+        if tensor.digest_kind not in leave:
+            verify_tensor(buffer, tensor)
     if read(buffer) != snapshot:
         raise ValueError("the snapshot was overwritten while it was read")
+
+
+def verify_tensor(buffer: memoryview, tensor: Tensor) -> None:
+    """Compare one tensor with its digest.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    if _digest(buffer, tensor) != tensor.digest:
+        raise ValueError(f"{tensor.name} is damaged")
 
 
 def fingerprint(buffer: memoryview, snapshot: Snapshot) -> str:
@@ -130,8 +163,11 @@ def fingerprint(buffer: memoryview, snapshot: Snapshot) -> str:
     return found.hexdigest()
 
 
-def newest(buffers: Sequence[memoryview]) -> tuple[int, Snapshot] | None:
-    """Return the newest buffer that is sealed and whole, with its number; one that is torn or damaged is passed over."""
+def newest(buffers: Sequence[memoryview], leave: Collection[str] = ()) -> tuple[int, Snapshot] | None:
+    """Return the newest buffer that is sealed and whole, with its number; one that is torn or damaged is passed over.
+
+    `leave` is as in `verify`.
+    """
     sealed = []
     for number, buffer in enumerate(buffers):
         try:
@@ -142,7 +178,7 @@ def newest(buffers: Sequence[memoryview]) -> tuple[int, Snapshot] | None:
             sealed.append((snapshot.stamp.order, number, snapshot))
     for _, number, snapshot in sorted(sealed, key=lambda found: found[:2], reverse=True):
         try:
-            verify(buffers[number], snapshot)
+            verify(buffers[number], snapshot, leave)
         except ValueError:
             continue
         return number, snapshot
@@ -150,60 +186,70 @@ def newest(buffers: Sequence[memoryview]) -> tuple[int, Snapshot] | None:
 
 
 def _digest(buffer: memoryview, tensor: Tensor) -> int:
-    if tensor.digest_kind != CRC32:
-        raise ValueError(f"{tensor.name} has a digest of a kind that is not known here: {tensor.digest_kind[:20]!r}")
-    return crc32(buffer[tensor.offset : tensor.offset + tensor.length])
+    content = buffer[tensor.offset : tensor.offset + tensor.length]
+    if tensor.digest_kind == CRC32:
+        return crc32(content)
+    if tensor.digest_kind == BLOCKS:
+        blocks = (content[at : at + BLOCK_BYTES] for at in range(0, len(content), BLOCK_BYTES))
+        return of_blocks(b"".join(adler32(block).to_bytes(4, "little") for block in blocks))
+    raise ValueError(f"{tensor.name} has a digest of a kind that is not known here: {tensor.digest_kind[:20]!r}")
+
+
+def of_blocks(sums: bytes | memoryview) -> int:
+    """Return the digest of a tensor from the Adler-32 of each of its blocks, four bytes each, in their order."""
+    return crc32(sums) | adler32(sums) << 32
 
 
 def _table(tensors: Iterable[Tensor]) -> bytes:
-    rows = [(t.name, t.kind, t.dtype, t.shape, t.length, t.offset, t.digest, t.digest_kind) for t in tensors]
-    return plain.encode(rows)
+    return plain.encode([(t.name, t.kind, t.dtype, t.shape, t.length, t.offset, t.digest_kind) for t in tensors])
 
 
 def _header(stamp: Stamp, layout: Layout, checksum: int) -> bytes:
     fields = (stamp.run, stamp.round, stamp.generation, stamp.step, stamp.world_size, stamp.rank)
     try:
-        content = _HEADER.pack(
-            _MAGIC, VERSION, *fields, layout.table_at, layout.values_at, layout.size_bytes, 0, checksum, 0
-        )
+        content = _HEADER.pack(_MAGIC, VERSION, *fields, *_places(layout), checksum, 0)
     except error as exc:
         raise ValueError(f"{stamp} has a number that does not fit into a header") from exc
     content = content[: -_OWN_CHECKSUM.size]
     return (content + _OWN_CHECKSUM.pack(crc32(content))).ljust(HEADER_BYTES, b"\0")
 
 
-def _read_header(header: bytes) -> tuple[Stamp, tuple[int, int, int], int]:
+def _read_header(header: bytes) -> tuple[Stamp, tuple[int, ...], int]:
     magic, version, *rest = _HEADER.unpack_from(header)
     content = header[: _HEADER.size - _OWN_CHECKSUM.size]
     if magic != _MAGIC or crc32(content) != rest[-1] or any(header[_HEADER.size :]):
         raise ValueError("the snapshot's header is damaged")
     if version != VERSION:
         raise ValueError(f"version {version} wrote this snapshot; version {VERSION} can be read")
-    run, round_, generation, step, world_size, rank, table_at, values_at, size_bytes, _, checksum, _ = rest
+    run, round_, generation, step, world_size, rank, *places, checksum, _ = rest
     if rank >= world_size:
         raise ValueError("the snapshot's header is damaged")
-    return Stamp(run, round_, generation, step, world_size, rank), (table_at, values_at, size_bytes), checksum
+    return Stamp(run, round_, generation, step, world_size, rank), tuple(places), checksum
 
 
-def _read_table(table: bytes, end: int) -> tuple[Tensor, ...]:
+def _places(layout: Layout) -> tuple[int, int, int, int]:
+    return layout.table_at, layout.digests_at, layout.values_at, layout.size_bytes
+
+
+def _read_table(table: bytes, digests: bytes, end: int) -> tuple[Tensor, ...]:
     rows = plain.decode(table)
-    if not isinstance(rows, list):
-        raise ValueError("the snapshot's table is not a list")
-    return tuple(_read_row(row, end) for row in rows)
+    if not isinstance(rows, list) or len(digests) != _DIGEST_BYTES * len(rows):
+        raise ValueError("the snapshot's table is not a list of tensors with a digest each")
+    found = unpack(f"<{len(rows)}Q", digests)
+    return tuple(_read_row(row, digest, end) for row, digest in zip(rows, found, strict=True))
 
 
-def _read_row(row: object, end: int) -> Tensor:
+def _read_row(row: object, digest: int, end: int) -> Tensor:
     match row:
-        case (str(), str(), str(), tuple(shape), int(length), int(offset), int(digest), str()) if (
+        case (str(name), str(kind), str(dtype), tuple(shape), int(length), int(offset), str(digest_kind)) if (
             len(shape) <= DIMENSIONS
             and all(type(part) is int and part >= 0 for part in shape)
             and BODY_AT <= offset <= offset + length <= end
-            and 0 <= digest < 1 << 64
         ):
             count = 1
             for part in shape:
                 count *= part
             if length % count if count else length:
                 raise ValueError("a tensor's length is not that of its shape")
-            return Tensor(*row)  # type: ignore[arg-type]  # each field was looked at
+            return Tensor(name, kind, dtype, shape, length, offset, digest, digest_kind)
     raise ValueError("the snapshot's table has a row that is not a tensor's")

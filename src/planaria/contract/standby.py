@@ -5,6 +5,7 @@ has none. `worker/standby.py` speaks the same without importing it, and a test c
 
     papers, agent to standby     mode preload|join · rank NAME · load MODULE FILE · own MODULE FILE
     report, standby to agent     failed MODULE WHY · differs MODULE FILE · reads MODULE NAME · device MODULE · watch FILE
+    memory, agent to standby     memory · memory NUMBER [new], with the descriptors of the new ones
     promotion, agent to standby  set NAME VALUE, with the descriptors of stdout, stderr and the black box
 """
 
@@ -24,6 +25,10 @@ JOIN = "join"
 """The standby runs the program, which waits in `planaria.worker.join()`."""
 READY = b"ready"
 """The one packet that a standby sends: its report is written, and it waits."""
+MEMORY = "memory"
+"""The first word of a packet about memory for snapshots: all that this local rank has. Any other packet is the promotion."""
+MOST_MEMORIES = 16
+"""More descriptors are not sent in one packet."""
 _PARTS = 3
 
 

@@ -36,12 +36,8 @@ class TimerLine(Value):
         return self.expires_at < 0
 
 
-def encode(line: TimerLine) -> bytes:
-    """Return the bytes of a line, field by field as torch's own client writes them.
-
-    Raises:
-        ValueError: It is longer than what a pipe takes in one piece.
-    """
+def as_json(line: TimerLine) -> str:
+    """Return the text of a line, field by field as torch's own client writes them."""
     import json
 
     fields = {
@@ -51,7 +47,16 @@ def encode(line: TimerLine) -> bytes:
         "expiration_time": line.expires_at,
         "signal": line.signal,
     }
-    text = json.dumps(fields).encode() + b"\n"
+    return json.dumps(fields)
+
+
+def encode(line: TimerLine) -> bytes:
+    """Return a line as it goes into a pipe, its end included.
+
+    Raises:
+        ValueError: It is longer than what a pipe takes in one piece.
+    """
+    text = as_json(line).encode() + b"\n"
     if len(text) > LINE_LIMIT_BYTES:
         raise ValueError(f"{len(text)} bytes are more than the {LINE_LIMIT_BYTES} that a pipe takes in one piece")
     return text

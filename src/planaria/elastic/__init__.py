@@ -2,6 +2,6 @@
 
 A thin door over our rooms: what is decided is decided in `agent` and `rendezvous`, what is started is started in `process`.
 Change the import root `torch.distributed` to `planaria` and code written against torch's documented names works. Where
-torch's behaviour is a defect, ours is right, and `docs/torchrun-compat.md` says so. Nothing in here is on the path of
-`planaria run`.
+torch's behaviour is a defect, ours is right, and `docs/torchrun-compat.md` says so. `planaria run` comes here for
+`--logs-specs` alone.
 """

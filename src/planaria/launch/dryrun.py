@@ -17,13 +17,17 @@ from planaria.process.model import DEV_NULL, STDERR, STDOUT, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from planaria.agent.model import HealthCheck, Job, Meeting
+    from planaria.launch.meeting import Asked
     from planaria.launch.plan import Plan
 
 _LATER = "(chosen at start)"
 _AGREED = "(agreed when the nodes meet)"
 _AGREED_RANKS = ("RANK", "ROLE_RANK", "GROUP_RANK", "WORLD_SIZE", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE")
 _NO_PORT = 0
+_ONLY_OURS = (env.CONTROL, env.ROUND, env.RESTART_REASON)  # which an agent that asks does not set
 _ALWAYS_SHOWN = (env.OMP_NUM_THREADS, "TORCHELASTIC_SIGNALS_TO_HANDLE", env.TIMER_FILE)
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_")
 
@@ -35,7 +39,7 @@ def as_data(plan: Plan) -> dict[str, object]:
         "run_id": job.run_id,
         "role": job.role,
         "local_world_size": job.local_world_size,
-        "master_addr": None if _is_agreed(job) else job.master_addr,
+        "master_addr": None if _is_agreed(plan) else job.master_addr,
         "master_port": job.master_port,
         "max_restarts": job.max_restarts,
         "always_restart": job.always_restart,
@@ -51,8 +55,9 @@ def as_data(plan: Plan) -> dict[str, object]:
         "bootstrap": _command(job).bootstrap,
         "standbys": "auto" if job.standbys is None else job.standbys,
         "meeting": None if job.meeting is None else _meeting(job.meeting),
+        "handler": None if plan.asked is None else _handler(plan.asked),
         "health_check": None if job.health is None else _health(job.health),
-        "workers": [_worker(job, local_rank) for local_rank in range(job.local_world_size)],
+        "workers": [_worker(plan, local_rank) for local_rank in range(job.local_world_size)],
         "notices": list(plan.notices),
     }
 
@@ -65,13 +70,15 @@ def as_text(plan: Plan) -> str:
     lines = [
         f"would run {job.local_world_size} worker(s) on this node; nothing was started",
         f"  run id    {safe_line(job.run_id)}, role {safe_line(job.role)}",
-        f"  master    {_master_words(job)}",
+        f"  master    {_master_words(plan)}",
         f"  restarts  {restarts}",
         f"  stopping  on {handled}; SIGKILL {job.shutdown_timeout_s:g} s after SIGTERM",
         f"  logs      {_log_words(job)}",
     ]
     if job.meeting is not None:
         lines += _meeting_lines(job.meeting)
+    if plan.asked is not None:
+        lines += _handler_lines(plan.asked)
     if _command(job).bootstrap:
         lines.append("  start-up  through planaria's start-up file, which records tracebacks")
     if job.standbys != 0:
@@ -85,7 +92,7 @@ def as_text(plan: Plan) -> str:
     if job.event_handlers:
         lines.append(f"  events    to {safe_line(job.event_handlers)}")
     for local_rank in range(job.local_world_size):
-        lines += _worker_lines(job, local_rank)
+        lines += _worker_lines(plan, local_rank)
     return "\n".join([*lines, *(f"note: {notice}" for notice in plan.notices)]) + "\n"
 
 
@@ -108,13 +115,18 @@ def _health_words(check: HealthCheck) -> str:
     return f"{where}; orders need {'the token' if check.token is not None else 'the socket of planaria drain and stop'}"
 
 
-def _is_agreed(job: Job) -> bool:
+def _is_agreed(plan: Plan) -> bool:
     """Say whether the nodes agree on a master when they meet."""
-    return job.meeting is not None and job.master_port is None
+    return _meets(plan) and plan.job.master_port is None
 
 
-def _master_words(job: Job) -> str:
-    if _is_agreed(job):
+def _meets(plan: Plan) -> bool:
+    return plan.job.meeting is not None or plan.asked is not None
+
+
+def _master_words(plan: Plan) -> str:
+    job = plan.job
+    if _is_agreed(plan):
         return _AGREED
     return f"{job.master_addr}:{_LATER if job.master_port is None else job.master_port}"
 
@@ -137,18 +149,43 @@ def _meeting(meeting: Meeting) -> dict[str, object]:
         "join_timeout_s": meeting.join_timeout_s,
         "resize_grace_s": meeting.resize_grace_s,
         "on_lost_majority": meeting.on_lost_majority,
-        "options": _shown_options(meeting),
+        "options": _shown_options(meeting.options),
     }
 
 
+def _handler(asked: Asked) -> dict[str, object]:
+    """Return what a handler of another package is told, without its secrets."""
+    return {
+        "backend": asked.backend,
+        "endpoint": asked.endpoint,
+        "run_id": asked.run_id,
+        "min_nodes": asked.min_nodes,
+        "max_nodes": asked.max_nodes,
+        "options": _shown_options(asked.settings),
+    }
+
+
+def _handler_lines(asked: Asked) -> list[str]:
+    options = " ".join(f"{key}={value}" for key, value in _shown_options(asked.settings).items())
+    where = safe_line(asked.endpoint) or "no endpoint"
+    return [
+        f"  nodes     {_node_words(asked.min_nodes, asked.max_nodes)}",
+        f"  meeting   by the handler {safe_line(asked.backend)} of another package, at {where}",
+        *([f"  options   {safe_line(options)}"] if options else []),
+    ]
+
+
+def _node_words(least: int, most: int) -> str:
+    return f"{most} node(s)" if least == most else f"{least} to {most} nodes"
+
+
 def _meeting_lines(meeting: Meeting) -> list[str]:
-    most, least = meeting.max_nodes, meeting.min_nodes
-    nodes = f"{most} node(s)" if least == most else f"{least} to {most} nodes"
+    nodes = _node_words(meeting.min_nodes, meeting.max_nodes)
     rank = "" if meeting.node_rank is None else f", this one has rank {meeting.node_rank}"
     address = "" if meeting.local_addr is None else f", this one at {meeting.local_addr}"
     where = " ".join(_meeting_points(meeting)) or "no endpoint"
     guards = ["a token"] * (meeting.token is not None) + ["TLS"] * ("tls_cert" in meeting.options)
-    options = " ".join(f"{key}={value}" for key, value in _shown_options(meeting).items())
+    options = " ".join(f"{key}={value}" for key, value in _shown_options(meeting.options).items())
     return [
         f"  nodes     {nodes}{rank}{address}",
         f"  meeting   by {safe_line(meeting.backend)} at {safe_line(where)}, guarded by {' and '.join(guards) or 'nothing'}",
@@ -167,29 +204,31 @@ def _meeting_points(meeting: Meeting) -> tuple[str, ...]:
     return (f"{host}:{int(port) + 1}",)
 
 
-def _shown_options(meeting: Meeting) -> dict[str, str]:
-    return {key: HIDDEN if isinstance(value, SecretText) else value for key, value in sorted(meeting.options.items())}
+def _shown_options(options: Mapping[str, str]) -> dict[str, str]:
+    return {key: HIDDEN if isinstance(value, SecretText) else value for key, value in sorted(options.items())}
 
 
-def _worker(job: Job, local_rank: int) -> dict[str, object]:
+def _worker(plan: Plan, local_rank: int) -> dict[str, object]:
+    job = plan.job
     cpus = job.cpu_sets[local_rank] if job.cpu_sets else frozenset()
     return {
         "local_rank": local_rank,
         "argv": list(_argv(job, local_rank)),
-        "environment": _environment(job, local_rank),
+        "environment": _environment(plan, local_rank),
         "stdout": _destination(job, local_rank, STDOUT),
         "stderr": _destination(job, local_rank, STDERR),
         "cpus": sorted(cpus),
     }
 
 
-def _worker_lines(job: Job, local_rank: int) -> list[str]:
+def _worker_lines(plan: Plan, local_rank: int) -> list[str]:
+    job = plan.job
     lines = [f"worker {local_rank}: {' '.join(_for_shell(word) for word in _argv(job, local_rank))}"]
     if job.cpu_sets:
         lines.append(f"  cpus {','.join(str(cpu) for cpu in sorted(job.cpu_sets[local_rank]))}")
     for name, stream in (("stdout", STDOUT), ("stderr", STDERR)):
         lines.append(f"  {name} to {safe_line(_destination(job, local_rank, stream))}")
-    variables = _environment(job, local_rank)
+    variables = _environment(plan, local_rank)
     return [*lines, *(f"  {name}={safe_line(value)}" for name, value in sorted(variables.items()))]
 
 
@@ -205,8 +244,9 @@ def _command(job: Job) -> Command:
     return job.command
 
 
-def _environment(job: Job, local_rank: int) -> dict[str, str]:
+def _environment(plan: Plan, local_rank: int) -> dict[str, str]:
     """Return what a worker gets beyond what it inherits, and what the launcher itself decided about the inherited."""
+    job = plan.job
     life = lone_round(job, StartWorkers(0, 0, ""), job.master_port or _NO_PORT)
     error_file = "" if job.logs.log_dir == DEV_NULL else _LATER
     inherited = {name: value for name, value in job.environment.items() if name != env.ERROR_FILE}
@@ -215,13 +255,14 @@ def _environment(job: Job, local_rank: int) -> dict[str, str]:
     )
     if job.master_port is None:
         whole["MASTER_PORT"] = _LATER
-    if job.meeting is not None:
-        agreed = (*_AGREED_RANKS, "MASTER_ADDR", "MASTER_PORT") if _is_agreed(job) else _AGREED_RANKS
+    if _meets(plan):
+        agreed = (*_AGREED_RANKS, "MASTER_ADDR", "MASTER_PORT") if _is_agreed(plan) else _AGREED_RANKS
         whole.update(dict.fromkeys(agreed, _AGREED))
     if job.environment.get(env.ENABLE_FILE_TIMER) == "1":
         whole[env.TIMER_FILE] = job.environment.get(env.TIMER_FILE) or _LATER
     own = env.worker_environment({}, life, local_rank, error_file="", control="", virtual_rank=job.virtual_local_rank)
-    return {name: whole[name] for name in (*own, *_ALWAYS_SHOWN) if name in whole}
+    absent = _ONLY_OURS if plan.asked is not None else ()
+    return {name: whole[name] for name in (*own, *_ALWAYS_SHOWN) if name in whole and name not in absent}
 
 
 def _destination(job: Job, local_rank: int, stream: int) -> str:

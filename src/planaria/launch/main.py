@@ -17,11 +17,12 @@ from planaria.launch.script import check, same_interpreter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from planaria.agent.model import Job
     from planaria.launch.parse import Options
     from planaria.launch.plan import Plan
+    from planaria.process.guardian import Line
 
 
 def run(argv: Sequence[str]) -> int:
@@ -50,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
         return exit_status.USAGE
     for notice in planned.notices:
         _complain(notice)
-    return _supervise(_under_nohup(planned.job), environ)
+    return _supervise(replace(planned, job=_under_nohup(planned.job)), options, environ)
 
 
 def order(command: str, argv: Sequence[str]) -> int:
@@ -92,7 +93,7 @@ def _keep_from_workers(descriptor: int) -> None:
 def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
     facts = check(options, same_interpreter(environ, sys.executable), environ)
     wanted = needs(options, environ)
-    counts = topology = credentials = plugins = event_handlers = None
+    counts = topology = credentials = plugins = handlers = event_handlers = None
     if "accelerators" in wanted:
         from planaria.launch.devices import count
 
@@ -106,7 +107,7 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
 
         credentials = read(environ)
     if "plugins" in wanted:
-        plugins = _plugins()
+        plugins, handlers = _plugins()
     if "event_handlers" in wanted:
         from planaria.observe.handlers import installed_names
 
@@ -120,17 +121,18 @@ def _machine(options: Options, environ: Mapping[str, str]) -> Machine:
         topology=topology,
         credentials=credentials,
         plugins=plugins,
+        handlers=handlers,
         event_handlers=event_handlers,
     )
 
 
-def _plugins() -> frozenset[str]:
-    """Return the names of backends that other packages bring. Looking for them takes 30 ms: only a foreign name is worth it."""
+def _plugins() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of stores and of handlers that other packages bring. It takes 30 ms: only a foreign name is worth it."""
     from importlib.metadata import entry_points
 
-    from planaria.launch.meeting import PLUGIN_GROUP
+    from planaria.launch.meeting import HANDLER_GROUP, PLUGIN_GROUP
 
-    return frozenset(entry.name for entry in entry_points(group=PLUGIN_GROUP))
+    return frozenset(entry_points(group=PLUGIN_GROUP).names), frozenset(entry_points(group=HANDLER_GROUP).names)
 
 
 def _dry_run(planned: Plan) -> int:
@@ -143,16 +145,17 @@ def _dry_run(planned: Plan) -> int:
     return _print(dryrun.as_text(planned))
 
 
-def _supervise(job: Job, environ: Mapping[str, str]) -> int:
+def _supervise(planned: Plan, options: Options, environ: Mapping[str, str]) -> int:
     """Fork the agent and guard it. Its rooms are imported before the fork: both processes share those pages."""
-    from planaria.agent.main import run_agent
     from planaria.process.guardian import guard, start_agent
 
+    job = planned.job
+    run = _agent_of(planned, options)
     scratch = private_path(
         environ.get("TMPDIR")
     )  # the agent makes it: there is never a folder and only one to remove it
     try:
-        agent = start_agent(lambda line, mask: run_agent(job, line, mask, scratch), job.signals)
+        agent = start_agent(lambda line, mask: run(line, mask, scratch), job.signals)
         end = guard(agent, job.signals, time.monotonic)
     except OSError as problem:
         _complain(f"cannot start the agent: {problem.strerror} (is the limit of processes or the memory used up?)")
@@ -167,6 +170,17 @@ def _supervise(job: Job, environ: Mapping[str, str]) -> int:
         _complain(f"the agent (pid {agent.pid}) was ended by {signals.name_of(-end.status)}, and the job with it")
         return exit_status.by_signal(-end.status)
     return end.status
+
+
+def _agent_of(planned: Plan, options: Options) -> Callable[[Line, set[int], str], int]:
+    """Return what the agent's process does: run the agent that is told, or the one that asks a handler of another package."""
+    if planned.asked is None:
+        from planaria.agent.main import run_agent
+
+        return lambda line, mask, scratch: run_agent(planned.job, line, mask, scratch)
+    from planaria.launch.asked import run_asked
+
+    return lambda line, mask, scratch: run_asked(planned.job, options, line, mask, scratch)
 
 
 def _print(text: str) -> int:

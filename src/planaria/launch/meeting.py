@@ -7,26 +7,38 @@ meeting, so that the same command line works everywhere.
 from __future__ import annotations
 
 from planaria.agent import conf
-from planaria.agent.conf import BACKENDS, PASSWORD_VARIABLE
+from planaria.agent.conf import BACKENDS
 from planaria.agent.model import Meeting
+from planaria.agent.trust import OPEN_DOOR, is_trusting, is_within_host
 from planaria.base.usage import quoted
 from planaria.base.value import Value
+from planaria.contract.env import PASSWORD_VARIABLE
 from planaria.errors import UsageError
 from planaria.launch import values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from planaria.agent.conf import Credentials
     from planaria.launch.parse import Options
 
 PLUGIN_GROUP = "planaria.stores"
+HANDLER_GROUP = "torchrun.handlers"
 URL_SCHEME = "etcd://"
 _HIGHEST_PORT = 65535
 _LONGEST_RUN_ID = 255  # it becomes part of keys and file names
-_OPEN_DOOR = (
-    "no token and no TLS: whoever reaches the ports of these nodes can join or stop the job"
-    "; set the same secret in PLANARIA_TOKEN or PLANARIA_TOKEN_FILE on every node"
+_ONLY_OURS = (
+    "report_file",
+    "always_restart",
+    "no_bootstrap",
+    "resize_grace",
+    "on_lost_majority",
+    "snapshot_dir",
+    "snapshot_keep",
+    "standbys",
 )
+_OPEN_PASSWORD = "a password on a command line can be read by others on this machine"  # noqa: S105  (what is said of it)
 
 
 class Arranged(Value):
@@ -34,6 +46,18 @@ class Arranged(Value):
 
     meeting: Meeting
     notices: tuple[str, ...]
+
+
+class Asked(Value):
+    """A meeting that a handler of another package holds. What its settings mean is the handler's to know."""
+
+    backend: str
+    endpoint: str
+    run_id: str
+    min_nodes: int
+    max_nodes: int
+    settings: Mapping[str, str]
+    notices: tuple[str, ...] = ()
 
 
 class _Url(Value):
@@ -76,6 +100,46 @@ def arrange(options: Options, credentials: Credentials, plugins: frozenset[str])
     return Arranged(meeting, (*_said_of_conf(options, url, backend, settled), *_said_of_trust(options, meeting)))
 
 
+def is_asked(options: Options, plugins: frozenset[str], handlers: frozenset[str]) -> bool:
+    """Tell whether a handler of torchrun's kind is meant, which can only be asked. Our names and stores come first."""
+    return options.rdzv_backend in handlers and options.rdzv_backend not in (*BACKENDS, *plugins)
+
+
+def arrange_asked(options: Options) -> Asked:
+    """Check what can be checked of a meeting that somebody else's handler holds.
+
+    Raises:
+        UsageError: One sentence that names the flag or variable and what it expects.
+    """
+    if options.require_token:
+        raise UsageError(
+            f"{options.source('require_token')} expects a rendezvous of planaria's"
+            f", got the handler {quoted(options.rdzv_backend)} of another package"
+        )
+    if options.local_addr:
+        values.host(options.local_addr, options.source("local_addr"))
+    least, most = values.node_range(options.nnodes, options.source("nnodes"))
+    given = conf.pairs(options.rdzv_conf, options.source("rdzv_conf"))
+    return Asked(
+        backend=options.rdzv_backend,
+        endpoint=options.rdzv_endpoint,
+        run_id=values.run_id(options),
+        min_nodes=least,
+        max_nodes=most,
+        settings={key: value for key, (value, _) in given.items()},
+        notices=(*_idle_when_asked(options), *_said_of_password(options, given)),
+    )
+
+
+def _idle_when_asked(options: Options) -> list[str]:
+    """Say in one line which flags of ours change nothing for an agent that asks."""
+    idle = [options.source(dest) for dest in _ONLY_OURS if options.is_set(dest)]
+    if not idle:
+        return []
+    how = "has" if len(idle) == 1 else "have"
+    return [f"{', '.join(idle)} {how} no effect with the rendezvous handler {quoted(options.rdzv_backend)}"]
+
+
 def _backend(options: Options, has_url: bool, plugins: frozenset[str]) -> str:
     source = options.source("rdzv_backend")
     if has_url and not options.is_set("rdzv_backend"):
@@ -85,7 +149,7 @@ def _backend(options: Options, has_url: bool, plugins: frozenset[str]) -> str:
         got = quoted(options.rdzv_backend)
         raise UsageError(f"{options.source('rdzv_endpoint')} with {URL_SCHEME} expects {source}=etcd, got {got}")
     if backend not in BACKENDS.values() and backend not in plugins:
-        expected = f"one of {', '.join(BACKENDS)} or an installed plugin ({PLUGIN_GROUP}, not torchrun.handlers)"
+        expected = f"one of {', '.join(BACKENDS)} or an installed plugin ({PLUGIN_GROUP} or {HANDLER_GROUP})"
         raise values.wrong(source, expected, options.rdzv_backend)
     return backend
 
@@ -179,25 +243,23 @@ def _said_of_conf(options: Options, url: _Url, backend: str, settled: conf.Conf)
         how = "has" if len(settled.idle) == 1 else "have"
         lines.append(f"{', '.join(settled.idle)} of {source} {how} no effect with the rendezvous {quoted(backend)}")
     if "password" in options.rdzv_conf or any("password" in key for key in url.settings):
-        lines.append(f"a password on a command line can be read by others on this machine: use {PASSWORD_VARIABLE}")
+        lines.append(f"{_OPEN_PASSWORD}: use {PASSWORD_VARIABLE}")
     return lines
 
 
+def _said_of_password(options: Options, given: conf.Pairs) -> list[str]:
+    """Say how to hide the password of a handler that is not ours, whose own ways we do not know."""
+    if "rdzv_conf" not in options.given or not any("password" in key for key in given):
+        return []
+    return [f"{_OPEN_PASSWORD}: use PET_RDZV_CONF"]
+
+
 def _said_of_trust(options: Options, meeting: Meeting) -> list[str]:
-    if meeting.token is not None or "tls_cert" in meeting.options:
+    if not is_trusting(meeting):
         return []
     if meeting.require_token:
         raise UsageError(
             f"{options.source('require_token')} expects a secret in PLANARIA_TOKEN or PLANARIA_TOKEN_FILE, "
             "or tls_cert, tls_key and tls_ca in --rdzv-conf, got neither"
         )
-    if meeting.backend not in ("embedded", "static"):
-        return [_OPEN_DOOR]  # wherever the store is, the agents listen for each other on every address
-    hosts = [endpoint.rpartition(":")[0].strip("[]") for endpoint in meeting.endpoints]
-    if meeting.local_addr is not None:
-        hosts.append(meeting.local_addr)
-    return [] if hosts and all(_is_loopback(host) for host in hosts) else [_OPEN_DOOR]
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or (host.startswith("127.") and not host.strip("0123456789."))
+    return [] if is_within_host(meeting) else [OPEN_DOOR]

@@ -14,6 +14,7 @@ from planaria.base.addresses import join_address
 from planaria.base.files import write_all
 from planaria.base.text import safe_line
 from planaria.contract import exit_status
+from planaria.contract.env import TOKEN
 from planaria.errors import UsageError
 from planaria.launch.owner_flags import help_text, read_flags
 from planaria.launch.owner_http import NotAnswered, ask, is_here
@@ -67,7 +68,7 @@ def _far(order: Order, environ: Mapping[str, str]) -> Run:
     if token is None:
         raise UsageError(
             f"no run of yours answers at {where}, and others take orders with a token only",
-            hint=f"set {credentials.TOKEN}",
+            hint=f"set {TOKEN}",
         )
     try:
         code, answer = ask(target, "GET", "/v1/status", token=token.reveal())

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 
-from planaria.agent.door import SOCKET_NAME
+from planaria.agent.door import EMBEDDED_NAME, SOCKET_NAME
 from planaria.base import linux
 from planaria.base.text import safe_line
 from planaria.base.value import Value
@@ -178,7 +178,10 @@ def _look(doors: Sequence[Door], order: Order) -> tuple[list[Run], list[Silent]]
 
 
 def _launcher_behind(door: Door) -> int:
+    """Return the process above the agent, or the agent's own where a program brought it along; 0: it is gone."""
     pid = pid_behind(door)
+    if os.path.lexists(os.path.join(os.path.dirname(door.path), EMBEDDED_NAME)):
+        return pid
     return (linux.parent_of(pid) or 0) if pid else 0
 
 

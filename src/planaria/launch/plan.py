@@ -8,6 +8,7 @@ from __future__ import annotations
 from planaria.agent.model import HealthCheck, Job, Shelter
 from planaria.base.usage import quoted
 from planaria.base.value import Value
+from planaria.contract.env import for_workers
 from planaria.errors import InternalError, UsageError
 from planaria.launch import values
 from planaria.launch.script import ScriptFacts
@@ -21,14 +22,13 @@ if TYPE_CHECKING:
     from planaria.agent.conf import Credentials
     from planaria.agent.model import Meeting
     from planaria.launch.devices import Counts
+    from planaria.launch.meeting import Asked
     from planaria.launch.numa import Topology
     from planaria.launch.parse import Options
 
     Need = Literal["accelerators", "topology", "credentials", "plugins", "event_handlers"]
 
 _LOOPBACK = "127.0.0.1"
-_NEVER_INHERITED = ("PLANARIA_TOKEN", "PLANARIA_TOKEN_FILE", "PLANARIA_ETCD_PASSWORD")
-_MAY_HAVE_A_PASSWORD = ("PET_RDZV_CONF", "PET_RDZV_ENDPOINT")
 _WITHOUT_A_STORE = ("static", "c10d", "embedded")
 _WITH_OURS = ("etcd", "etcd-v2")
 
@@ -44,16 +44,21 @@ class Machine(Value):
     topology: Topology | None = None
     credentials: Credentials | None = None
     plugins: frozenset[str] | None = None
+    handlers: frozenset[str] | None = None
     event_handlers: frozenset[str] | None = None
 
 
 class Plan(Value):
-    """What will be run, and what the user should be told once before."""
+    """What will be run, and what the user should be told once before.
+
+    `asked`: the nodes meet through a handler of another package, and the agent of `asked.py` runs the job.
+    """
 
     job: Job
     notices: tuple[str, ...] = ()
     dry_run: bool = False
     json: bool = False
+    asked: Asked | None = None
 
 
 class Contact(Value):
@@ -64,6 +69,7 @@ class Contact(Value):
     master_port: int | None = None
     meeting: Meeting | None = None
     notices: tuple[str, ...] = ()
+    asked: Asked | None = None
 
 
 def needs(options: Options, environ: Mapping[str, str]) -> frozenset[Need]:
@@ -103,7 +109,7 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
     nproc = _worker_count(options, machine)
     environment, notices = _environment(options, environ, nproc)
     _check_visible_devices(options, environ, nproc)
-    command = _command(options, environ, machine)
+    command = _command(options, environ, machine, asked=contact.asked is not None)
     job = Job(
         command=command,
         local_world_size=nproc,
@@ -129,7 +135,7 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
     )
     idle = _without_effect(options, contact, silent=job.health is None)
     notices = (*notices, *idle, *_standbys_without_effect(options, command, contact), *contact.notices)
-    return Plan(job, notices, options.dry_run, options.json)
+    return Plan(job, notices, options.dry_run, options.json, contact.asked)
 
 
 def _refuse_what_cannot_work(options: Options) -> None:
@@ -164,11 +170,15 @@ def _alone(options: Options, machine: Machine) -> Contact:
 
 
 def _among_others(options: Options, machine: Machine) -> Contact:
-    from planaria.launch.meeting import arrange
+    from planaria.launch.meeting import arrange, arrange_asked, is_asked
 
     if machine.credentials is None:
         raise InternalError("the token was not looked for although `needs` asked for it")
-    arranged = arrange(options, machine.credentials, machine.plugins or frozenset())
+    plugins = machine.plugins or frozenset()
+    if is_asked(options, plugins, machine.handlers or frozenset()):
+        asked = arrange_asked(options)
+        return Contact(asked.run_id, options.local_addr or _LOOPBACK, notices=asked.notices, asked=asked)
+    arranged = arrange(options, machine.credentials, plugins)
     meeting = arranged.meeting
     if meeting.backend == "static":
         return Contact(meeting.run_id, *values.master(options), meeting, arranged.notices)
@@ -195,11 +205,7 @@ def _worker_count(options: Options, machine: Machine) -> int:
 
 def _environment(options: Options, environ: Mapping[str, str], nproc: int) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return what every worker inherits, and what to say about it."""
-    inherited = {
-        name: value
-        for name, value in environ.items()
-        if name not in _NEVER_INHERITED and not (name in _MAY_HAVE_A_PASSWORD and "password" in value)
-    }
+    inherited = for_workers(environ)
     inherited["TORCHELASTIC_SIGNALS_TO_HANDLE"] = options.signals_to_handle
     if nproc == 1 or "OMP_NUM_THREADS" in inherited:
         return inherited, ()
@@ -217,10 +223,10 @@ def _check_visible_devices(options: Options, environ: Mapping[str, str], nproc: 
         )
 
 
-def _command(options: Options, environ: Mapping[str, str], machine: Machine) -> Command:
+def _command(options: Options, environ: Mapping[str, str], machine: Machine, *, asked: bool) -> Command:
     target, args = options.training_script, options.training_script_args
     interpreter = environ.get("PYTHON_EXEC", "") or machine.executable
-    bootstrap = not options.no_bootstrap
+    bootstrap = not options.no_bootstrap and not asked
     if options.run_path:  # torchrun runs it under its own interpreter, whatever PYTHON_EXEC says
         return Command("path", target, args, machine.executable, bootstrap)
     if options.no_python:
@@ -276,7 +282,7 @@ def _why_no_standbys(options: Options, command: Command, contact: Contact) -> st
 
 
 def _standbys_without_effect(options: Options, command: Command, contact: Contact) -> tuple[str, ...]:
-    why = _why_no_standbys(options, command, contact)
+    why = _why_no_standbys(options, command, contact) if contact.asked is None else ""
     return (f"{options.source('standbys')} {why}",) if why and options.standbys != "0" else ()
 
 
@@ -293,7 +299,7 @@ def _cpu_sets(options: Options, machine: Machine, nproc: int) -> tuple[frozenset
 def _without_effect(options: Options, contact: Contact, *, silent: bool) -> tuple[str, ...]:
     """Return a line for each flag that was given and changes nothing here."""
     agreed = contact.master_port is None
-    alone = contact.meeting is None
+    alone = contact.meeting is None and contact.asked is None
     fresh = options.run_path and options.start_method != "spawn"
     standalone = options.standalone
     _, most = values.node_range(options.nnodes, options.source("nnodes"))
@@ -302,7 +308,7 @@ def _without_effect(options: Options, contact: Contact, *, silent: bool) -> tupl
         ("start_method", fresh, "has no effect: every worker starts in a fresh interpreter"),
         (
             "event_log_handler",
-            silent and options.event_log_handler == "prometheus",
+            silent and contact.asked is None and options.event_log_handler == "prometheus",
             "has no effect without --health-check-port or prometheus:PATH",
         ),
         (

@@ -11,6 +11,8 @@ dictionary of samples in one step. So nobody needs a lock, and a scrape sees eac
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +27,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 _INFINITY = float("inf")
 
 
-class _Metric:
+class _Metric(ABC):
     """What all three kinds share: a name, a sentence, and samples by the values of their labels."""
 
     kind: Kind
@@ -41,9 +43,9 @@ class _Metric:
             raise ValueError(f"{self.name} has the labels {self.labels}, got {tuple(labels)}")
         return tuple(labels[name] for name in self.labels)
 
+    @abstractmethod
     def samples(self) -> Iterator[str]:
         """Return the lines of this metric's samples."""
-        raise NotImplementedError
 
     def _line(self, key: tuple[str, ...], value: float, suffix: str = "", bound: str | None = None) -> str:
         pairs = [f'{name}="{_escaped_label(text)}"' for name, text in zip(self.labels, key, strict=True)]

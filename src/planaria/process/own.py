@@ -36,7 +36,7 @@ def kill_own(sessions: Collection[int], mark: bytes) -> int:
 
 
 def _is_own(pid: str, sessions: Collection[int], mark: bytes) -> bool:
-    fields = linux.read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    fields = linux.stat_fields(pid)
     if len(fields) <= _SESSION or fields[_STATE] in _GONE:
         return False
     return int(fields[_SESSION]) in sessions or mark in linux.read_file(f"/proc/{pid}/environ").split(b"\0")

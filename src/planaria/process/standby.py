@@ -10,7 +10,7 @@ from planaria.base.files import write_all
 from planaria.base.value import Value, replace
 from planaria.contract import blackbox
 from planaria.contract.env import RANK_VARIABLES
-from planaria.contract.standby import READY, Report, encode, read_report
+from planaria.contract.standby import MEMORY, MOST_MEMORIES, READY, Report, encode, read_report
 from planaria.errors import SpawnFailed
 from planaria.process.command import BOOTSTRAP, LEARN
 from planaria.process.running import signal_one
@@ -19,6 +19,9 @@ from planaria.process.spawn import spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from planaria.contract.standby import Triple
     from planaria.process.spares import Plan
     from planaria.process.spawn import Start
 
@@ -62,6 +65,7 @@ class Standby:
         self._black_box = os.memfd_create("planaria-standby", os.MFD_CLOEXEC)
         self._papers = os.memfd_create("planaria-papers", os.MFD_CLOEXEC)
         self._said = [os.memfd_create(f"planaria-{name}", os.MFD_CLOEXEC) for name in ("stdout", "stderr")]
+        self._lent: frozenset[int] = frozenset()
         self._channel, theirs = _socketpair()
         try:
             write_all(self._papers, encode(plan.papers()))
@@ -139,6 +143,19 @@ class Standby:
         """Say why it will never stand in for this start, ready or not; empty when it may."""
         return self.staleness() or refusal(self.order, cold)
 
+    def lend(self, memory: Mapping[int, int]) -> None:
+        """Have it map what it will write its commits into as the worker: descriptors, by a number that is never used again.
+
+        What it has mapped before and is not among them it lets go. Nobody depends on it: without, the worker maps it itself.
+        """
+        kept = self._lent & memory.keys()
+        new = [number for number in memory if number not in kept][:MOST_MEMORIES]
+        if not new and kept == self._lent:
+            return
+        told = [(MEMORY, str(number), "") for number in kept] + [(MEMORY, str(number), "new") for number in new]
+        if self._send([(MEMORY, "", ""), *told], [memory[number] for number in new]):
+            self._lent = kept.union(new)
+
     def promote(self, cold: Start) -> bool:
         """Make it the worker of this start, its streams and black box; False when it is gone.
 
@@ -150,16 +167,21 @@ class Standby:
             2 if cold.stderr_fd is None else cold.stderr_fd,
             cold.black_box_fd,
         )
+        is_sent = self._send(variables, descriptors)
+        if not is_sent:
+            self.end()
+        self.close()
+        return is_sent
+
+    def _send(self, told: list[Triple], descriptors: Sequence[int]) -> bool:
+        """Send a packet; False when it is gone, or does not read."""
         rights = b"".join(fd.to_bytes(4, "little") for fd in descriptors)
         try:
             self._channel.sendmsg(
-                [encode(variables)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _socket.MSG_DONTWAIT
+                [encode(told)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _socket.MSG_DONTWAIT
             )
         except (OSError, ValueError):
-            self.end()
             return False
-        finally:
-            self.close()
         return True
 
     def last_words(self) -> str:
@@ -183,7 +205,7 @@ class Standby:
 
 
 def _socketpair() -> tuple[_socket.socket, int]:
-    """Return our end of a channel, and the number of the other: one packet each way."""
+    """Return our end of a channel, and the number of the other: packets, since descriptors belong to one each."""
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
     return ours, theirs.detach()
 

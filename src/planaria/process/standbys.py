@@ -13,7 +13,7 @@ from planaria.process.standby import Standby
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from planaria.base.loop import Loop, Timer
     from planaria.contract.standby import Report
@@ -31,6 +31,15 @@ class Seen(Value):
     is_ready: bool
 
 
+class StandbysSeen(Value):
+    """All standbys of a node as others may see them. `why` says why they are fewer than are wanted; empty: they are not, or
+    soon will not be.
+    """
+
+    seen: tuple[Seen, ...] = ()
+    why: str = ""
+
+
 class Taken(Value):
     """A standby that may be promoted, or the reason why there is none."""
 
@@ -42,7 +51,8 @@ class Standbys:
     """Keep standbys for the local ranks of this node. `asked` is None for `auto`.
 
     `watch(pid)` is told of every new child: whoever reaps children hands their ends to `exited`. `tell` takes a sentence for
-    the user, each at most once. `free` returns how many bytes of memory are left.
+    the user, each at most once. `free` returns how many bytes of memory are left. `memory`, once it is set, returns what a
+    local rank writes its commits into, as descriptors by number.
     """
 
     def __init__(
@@ -64,17 +74,24 @@ class Standbys:
         self._standing: dict[int, Standby] = {}
         self._ending: dict[int, Standby] = {}  # by pid: killed, and not reaped yet
         self._each_bytes = 0
+        self._why = ""
         self._failures = 0
         self._unfit: list[Report] = []
         self._told: set[str] = set()
         self._timer: Timer | None = None
         self._is_closed = False
+        self.memory: Callable[[int], Mapping[int, int]] = lambda _local_rank: {}
 
     @property
     def seen(self) -> tuple[Seen, ...]:
         """Return those there are, by local rank."""
         standing = sorted(self._standing.items())
         return tuple(Seen(local_rank, one.pid, one.is_ready) for local_rank, one in standing)
+
+    @property
+    def overview(self) -> StandbysSeen:
+        """Return those there are, and why there are no more."""
+        return StandbysSeen(self.seen, self._why)
 
     @property
     def pids(self) -> frozenset[int]:
@@ -89,7 +106,7 @@ class Standbys:
         for report in self._unfit:
             plan = narrow(plan, report)
         if plan != self._plan or orders != self._orders:
-            self._failures = 0
+            self._failures, self._why = 0, ""
         self._orders, self._plan = orders, plan
         for standby in list(self._standing.values()):
             if (
@@ -117,6 +134,12 @@ class Standbys:
         del self._standing[local_rank]
         self._loop.forget(standby.fileno())
         return Taken(standby)
+
+    def lend(self, local_rank: int) -> None:
+        """Have the one who is ready for a local rank map what that rank writes its commits into, if that has changed."""
+        standby = self._standing.get(local_rank)
+        if standby is not None and standby.is_ready:
+            standby.lend(self.memory(local_rank))
 
     def exited(self, pid: int, status: int) -> bool:
         """Note that a child has ended; False when it is none of ours. It is replaced."""
@@ -151,7 +174,8 @@ class Standbys:
         if self._is_closed or self._ending or any(not one.is_ready for one in self._standing.values()):
             return
         if self._failures > RETRIES:
-            self._tell_once(f"{self._failures} standbys in a row were of no use: workers start cold from now on")
+            self._why = f"{self._failures} standbys in a row were of no use: workers start cold from now on"
+            self._tell_once(self._why)
             return
         count = how_many(
             self._asked,
@@ -160,6 +184,7 @@ class Standbys:
             each_bytes=self._each_bytes,
             free_bytes=self._free(),
         )
+        self._why = count.why
         if count.why:
             self._tell_once(count.why)
         missing = [rank for rank in range(len(self._orders)) if rank not in self._standing]
@@ -171,7 +196,8 @@ class Standbys:
             standby = Standby(local_rank, self._orders[local_rank], self._plan)
         except SpawnFailed as problem:
             self._failures += 1
-            self._tell_once(str(problem))
+            self._why = str(problem)
+            self._tell_once(self._why)
             return
         self._standing[local_rank] = standby
         self._watch(standby.pid)
@@ -192,6 +218,7 @@ class Standbys:
             return
         self._failures = 0
         self._each_bytes = max(self._each_bytes, standby.memory_bytes)
+        self.lend(standby.local_rank)
         self._go_on()
 
     def _look(self) -> None:

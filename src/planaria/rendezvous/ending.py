@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from planaria.base.value import replace
 from planaria.rendezvous import quorum
-from planaria.rendezvous.attendance import Attendance
 from planaria.rendezvous.keys import outcome_record, round_record
 from planaria.rendezvous.messages import Farewell
 from planaria.rendezvous.model import SELF, WriteKey
@@ -19,78 +18,87 @@ from planaria.rendezvous.model import SELF, WriteKey
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.messages import Ended
-    from planaria.rendezvous.model import Held, Settings, Standing
+    from planaria.rendezvous.office import Office
     from planaria.rendezvous.seats import Seat
 
 PATIENCE_TTLS = 12  # how long a leader stays for a store that is away, so that those who are away hear of the end
 
 
-class Ending(Attendance):
-    """The end of one leadership's run."""
+class Ending:
+    """The end of one leadership's run: who has been told of it, who has heard, and what the store knows."""
 
-    def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, held: Held) -> None:
-        super().__init__(settings, now, term=term, standing=standing, held=held)
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self._orders, self._roll, self._settings = office.orders, office.roll, office.settings
         self.round_revision = 0
+        self.is_told = False
+        self._told_count = 0
         self._is_farewell_said = False
-        self._who_knows = {settings.node}
-        self._outcome_written = False
+        self._who_knows = {office.settings.node}
+        self._is_written = False
         self._write_at = quorum.ALWAYS
-        self.is_repeated = False
+        self._is_repeated = False
 
-    def _end(self, ended: Ended, now: float) -> None:
-        self.phase = "ended"
-        self.ended, self.ended_at = ended, now
-        if not self.settings.external:
-            self._tell_end()
+    def end(self, ended: Ended, now: float) -> None:
+        """End the run: tell everybody, or mark the newest round in the store as the last."""
+        office = self._office
+        office.phase = "ended"
+        office.ended, office.ended_at = ended, now
+        if not self._settings.external:
+            self._tell_all()
         else:
-            last = replace(self.roll.last, epoch=self.epoch)
-            mark = round_record(last, outcome_record(ended, self.epoch))
-            self._out.append(WriteKey("round", mark, self.round_revision))
+            last = replace(self._roll.last, epoch=office.epoch)
+            mark = round_record(last, outcome_record(ended, office.epoch))
+            self._orders.add(WriteKey("round", mark, self.round_revision))
 
-    def _write_outcome(self, now: float) -> None:
+    def write_outcome(self, now: float) -> None:
         """Write how it ended, if it has."""
-        if self.ended is not None:
-            self._write_at = now + self.settings.ttl_s
-            self._out.append(WriteKey("outcome", outcome_record(self.ended, self.epoch), None))
+        if self._office.ended is not None:
+            self._write_at = now + self._settings.ttl_s
+            self._orders.add(WriteKey("outcome", outcome_record(self._office.ended, self._office.epoch), None))
 
     def outcome_written(self) -> None:
         """Tell everybody how it ended, now that the store will tell those who are away."""
-        self._outcome_written = True
-        self._touch()
-        if self.ended is not None and not self.end_told:
-            self._tell_end()
+        self._is_written = True
+        self._orders.touch()
+        if self._office.ended is not None and not self.is_told:
+            self._tell_all()
 
-    def _tell_end(self) -> None:
-        """Tell everybody else; our own node hears it last, because it goes then and nobody is left to ask."""
-        self.end_told = True
-        for seat in self.seats.values():
-            if self.ended is not None and seat.conn != SELF:
-                self._send(seat, self.ended)
-                self._told_count += 1
+    def _tell_all(self) -> None:
+        self.is_told = True
+        for seat in self._office.seats.values():
+            self.tell(seat)
 
-    def _see_it_out(self, now: float) -> bool:
+    def tell(self, seat: Seat) -> None:
+        """Tell a node, if it is time; our own hears it last, because it goes then and nobody is left to ask."""
+        if self._office.ended is not None and self.is_told and seat.conn != SELF:
+            self._orders.send(seat, self._office.ended)
+            self._told_count += 1
+
+    def see_out(self, now: float) -> bool:
         """Wait for the store, not too long, and for those who do not know yet; then let our own node go."""
-        if not self.end_told and self._may_tell_without_store(now):
-            self._tell_end()
-        if self.settings.external and not self._outcome_written:
+        if not self.is_told and self._may_tell_without_store(now):
+            self._tell_all()
+        if self._settings.external and not self._is_written:
             if now >= self._write_at:
-                self._write_outcome(now)
-            self._wake(self._write_at)
+                self.write_outcome(now)
+            self._orders.wake(self._write_at)
         for ttls in (2, PATIENCE_TTLS):
-            self._wake(self.ended_at + ttls * self.settings.ttl_s)
-        if self.ended is None or self._is_farewell_said or not self.is_over(now):
+            self._orders.wake(self._office.ended_at + ttls * self._settings.ttl_s)
+        if self._office.ended is None or self._is_farewell_said or not self.is_over(now):
             return False
         self._is_farewell_said = True
-        for seat in self.seats.values():
-            self._send(seat, self.ended if seat.conn == SELF else Farewell())
+        for seat in self._office.seats.values():
+            self._orders.send(seat, self._office.ended if seat.conn == SELF else Farewell())
         return False
 
     def _may_tell_without_store(self, now: float) -> bool:
         """Tell whether those who are here are so many that nobody could go on without them, or we have waited too long."""
-        soon, late = self.ended_at + self.settings.ttl_s, self.ended_at + PATIENCE_TTLS * self.settings.ttl_s
-        self._wake(soon)
-        self._wake(late)
-        return now >= late or (now >= soon and self.roll.has_majority(now))
+        soon = self._office.ended_at + self._settings.ttl_s
+        late = self._office.ended_at + PATIENCE_TTLS * self._settings.ttl_s
+        self._orders.wake(soon)
+        self._orders.wake(late)
+        return now >= late or (now >= soon and self._roll.has_majority(now))
 
     def heard_end(self, seat: Seat) -> None:
         """Note that a node knows how the run ended."""
@@ -99,35 +107,36 @@ class Ending(Attendance):
 
     def gives_way(self, number: int, now: float) -> bool:
         """Tell whether a leader with round `number` may undo our end: nobody was told, or enough have gone on not knowing."""
-        if self.ended is None:
+        if self._office.ended is None:
             return True
         told_nobody = self._told_count == 0
-        return not self._is_certain(now) and (told_nobody or number > self.roll.last.round)
+        return not self._is_certain(now) and (told_nobody or number > self._roll.last.round)
 
     def _is_certain(self, now: float) -> bool:
         """Tell whether the end stands: with a store once it is written, else once enough members know it."""
-        if self.settings.external or self.ended is None or self.ended.kind in ("lost", "timeout"):
+        ended, roll = self._office.ended, self._roll
+        if self._settings.external or ended is None or ended.kind in ("lost", "timeout"):
             return True
-        count = sum(node in self._who_knows for node in self.roll.members)
-        return self.is_repeated or quorum.is_enough(count, self.roll.size(), tie_break=self.roll.tie_until > now)
+        count = sum(node in self._who_knows for node in roll.members)
+        return self._is_repeated or quorum.is_enough(count, roll.size(), tie_break=roll.tie_until > now)
 
     def is_over(self, now: float) -> bool:
         """Tell whether nobody is left who has to hear how it ended."""
-        if not self.end_told:
+        if not self.is_told:
             return False
-        if not self._is_certain(now) and now < self.ended_at + PATIENCE_TTLS * self.settings.ttl_s:
+        if not self._is_certain(now) and now < self._office.ended_at + PATIENCE_TTLS * self._settings.ttl_s:
             return False
-        others = [seat for node, seat in self.seats.items() if node != self.settings.node]
-        away = any(True for _ in self.roll.missing()) or bool(self.roll.spares_away())
-        if self.settings.external:  # the store will tell them, once it knows
-            away = not self._outcome_written and now < self.ended_at + PATIENCE_TTLS * self.settings.ttl_s
+        others = [seat for node, seat in self._office.seats.items() if node != self._settings.node]
+        away = any(True for _ in self._roll.missing()) or bool(self._roll.spares_away())
+        if self._settings.external:  # the store will tell them, once it knows
+            away = not self._is_written and now < self._office.ended_at + PATIENCE_TTLS * self._settings.ttl_s
             return not away and all(seat.knows_end for seat in others)
         waiting = away or any(not seat.knows_end for seat in others)
-        return not waiting or now >= self.ended_at + 2 * self.settings.ttl_s
+        return not waiting or now >= self._office.ended_at + 2 * self._settings.ttl_s
 
     def repeat_end(self, ended: Ended, now: float) -> None:
         """Tell again how the run ended, in the place of a leader that was lost while it told."""
-        self.phase = "ended"
-        self.ended, self.ended_at, self.end_told = ended, now, True
+        self._office.phase = "ended"
+        self._office.ended, self._office.ended_at, self.is_told = ended, now, True
         self._write_at = now
-        self.is_repeated = True
+        self._is_repeated = True

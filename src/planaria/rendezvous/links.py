@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.base.channel import ChannelBroken
+from planaria.base.channel import NOBODY, PEER, REFUSED, ChannelBroken
 from planaria.base.net import Complaints, dial
 from planaria.base.value import Value, replace
 from planaria.rendezvous import wire
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Literal
 
+    from planaria.base.channel import Met
     from planaria.base.loop import Loop, Timer
     from planaria.base.net import Connection, Dialling
     from planaria.rendezvous.messages import Ask, Ended, Message
     from planaria.rendezvous.model import Event
     from planaria.rendezvous.security import Security
 
-    Who = Literal["nobody", "stranger", "agent"]
+    Who = Literal["nobody", "stranger", "peer"]
 
 CONNECT_WITHIN_S = 3.0  # a host that is gone without a trace answers nothing; the machine has others to try
 SPEAK_WITHIN_S = 10.0  # how long a peer may be connected without a word
@@ -30,35 +31,6 @@ MOST_CLOSING = 64  # ended connections that are kept in mind before they are for
 TROUBLES_SHOWN = 3
 MOST_TROUBLES = 16
 GUEST = b'["Dock",'  # how the first message begins of one that does not come for the rendezvous
-
-NOBODY: Literal["nobody"] = "nobody"
-STRANGER: Literal["stranger"] = "stranger"
-AGENT: Literal["agent"] = "agent"
-# How `base` says that a connection opened and came to nothing. A dialling that fails gives us no more than its sentence.
-_NO_ANSWER_OF_OURS = "it gave no answer of ours"
-_OF_AN_AGENT = (
-    "it has another token",
-    "it has a token",
-    "it has no token",
-    "it speaks version",
-    "it is no listening end",
-    "it sent a frame",
-    _NO_ANSWER_OF_OURS,
-)
-_OF_A_STRANGER = (
-    "it does not speak this protocol",
-    "it ended the connection",
-    "the connection broke",
-    "it broke TLS",
-    "its TLS certificate",
-)
-
-
-def who_is_there(why: str) -> Who:
-    """Tell who was met by an attempt that failed: `agent` if it spoke our protocol, `stranger` if it was there and did not."""
-    if any(said in why for said in _OF_AN_AGENT):
-        return AGENT
-    return STRANGER if any(said in why for said in _OF_A_STRANGER) else NOBODY
 
 
 class Trouble(Value):
@@ -145,7 +117,7 @@ class Links:
         conn = f"in-{self._arrivals}"
         self._open[conn] = connection
         self._unheard.add(conn)
-        connection.on_lost = lambda _why, refused: self._lost(conn, refused=refused)
+        connection.on_lost = lambda _why, _met: self._lost(conn)
         connection.on_message = lambda data: self._received(conn, connection, data)
         self._loop.call_later(SPEAK_WITHIN_S, lambda: self._drop_mute(conn))
 
@@ -167,7 +139,7 @@ class Links:
             tls=self.security.dial_tls,
             timeout_s=CONNECT_WITHIN_S,
             on_open=lambda connection: self._opened(conn, address, connection),
-            on_lost=lambda why, refused: self._failed(conn, address, why, refused=refused),
+            on_lost=lambda why, met: self._failed(conn, address, why, met),
         )
 
     def send(self, conn: str, message: Message) -> None:
@@ -196,7 +168,10 @@ class Links:
     def ask(self, address: str, ask: Ask, on_answer: Callable[[Answered], object]) -> None:
         """Ask one address who leads, and call back exactly once within a second."""
         question = _Question(
-            self._loop, address, wire.encode(ask), lambda answer, why: self._answered(question, answer, why, on_answer)
+            self._loop,
+            address,
+            wire.encode(ask),
+            lambda answer, why, met: self._answered(question, answer, why, met, on_answer),
         )
         self._asked.add(question)
         question.begin(self.security)
@@ -229,9 +204,7 @@ class Links:
     def _opened(self, conn: str, address: str, connection: Connection) -> None:
         self._dialled.pop(conn, None)
         self._open[conn] = connection
-        connection.on_lost = lambda why, refused: self._failed(
-            conn, "" if connection.messages_in else address, why, refused=refused
-        )
+        connection.on_lost = lambda why, met: self._failed(conn, "" if connection.messages_in else address, why, met)
         self._report(Opened(conn))
         connection.on_message = lambda data: self._answered_us(conn, connection, data)
 
@@ -239,15 +212,15 @@ class Links:
         self.troubles.clear()  # it leads, or knows who does: whom we failed to reach before is no news
         self._received(conn, connection, data)
 
-    def _failed(self, conn: str, address: str, why: str, *, refused: bool) -> None:
-        trouble = self._note(address, why) if address else None
-        self._lost(conn, refused=refused)
+    def _failed(self, conn: str, address: str, why: str, met: Met) -> None:
+        trouble = self._note(address, why, met) if address else None
+        self._lost(conn, refused=met == REFUSED)
         if trouble is not None:
             self._on_failed(address, trouble.why, trouble.who)
 
-    def _note(self, address: str, why: str) -> Trouble:
+    def _note(self, address: str, why: str, met: Met) -> Trouble:
         why = why.replace(f"({address}: ", "(")  # `dial` names which address of a name it was, and mostly there is one
-        trouble = Trouble(who_is_there(why), why if address in why else f"{address}: {why}")
+        trouble = Trouble(NOBODY if met == REFUSED else met, why if address in why else f"{address}: {why}")
         before = self.troubles.pop(address, trouble)
         self.troubles[address] = before if trouble.who == NOBODY != before.who else trouble
         if len(self.troubles) > MOST_TROUBLES:
@@ -290,7 +263,7 @@ class Links:
         on_guest(connection, data)
 
     def _answered(
-        self, question: _Question, answer: Answered, why: str, on_answer: Callable[[Answered], object]
+        self, question: _Question, answer: Answered, why: str, met: Met, on_answer: Callable[[Answered], object]
     ) -> None:
         self._asked.discard(question)
         if question.connection is not None:
@@ -299,7 +272,7 @@ class Links:
             self.troubles.pop(answer.address, None)
             on_answer(answer)
             return
-        trouble = self._note(answer.address, why)
+        trouble = self._note(answer.address, why, met)
         on_answer(answer)
         self._on_failed(answer.address, trouble.why, trouble.who)
 
@@ -307,7 +280,9 @@ class Links:
 class _Question:
     """One `Ask` on its way."""
 
-    def __init__(self, loop: Loop, address: str, data: bytes, on_answer: Callable[[Answered, str], object]) -> None:
+    def __init__(
+        self, loop: Loop, address: str, data: bytes, on_answer: Callable[[Answered, str, Met], object]
+    ) -> None:
         self._loop = loop
         self._address = address
         self._data = data
@@ -347,11 +322,12 @@ class _Question:
         connection.on_message = self._received
         connection.send(self._data)
 
-    def _lost(self, why: str, refused: bool) -> None:
-        self._finish(Answered(self._address, refused=refused), why)
+    def _lost(self, why: str, met: Met) -> None:
+        self._finish(Answered(self._address, refused=met == REFUSED), why, met)
 
     def _too_late(self) -> None:
-        self._finish(Answered(self._address), f"it took the connection and said nothing within {ANSWER_WITHIN_S:g} s")
+        why = f"it took the connection and said nothing within {ANSWER_WITHIN_S:g} s"
+        self._finish(Answered(self._address), why, NOBODY)
 
     def _received(self, data: bytes) -> None:
         try:
@@ -359,9 +335,9 @@ class _Question:
         except ValueError:
             message = None
         leads = message if isinstance(message, Leads) else None
-        self._finish(Answered(self._address, leads), _NO_ANSWER_OF_OURS)
+        self._finish(Answered(self._address, leads), "it gave no answer of ours", PEER)
 
-    def _finish(self, answer: Answered, why: str) -> None:
+    def _finish(self, answer: Answered, why: str, met: Met) -> None:
         if not self._is_over:
             self.cancel()
-            self._on_answer(answer, why)
+            self._on_answer(answer, why, met)

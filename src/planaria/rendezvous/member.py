@@ -1,15 +1,12 @@
-"""One node's part in the run: hold to a leader, keep the lease, stop and start workers when told. No clock, no sockets."""
+"""One node's part in the run: hold to a leader, renew the lease, do at its post what it is told. No clock, no sockets."""
 
 from __future__ import annotations
 
-from planaria.base.value import replace
 from planaria.rendezvous import words
 from planaria.rendezvous.messages import (
     Ack,
     Departing,
-    Done,
     Ended,
-    Failed,
     Farewell,
     Heard,
     Join,
@@ -22,43 +19,29 @@ from planaria.rendezvous.messages import (
     Renew,
     Start,
     Stop,
-    Stopped,
     Waiting,
     Welcome,
 )
-from planaria.rendezvous.model import (
-    SELF,
-    Close,
-    Connect,
-    EndRun,
-    Fence,
-    KillWorkers,
-    Say,
-    Send,
-    Standing,
-    StartWorkers,
-    StopWorkers,
-)
+from planaria.rendezvous.model import SELF, Close, Connect, EndRun, Say, Send
 from planaria.rendezvous.placing import MANY_NODES
+from planaria.rendezvous.post import Post
 from planaria.rendezvous.quorum import ALWAYS, NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.messages import ToLeader, ToMember
-    from planaria.rendezvous.model import Effect, Settings, WorkersFailed
+    from planaria.rendezvous.model import Effect, Settings
 
 LONG_AGO_S = 1e9  # JSON knows no infinity
 
 
 class Member:
-    """Phases: seeking, joining, joined, ended. `workers`: idle, running, stopping."""
+    """Phases: seeking, joining, joined, ended."""
 
     def __init__(self, settings: Settings, now: float) -> None:
         self.settings = settings
+        self.post = Post(settings, self._order, self._send)
         self.phase = "seeking"
-        self.standing = Standing()
-        self.workers = "idle"
-        self.fenced = False
         self.address = ""
         self.leader = ""
         self.bound_term = 0
@@ -66,13 +49,11 @@ class Member:
         self.last_ack_at = NEVER
         self._asked_at = NEVER
         self._welcomed_at = NEVER
-        self.lease_until = NEVER
         self.dead: set[str] = set()
         self.gone: set[str] = set()
         self.is_appointed = False
         self.parting: Ended | None = None
         self._part_at = ALWAYS
-        self.port = 0
         self._began_at = now
         self._conns = 0
         self._seq = 0
@@ -80,14 +61,8 @@ class Member:
         self._sent: dict[int, float] = {}
         self._renew_at = ALWAYS
         self._join_until = ALWAYS
-        self._place: Place | None = None
-        self._placed_at = NEVER
-        self._stop_for = -1
-        self._failures: WorkersFailed | None = None
-        self._is_done = False
         self._departing = ""
         self._quit: Quit | None = None
-        self._fence: float | None = None
         self.out: list[Effect] = []
 
     # Holding to a leader.
@@ -116,19 +91,29 @@ class Member:
         self._renew_at = self._join_until = ALWAYS
 
     @property
-    def _has_place(self) -> bool:
-        """Tell whether there is anything that a lapsed lease could cost: a place, or a vote about one."""
-        return self.standing.slot is not None or self.standing.in_base or self.workers != "idle"
+    def known_leader(self) -> str:
+        """Return where the leader is that this node holds to, or nothing; its own is nobody's to be sent to."""
+        return self.address if self.phase == "joined" and self.address != SELF else ""
+
+    @property
+    def term(self) -> int:
+        """Return the newest term this node knows of."""
+        return max(self.bound_term, self.post.standing.term)
+
+    @property
+    def floor(self) -> int:
+        """Return the lowest term of a leader that is not behind this node."""
+        return self.term if self.post.standing.round >= 0 else self.post.standing.term
 
     @property
     def _pace_s(self) -> float:
         """How long from one renewal to the next."""
-        return self.settings.renew_s if self._has_place else self.settings.ttl_s * 0.6
+        return self.settings.renew_s if self.post.has_place else self.settings.ttl_s * 0.6
 
     @property
     def _patience_s(self) -> float:
         """How long a leader may be silent. A node without a place can wait: thousands may be joining with it."""
-        return self.settings.suspect_s if self._has_place else 2 * self.settings.ttl_s
+        return self.settings.suspect_s if self.post.has_place else 2 * self.settings.ttl_s
 
     def opened(self, now: float) -> None:
         """Introduce ourselves."""
@@ -144,35 +129,22 @@ class Member:
                 local_world_size=own.local_world_size,
                 role=own.role,
                 slot_wish=own.slot,
-                standing=self.standing,
-                state=self._state(),
+                standing=self.post.standing,
+                state=self.post.state,
                 bound_term=self.bound_term,
-                fenced=self.fenced or not self.is_fresh(now),
+                fenced=self.post.fenced or not self.post.is_fresh(now),
                 since_ack_s=min(now - self.last_ack_at, LONG_AGO_S),
                 age_s=now - self._began_at,
-                port=self.port,
+                port=self.post.port,
                 dead=tuple(sorted(self.dead))[:64],
                 gone=tuple(sorted(self.gone))[:64],
                 rules=own.rules,
             )
         )
 
-    def _state(self) -> str:
-        if self.workers == "idle" and self._is_done:
-            return "done"
-        return "failed" if self.workers == "idle" and self._failures is not None else self.workers
-
-    def is_fresh(self, now: float) -> bool:
-        """Tell whether this node has been in touch all the time, so that no newer round can have left it out."""
-        return self.standing.round < 0 or now < self.lease_until
-
     def _knows_newest(self, now: float) -> bool:
         """Tell whether no newer round than ours existed when the leader spoke: it told us this one, or we hold a lease."""
-        return self._placed_at >= self._welcomed_at or self.is_fresh(now)
-
-    def is_lapsed(self, now: float) -> bool:
-        """Tell whether a lease that this node once had is over."""
-        return self.standing.size > 1 and now >= self.lease_until
+        return self.post.placed_at >= self._welcomed_at or self.post.is_fresh(now)
 
     def received(self, message: ToMember, now: float) -> None:
         """Take a message from the leader."""
@@ -187,7 +159,7 @@ class Member:
             case Place():
                 self._placed(message, now)
             case Start(number, left_s):
-                self._start(number, left_s, now)
+                self.post.start(number, left_s, now)
             case Waiting(text):
                 self.out.append(Say(text, passing=True))
             case Ended() | Farewell():
@@ -195,7 +167,7 @@ class Member:
             case Redirect(address, _, gone):
                 self._redirected(address, gone, now)
             case Refused(why):
-                self.end(Ended("refused", 2, why, (), self.standing.restart_count))
+                self.end(Ended("refused", 2, why, (), self.post.standing.restart_count))
 
     def _part(self, said: Ended | Farewell, now: float) -> None:
         """Note how the run ended, and stay until everybody knows: the leader might not live to tell them all."""
@@ -224,17 +196,16 @@ class Member:
         self._sent = {0: self._asked_at}
         self.last_ack_at = now
         self.dead.discard(welcome.node)
-        if self.standing.round >= 0:
+        if self.post.standing.round >= 0:
             self._renew(now)
         else:
             self._renew_at = now + self._pace_s  # one of thousands may be: joining was renewal enough
-        self._send_report(now)
+        self.post.report(now)
         if self._departing:
             self._send(Departing(self._departing))
         if self._quit is not None:
             self._send(self._quit)
-        if self._stop_for >= 0 and self.workers == "idle":
-            self._send(Stopped(self._stop_for, self.port, self.fenced))
+        self.post.repeat_stopped()
 
     def _renew(self, now: float) -> None:
         self._seq += 1
@@ -249,11 +220,11 @@ class Member:
         self._sent = {seq: at for seq, at in self._sent.items() if seq > ack.seq}
         self._echo = max(self._echo, ack.seq)
         self.last_ack_at = now
-        self._extend(sent_at + min(ack.left_s, self.settings.lease_s))
+        self.post.extend(sent_at + min(ack.left_s, self.settings.lease_s))
         # A new leader has to hear from us, and others, before it can grant more.
-        fresh = self._has_place and now < self._welcomed_at + self.settings.silence_s
+        fresh = self.post.has_place and now < self._welcomed_at + self.settings.silence_s
         if fresh and ack.left_s < self.settings.lease_s / 4:
-            hurry = 10 if self.standing.size <= MANY_NODES else 2
+            hurry = 10 if self.post.standing.size <= MANY_NODES else 2
             self._renew_at = min(self._renew_at, now + self.settings.renew_s / hurry)
 
     def _redirected(self, address: str, gone: str, now: float) -> None:
@@ -270,103 +241,30 @@ class Member:
             self.is_appointed = bool(address)
             self.seek()
 
-    # Workers.
+    # At its post.
 
     def _stop(self, order: Stop) -> None:
-        self._stop_for = max(self._stop_for, order.round)
-        self.standing = replace(self.standing, next_round=max(self.standing.next_round, order.round))
         if order.final:
             self._keep_end(Quit(order.reason, order.grace_s))
-        if self.workers == "running" or (self.workers == "stopping" and order.final):  # there may be less time now
-            self.workers = "stopping"
-            self.out.append(StopWorkers(order.round, order.reason, order.grace_s))
-        elif self.workers == "idle":
-            self._send(Stopped(self._stop_for, self.port, self.fenced))
+        self.post.stop(order)
 
     def _placed(self, place: Place, now: float) -> None:
-        known = self.standing
-        same = place.epoch == known.epoch
-        if same and (place.term, place.round) < (known.term, known.round):
+        if self.post.is_past(place):
             return
-        if same and (place.term, place.round) == (known.term, known.round) and self._place is not None:
-            self.standing = replace(known, deputies=place.deputies)  # a spectator came, or we came back
+        if self.post.has_taken(place):
+            self.post.take_again(place, now)
             self.dead |= self._dead_at_our_address(place)
-            self._placed_at = now
-            self._send(Placed(place.round))
-            return
-        self._place = place
-        self.standing = Standing(
-            epoch=place.epoch,
-            term=place.term,
-            round=place.round,
-            size=place.size,
-            slot=place.slot,
-            restart_count=place.restart_count,
-            deputies=place.deputies,
-            next_round=max(known.next_round, place.round + 1),
-            home=known.home,
-            ran=known.ran,
-            base=place.base,
-            in_base=place.in_base,
-        )
-        self._failures, self._is_done = None, False
-        self.gone = set()
-        self.dead = self._dead_at_our_address(place)
-        self._placed_at = now
-        self._renew_at = min(self._renew_at, now + self.settings.renew_s)
+        else:
+            self.post.take(place, now)
+            self.gone = set()
+            self.dead = self._dead_at_our_address(place)
+            self._renew_at = min(self._renew_at, now + self.settings.renew_s)
         self._send(Placed(place.round))
 
     def _dead_at_our_address(self, place: Place) -> set[str]:
         """Return the nodes that listened where we do now."""
         own = self.settings
         return {one.node for one in place.deputies if one.address == own.address and one.node != own.node}
-
-    def _start(self, number: int, left_s: float, now: float) -> None:
-        place = self._place
-        if place is None or place.round != number or place.slot is None or self.workers != "idle":
-            return
-        self._extend(self._placed_at + min(left_s, self.settings.lease_s))
-        if self.is_lapsed(now):  # the order was late: a node without a lease starts nothing
-            self._send(Stopped(number + 1, self.port, fenced=True))
-            return
-        self.workers = "running"
-        self.standing = replace(self.standing, home=place.slot, ran=place.round)
-        self.fenced = False
-        self._stop_for = -1
-        self._set_fence()
-        self.out.append(StartWorkers(place))
-
-    def _extend(self, lease_until: float) -> None:
-        self.lease_until = max(self.lease_until, lease_until)
-        self._set_fence()
-
-    def stopped(self, port: int) -> None:
-        """Note that no worker is alive."""
-        self.workers = "idle"
-        self.port = port
-        self._set_fence()
-        if self.fenced:
-            self._stop_for = max(self._stop_for, self.standing.next_round)
-        if self._stop_for >= 0:
-            self._send(Stopped(self._stop_for, port, self.fenced))
-
-    def failed(self, event: WorkersFailed, now: float) -> None:
-        """Report failures of our own."""
-        self._failures = event
-        self._send_report(now)
-
-    def done(self, now: float) -> None:
-        """Report that our workers are done."""
-        self._is_done = True
-        self._send_report(now)
-
-    def _send_report(self, now: float) -> None:
-        if self._is_done:
-            self._send(Done(self.standing.round))
-        elif self._failures is not None:
-            what = self._failures
-            ages = tuple(now - at for at in what.at)
-            self._send(Failed(self.standing.round, what.failures, ages, what.names_peer, what.free))
 
     def announce_leave(self, reason: str) -> None:
         """Say that a goodbye is coming."""
@@ -387,30 +285,22 @@ class Member:
         self._send(Leave(reason))
         self._drop()
         self.phase = "ended"
-        self._clear_fence()
+        self.post.clear_fence()
 
     def end(self, ended: Ended) -> None:
         """Finish: the run is over."""
         if self.phase == "ended":
             return
         self.phase = "ended"
-        self._clear_fence()
+        self.post.clear_fence()
         self.out.append(EndRun(ended))
 
     # Time.
 
     def fence_if_due(self, now: float) -> None:
         """Kill the workers whose lease is over, before anything else is looked at."""
-        if self.phase == "ended":
-            return
-        if self.workers != "idle" and self.is_lapsed(now) and not self.fenced:
-            self.fenced = True
-            self.workers = "stopping"
-            self.out.append(
-                KillWorkers(f"no leader answered for {self.settings.lease_s:g} s, so others may go on without us")
-            )
-        elif self.workers == "idle" and self.standing.slot is not None and self.is_lapsed(now):
-            self.fenced = True
+        if self.phase != "ended":
+            self.post.fence_if_due(now)
 
     def tick(self, now: float) -> bool:
         """Renew when it is time; return whether the leader has to be given up."""
@@ -430,24 +320,14 @@ class Member:
         """Return when `tick` or `fence_if_due` should be asked again."""
         if self.phase == "ended":
             return ALWAYS
-        moments = [self._renew_at, self._join_until, self._part_at]
+        moments = [self._renew_at, self._join_until, self._part_at, self.post.wakes_at()]
         if self.phase == "joined" and self.address != SELF:
             moments.append(self.last_ack_at + self._patience_s)
-        if self.workers != "idle" and self.standing.size > 1 and not self.fenced:
-            moments.append(self.lease_until)
         return min(moments)
-
-    def _set_fence(self) -> None:
-        wanted = self.lease_until if self.workers != "idle" and self.standing.size > 1 else None
-        if wanted != self._fence:
-            self._fence = wanted
-            self.out.append(Fence(wanted))
-
-    def _clear_fence(self) -> None:
-        if self._fence is not None:
-            self._fence = None
-            self.out.append(Fence(None))
 
     def _send(self, message: ToLeader) -> None:
         if self.conn:
             self.out.append(Send(self.conn, message))
+
+    def _order(self, effect: Effect) -> None:
+        self.out.append(effect)

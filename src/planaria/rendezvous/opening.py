@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import os
 
+from planaria.base.channel import NOBODY, PEER, STRANGER
 from planaria.base.net import Listener, join_address, split_address
 from planaria.base.value import Value, replace
 from planaria.errors import UsageError
 from planaria.rendezvous.addresses import Endpoint, Reach, Routes, known, node_id, reach, reach_owning, spread
 from planaria.rendezvous.driver import Driver
 from planaria.rendezvous.foreign import EtcdCheck, sentence
-from planaria.rendezvous.links import AGENT, NOBODY, STRANGER
 from planaria.rendezvous.lookup import NameLookup
 from planaria.rendezvous.messages import Ask, Ended
 from planaria.rendezvous.security import security_of
@@ -160,7 +160,7 @@ class Opening:
             self._said.add(why)
             again = f"trying again, for at most {self._draft.join_timeout_s:g} s"
             self.driver.say(f"no leader yet, {why}; {again}", passing=who == NOBODY)
-        if self._around.meeting.backend == STATIC and who != AGENT:
+        if self._around.meeting.backend == STATIC and who != PEER:
             self._etcd.look_at(self._around.meeting.endpoints[0])
         elif who == STRANGER:
             self._etcd.look_at(address)

@@ -19,7 +19,6 @@ class Seeker:
 
     def __init__(self, settings: Settings, now: float) -> None:
         self.settings = settings
-        self._began_at = now
         self._pause_s = FIRST_PAUSE_S
         self._asked: dict[str, Answered | None] = {}
         self._is_asking = False

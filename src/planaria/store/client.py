@@ -6,6 +6,7 @@ were. A server in a new life knows none of its old revisions, so that a watch of
 
 from __future__ import annotations
 
+from planaria.base.channel import NOBODY
 from planaria.base.net import dial
 from planaria.base.text import safe_line
 from planaria.store import wire
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from ssl import SSLContext
 
+    from planaria.base.channel import Met
     from planaria.base.loop import Loop, Timer
     from planaria.base.net import Connection, Dialling
     from planaria.store.model import Event, Reply, Request
@@ -117,9 +119,9 @@ class RemoteStore(Store):
         connection.on_lost = self._lost
         connection.on_message = self._receive
         connection.send(wire.encode(wire.Hello(wire.VERSION)))
-        self._set_timer(_WELCOME_WITHIN_S, lambda: self._lost("no Welcome came", False))
+        self._set_timer(_WELCOME_WITHIN_S, lambda: self._lost("no Welcome came"))
 
-    def _lost(self, why: str, _refused: bool) -> None:
+    def _lost(self, why: str, _met: Met = NOBODY) -> None:
         """Give up the connection and what cannot be sent again; dial anew a little later."""
         self._pending.trouble = safe_line(why)
         self._drop()
@@ -145,13 +147,13 @@ class RemoteStore(Store):
         try:
             message = wire.decode_from_server(frame)
         except ValueError as exc:
-            self._lost(f"the store sent what is none of its messages: {exc}", False)
+            self._lost(f"the store sent what is none of its messages: {exc}")
             return
         match message:
             case wire.Welcome():
                 self._begin()
             case wire.Bye(why):
-                self._lost(f"the store hung up: {why}", False)
+                self._lost(f"the store hung up: {why}")
             case wire.Answer(number, reply):
                 self._pending.answer(number, reply)
             case wire.Told(number) | wire.Lost(number) if number in self._watches:
@@ -183,7 +185,7 @@ class RemoteStore(Store):
         if not self._is_welcome:
             return
         if isinstance(reply, Unavailable):
-            self._lost("the store has fallen silent", False)
+            self._lost("the store has fallen silent")
         else:
             self._set_timer(_PROBE_AFTER_S, self._probe)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from ssl import SSLContext
 
+    from planaria.base.channel import Met
     from planaria.base.loop import Loop
     from planaria.base.net import Connection
     from planaria.store.hub import Subscription
@@ -117,7 +118,7 @@ class _Client:
             self._server.refuse(self._connection.peer, str(exc))
             self.end()
 
-    def lost(self, _why: str, _refused: bool) -> None:
+    def lost(self, _why: str, _met: Met) -> None:
         """Take note that the connection is gone."""
         self._leave()
 

@@ -5,11 +5,11 @@
         with worker.expires(after=60, scope="step"):
             train(batch)
         worker.report_progress(step, loss=loss)
-        if worker.drain_notice() or worker.resize_notice():
-            save_and_leave()
+        if worker.should_stop():  # all ranks at the same step
+            worker.leave(state)
 
 Under `planaria run`, or an agent that a program embeds, the agent hears of it; where there is none all this does nothing.
-`ElasticState` keeps the training state (docs/state.md).
+`ElasticState` keeps the training state (docs/state.md), `train_loop` has all of it together (docs/loop.md).
 """
 
 from __future__ import annotations
@@ -17,24 +17,39 @@ from __future__ import annotations
 import sys
 
 from planaria.contract.control import Drain, Resize
-from planaria.worker import here
-from planaria.worker.link import Link
+from planaria.worker.link import LINK as _LINK
+from planaria.worker.loop import leave, should_stop, train_loop
 from planaria.worker.scope import Scope, caller
 from planaria.worker.state import ElasticState
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.worker.sharded import ShardedState
 
 __all__ = [
     "Drain",
     "ElasticState",
     "Resize",
     "Scope",
+    "ShardedState",
     "drain_notice",
     "expires",
     "join",
+    "leave",
     "report_progress",
     "resize_notice",
+    "should_stop",
+    "train_loop",
 ]
 
-_LINK = Link(here.control)
+
+def __getattr__(name: str) -> object:
+    """Load what few programs need when they ask for it."""
+    if name == "ShardedState":
+        from planaria.worker.sharded import ShardedState
+
+        return ShardedState
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def join() -> None:
@@ -85,7 +100,7 @@ def expires(after: float, scope: str | None = None) -> Scope:
         def evaluate(): ...
 
     Scopes nest and repeat; without a name a scope has that of its place, `file#line`. The failure then shows where every
-    thread was, also when the interpreter itself is stuck. A scope costs some 10 us and never raises.
+    thread was, also when the interpreter itself is stuck. A scope costs 0.1 to 0.2 ms and never raises.
 
     Raises:
         ValueError: `after` is not above 0.

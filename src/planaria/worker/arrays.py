@@ -8,14 +8,18 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from planaria.contract.snapshot import Tensor
+from planaria.contract.snapshot import BLOCK_BYTES, BLOCKS, CRC32, Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
     from typing import Any
 
     from planaria.contract.snapshot import Layout, Snapshot
 
+    Copy = Callable[[Any, Any], None]
+
+DEVICES = ("cuda",)  # what is on one of these is copied beside the program, and digested there
 TORCH, NUMPY, NUMPY_SCALAR = "torch", "numpy", "numpy scalar"
 _NUMPY_KINDS = "biufcmMSU"  # what has no objects and no fields inside
 
@@ -23,10 +27,22 @@ _NUMPY_KINDS = "biufcmMSU"  # what has no objects and no fields inside
 class Arrays:
     """The tensors and arrays met in one walk through a state. One that is met twice, such as tied weights, is kept once."""
 
-    def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
-        self._sources: list[Any] = []
+    def __init__(self, before: Arrays | None = None, sources: list[Any] | None = None) -> None:
+        """Begin anew, or behind the first tensors of another walk, whose sources are `sources` now."""
+        count = len(sources or ())
+        self.tensors: list[Tensor] = before.tensors[:count] if before else []
+        self.sources: list[Any] = sources or []
         self._numbers: dict[object, int] = {}
+        if before:
+            self._numbers = before.first_numbers(count)
+
+    def first_numbers(self, count: int) -> dict[object, int]:
+        """Return the numbers of the first tensors by what makes each the one it is."""
+        return {identity: number for identity, number in self._numbers.items() if number < count}
+
+    def number_of(self, value: Any) -> int | None:
+        """Return the number of a tensor of torch that was met; None for another, and for one without bytes."""
+        return self._numbers.get(_identity(value))
 
     def keep(self, value: object, path: str) -> int | None:
         """Take in a tensor or array and return its number; None for anything else.
@@ -45,15 +61,24 @@ class Arrays:
         number = self._numbers.setdefault(identity, len(self.tensors))
         if number == len(self.tensors):
             self.tensors.append(tensor)
-            self._sources.append(source)
+            self.sources.append(source)
         return number
 
-    def copy(self, layout: Layout, buffer: memoryview) -> None:
-        """Copy everything to its place in `buffer`; what is on a device is waited for."""
-        for tensor, source in zip(layout.tensors, self._sources, strict=True):
-            if tensor.length:
+    def copy(self, layout: Layout, buffer: memoryview, leave: Collection[int] = ()) -> None:
+        """Copy everything but the numbers to `leave` to its place in `buffer`; what is on a device is waited for."""
+        for number, (tensor, source) in enumerate(zip(layout.tensors, self.sources, strict=True)):
+            if tensor.length and number not in leave:
                 target = buffer[tensor.offset : tensor.offset + tensor.length]
                 (_copy_torch if tensor.kind == TORCH else _copy_numpy)(source, target)
+
+    def let_go(self) -> None:
+        """Forget the sources, which are copied: a program may want to let go of them."""
+        self.sources = []
+
+
+def is_on_device(value: Any) -> bool:
+    """Tell whether a source is a tensor on a device."""
+    return hasattr(value, "data_ptr") and value.device.type in DEVICES
 
 
 def _identity(value: Any) -> object:
@@ -84,7 +109,9 @@ def _torch_tensor(value: Any, path: str) -> Tensor:
     if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and hasattr(value, "__tensor_flatten__"):
         raise ValueError(f"it is a {kind.__qualname__}, a tensor made of other tensors")
     dtype = str(value.dtype).removeprefix("torch.")
-    return Tensor(path, TORCH, dtype, tuple(value.shape), value.numel() * value.element_size())
+    length = value.numel() * value.element_size()
+    digest_kind = BLOCKS if length >= BLOCK_BYTES and value.device.type in DEVICES else CRC32
+    return Tensor(path, TORCH, dtype, tuple(value.shape), length, digest_kind=digest_kind)
 
 
 def _numpy_array(value: Any, path: str) -> Tensor:
@@ -100,10 +127,10 @@ def _numpy_array(value: Any, path: str) -> Tensor:
 def _copy_torch(value: Any, target: memoryview) -> None:
     torch = sys.modules["torch"]
     whole = value.detach().resolve_conj().resolve_neg()
-    _copy(torch.frombuffer(target, dtype=torch.uint8).view(whole.dtype).reshape(whole.shape), whole)
+    copy_now(torch.frombuffer(target, dtype=torch.uint8).view(whole.dtype).reshape(whole.shape), whole)
 
 
-def _copy(target: Any, source: Any) -> None:
+def copy_now(target: Any, source: Any) -> None:
     """Copy one tensor into another of the same form."""
     if all(
         one.device.type == "cpu" and one.is_contiguous() and not one.is_conj() and not one.is_neg()
@@ -129,6 +156,7 @@ class Views:
     def __init__(self, memory: memoryview, snapshot: Snapshot) -> None:
         self._memory = memory
         self._tensors = snapshot.tensors
+        self.rows: dict[int, Tensor] = {}  # by the address of the view, of tensors of torch
 
     def view(self, number: int) -> Any:
         """Return the tensor or array with this number, to copy from.
@@ -142,7 +170,10 @@ class Views:
         memory = self._memory[tensor.offset : tensor.offset + tensor.length]
         try:
             if tensor.kind == TORCH:
-                return _torch_view(tensor, memory)
+                found = _torch_view(tensor, memory)
+                if tensor.length:
+                    self.rows[found.data_ptr()] = tensor
+                return found
             if tensor.kind in (NUMPY, NUMPY_SCALAR):
                 return _numpy_view(tensor, memory)
         except (TypeError, RuntimeError, ValueError) as exc:
@@ -193,14 +224,17 @@ def same_form(one: Any, other: Any) -> bool:
     return is_torch[0] == is_torch[1] and one.dtype == other.dtype and tuple(one.shape) == tuple(other.shape)
 
 
-def write_into(target: Any, source: Any) -> Any:
-    """Return `target` with the content of `source` when it has the same form, else a copy of `source`."""
+def write_into(target: Any, source: Any, copy: Copy) -> Any:
+    """Return `target` with the content of `source` when it has the same form, else a copy of `source`.
+
+    `copy` copies between tensors of torch; it may do so later.
+    """
     if not is_array(target) or not same_form(target, source):
         return copied(source)
     if hasattr(target, "data_ptr"):
         if 0 in target.stride() and target.numel() > 1:  # expanded: several of its elements are one
             return copied(source)
-        _copy(target, source)
+        copy(target, source)
     elif target.flags.writeable:
         target[...] = source
     else:

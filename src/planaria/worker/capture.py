@@ -2,69 +2,183 @@
 
 from __future__ import annotations
 
+from planaria.base.value import Value
 from planaria.contract import plain
 from planaria.contract import snapshot as snapshots
 from planaria.errors import StateRefused
-from planaria.worker import parts, randomness
+from planaria.worker import parts, randomness, trace
 from planaria.worker.arrays import Arrays, Views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
     from planaria.contract.snapshot import Layout, Snapshot
+    from planaria.worker.trace import Facts
+    from planaria.worker.upload import Upload
 
     Saved = dict[str, tuple[str, Any, Any]]
+    Encoded = tuple[str, bytes, bytes]
 
 RNG = "rng"
-_VERSION = 1
+_VERSION = 2
+
+
+class _Traced(Value):
+    """A module or optimizer as the whole walk found it. `numbers` are those of its tensors in the table."""
+
+    trace: trace.ModuleTrace | trace.OptimizerTrace
+    places: list[int]
+    numbers: list[int]
+    facts: Facts
+    encoded: Encoded
 
 
 class Captured:
-    """What one commit will copy: sizes are known, nothing is copied yet. Plain values are taken already."""
+    """What one commit will copy: sizes are known, nothing is copied yet. Plain values are taken already.
 
-    def __init__(self, state: Mapping[str, object], *, with_rng: bool = True) -> None:
-        self._arrays = Arrays()
-        kept = {name: self._part(name, *parts.content_of(value)) for name, value in state.items()}
+    Of the parts in `shared` another rank keeps the parameters. `before` is the commit before: where modules and optimizers
+    have the same tensors in the same places, they are not walked through again.
+    """
+
+    def __init__(
+        self,
+        state: Mapping[str, object],
+        *,
+        with_rng: bool = True,
+        shared: Collection[str] = (),
+        before: Captured | None = None,
+    ) -> None:
+        self._traced: dict[str, _Traced] = {}
+        self._traced_count = 0
+        self.arrays = Arrays()
+        self.optimizers = [value for value in state.values() if parts.kind_of(value) == parts.OPTIMIZER]
+        kept = self._again(before, state) if before else None
+        if kept is None:
+            kept = self._walk_traced(state, shared)
+        for name, value in state.items():
+            if name not in kept:
+                kept[name] = self._encoded(name, *parts.content_of(value, is_shared=name in shared))
         if with_rng:
-            kept[RNG] = self._part(RNG, RNG, randomness.states(), None)
-        self.layout: Layout = snapshots.arrange(self._arrays.tensors, plain.encode((_VERSION, kept)))
+            kept[RNG] = self._encoded(RNG, RNG, randomness.states(), None)
+        self.layout: Layout = self._arranged(plain.encode((_VERSION, kept)), before)
 
-    def _part(self, name: str, kind: str, content: object, known: object) -> tuple[str, bytes, bytes]:
-        keep = self._arrays.keep
-        return kind, plain.encode(content, keep, name), plain.encode(known, name=f"{name}._metadata")
+    def _walk_traced(self, state: Mapping[str, object], shared: Collection[str]) -> dict[str, Encoded]:
+        """Walk through what can be traced, before everything else, so that its tensors have the first numbers."""
+        kept: dict[str, Encoded] = {}
+        for name, value in state.items():
+            found = _trace(value)
+            if found is None:
+                continue
+            kept[name] = encoded = self._encoded(name, *parts.content_of(value, is_shared=name in shared))
+            tensors = found.tensors() or []
+            numbered = [(place, self.arrays.number_of(tensor)) for place, tensor in enumerate(tensors)]
+            places = [place for place, number in numbered if number is not None]
+            numbers = [number for _, number in numbered if number is not None]
+            self._traced[name] = _Traced(
+                found, places, numbers, trace.facts([tensors[place] for place in places]), encoded
+            )
+        self._traced_count = len(self.arrays.tensors)
+        return kept
 
-    def copy_into(self, buffer: memoryview) -> None:
-        """Copy every tensor to its place. When this returns, nothing that happens to the state changes the snapshot."""
-        self._arrays.copy(self.layout, buffer)
+    def _again(self, before: Captured, state: Mapping[str, object]) -> dict[str, Encoded] | None:
+        """Take over what was traced before, with its tensors as they are now; None when something is different."""
+        if not before._traced or not before._traced.keys() <= state.keys():
+            return None
+        sources: list[Any] = [None] * before._traced_count
+        for name, known in before._traced.items():
+            tensors = known.trace.tensors() if known.trace.whole is parts.unwrapped(state[name]) else None
+            if tensors is None or max(known.places, default=-1) >= len(tensors):
+                return None
+            here = [tensors[place] for place in known.places]
+            if trace.facts(here) != known.facts:
+                return None
+            for number, tensor in zip(known.numbers, here, strict=True):
+                sources[number] = tensor
+        if any(source is None for source in sources):  # one without bytes, or of a kind that traces do not see
+            return None
+        self.arrays = Arrays(before.arrays, sources)
+        self._traced, self._traced_count = before._traced, before._traced_count
+        return {name: self._refreshed(name, known) for name, known in before._traced.items()}
+
+    def _refreshed(self, name: str, known: _Traced) -> Encoded:
+        kind, content, state = known.encoded
+        if kind == parts.OPTIMIZER:  # learning rates and the like change all the time
+            content = plain.encode(parts.groups_of(known.trace.whole), self.arrays.keep, name)
+        return kind, content, state
+
+    def _encoded(self, name: str, kind: str, content: object, known: object) -> Encoded:
+        keep = self.arrays.keep
+        beside = f"{name}['state']" if kind == parts.OPTIMIZER else f"{name}._metadata"
+        state = plain.encode(known, keep, beside)
+        return kind, plain.encode(content, keep, name), state
+
+    def _arranged(self, values: bytes, before: Captured | None) -> Layout:
+        rows = self.arrays.tensors
+        if before and len(rows) == len(before.arrays.tensors) and rows == before.arrays.tensors:
+            return snapshots.with_values(before.layout, values)
+        return snapshots.arrange(rows, values)
+
+    def copy_into(self, buffer: memoryview, leave: Collection[int] = ()) -> None:
+        """Copy every tensor to its place, but the numbers to `leave`. What happens to the state then changes none of them."""
+        self.arrays.copy(self.layout, buffer, leave)
 
 
-def saved_parts(memory: memoryview, snapshot: Snapshot) -> Saved:
+def _trace(value: Any) -> trace.ModuleTrace | trace.OptimizerTrace | None:
+    kind = parts.kind_of(value)
+    if kind == parts.MODULE:
+        return trace.of_module(parts.unwrapped(value))
+    return trace.of_optimizer(value) if kind == parts.OPTIMIZER else None
+
+
+def saved_parts(memory: memoryview, snapshot: Snapshot, upload: Upload | None = None) -> Saved:
     """Return the parts that a snapshot holds: kind, content with views of its tensors, and what modules know beside that.
 
     Raises:
         ValueError: It was not made by an elastic state.
     """
-    view = Views(memory, snapshot).view
+    views = Views(memory, snapshot)
     match plain.decode(snapshot.values):
-        case (1, dict(kept)):
+        case (2, dict(kept)):
             found: Saved = {}
             for name, part in kept.items():
                 match part:
                     case (str(kind), bytes(content), bytes(known)) if type(name) is str:
-                        found[name] = kind, plain.decode(content, view), plain.decode(known)
+                        found[name] = _decoded(kind, plain.decode(content, views.view), plain.decode(known, views.view))
                     case _:
                         raise ValueError("a part of the snapshot is not one of an elastic state")
+            if upload is not None:
+                upload.rows |= views.rows
             return found
     raise ValueError("the snapshot is not one of an elastic state")
 
 
-def give_back(saved: Saved, state: dict[str, object]) -> list[str]:
+def _decoded(kind: str, content: Any, known: Any) -> tuple[str, Any, Any]:
+    if kind == parts.OPTIMIZER and isinstance(content, dict) and known is not None:
+        return kind, {"state": known, **content}, None
+    return kind, content, known
+
+
+def merged(shared: Saved, own: Saved) -> Saved:
+    """Return this rank's parts over those that one rank keeps for all; random numbers are everybody's own.
+
+    Of a module whose parameters another rank keeps, the own part has the rest.
+    """
+    found = {name: part for name, part in shared.items() if name != RNG}
+    for name, (kind, content, known) in own.items():
+        above = found.get(name)
+        is_rest = kind == parts.MODULE and above is not None and above[0] == kind
+        found[name] = kind, {**above[1], **content} if is_rest and above else content, known
+    return found
+
+
+def give_back(saved: Saved, state: dict[str, object], upload: Upload) -> list[str]:
     """Put saved parts into the state, all or none: everything is checked first. Return the names the snapshot lacks.
 
     Raises:
         StateRefused: Something does not fit; nothing was changed.
+        Damaged: Something is not whole, which was found out too late: the state is torn.
     """
     missing = [name for name in state if name not in saved]
     here = [(name, *saved[name]) for name in _in_order(state) if name in saved]
@@ -74,7 +188,8 @@ def give_back(saved: Saved, state: dict[str, object]) -> list[str]:
         except (KeyError, TypeError) as exc:
             raise StateRefused(f"{name} in the snapshot is not what a {kind} keeps: {exc!r}") from exc
     for name, kind, content, known in here:
-        state[name] = parts.give_back(kind, content, known, state[name])
+        state[name] = parts.give_back(kind, content, known, state[name], upload)
+    upload.finish()
     if RNG in saved:  # last: what came before may have drawn numbers
         randomness.set_states(parts.owned(saved[RNG][1]))
     return missing

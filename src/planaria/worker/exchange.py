@@ -61,15 +61,15 @@ def pack(state: Mapping[str, object], stamp: Stamp) -> memoryview:
     return memory
 
 
-def broadcast(group: Group, source: int, sent: memoryview | None) -> memoryview:
-    """Send bytes from one rank to all; return them."""
+def broadcast(group: Group, source: int, sent: memoryview | None, among: Any = None) -> memoryview:
+    """Send bytes from one rank to all; return them. `among` is another process group of all than the default one."""
     torch: Any = sys.modules["torch"]
     size = torch.tensor([len(sent) if sent is not None else 0], dtype=torch.int64, device=group.device)
-    torch.distributed.broadcast(size, source)
+    torch.distributed.broadcast(size, source, group=among)
     memory = sent if sent is not None else memoryview(bytearray(int(size.item())))
     here = torch.frombuffer(memory, dtype=torch.uint8)
     moved = here.to(group.device)
-    torch.distributed.broadcast(moved, source)
+    torch.distributed.broadcast(moved, source, group=among)
     if moved is not here:
         here.copy_(moved)
     return memory

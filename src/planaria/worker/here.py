@@ -13,6 +13,12 @@ def control() -> str | None:
     return os.environ.get(CONTROL)  # noqa: TID251  see above
 
 
+def world_size() -> int:
+    """Return how many workers there are, 1 without a launcher."""
+    told = os.environ.get("WORLD_SIZE", "")  # noqa: TID251  see above
+    return int(told) if told.isdecimal() else 1
+
+
 def is_waiting() -> bool:
     """Tell whether this is a standby that has not joined: it is nobody's worker yet, and its agent would not listen."""
     waits = getattr(sys, "_planaria_waits", None)

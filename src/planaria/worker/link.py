@@ -5,10 +5,10 @@ Where there is no agent to talk to, everything here does nothing.
 
 from __future__ import annotations
 
+import _socket as socket  # the `socket` module costs half of what all of ours does, and adds nothing we use
 import _thread  # a lock does not need the `threading` module
 import itertools
 import os
-import socket
 import time
 
 from planaria.contract.control import (
@@ -22,7 +22,7 @@ from planaria.contract.control import (
     decode,
     encode,
 )
-from planaria.worker.here import is_waiting
+from planaria.worker.here import control, is_waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,21 +106,27 @@ class Link:
         self._listen()
         return self._resize
 
+    @property
+    def is_connected(self) -> bool:
+        """Tell whether there is an agent that would tell us."""
+        return self._peer() is not None
+
     def _listen(self) -> None:
-        peer = self._peer()
-        try:
-            # A socket with a timeout waits in recv, MSG_DONTWAIT or not; its descriptor does not.
-            while peer is not None and (chunk := os.read(peer.fileno(), LINE_LIMIT_BYTES)):
-                *lines, self._heard = (self._heard + chunk).split(b"\n")
-                for message in map(decode, lines):
-                    if isinstance(message, Drain):
-                        self._drain = message
-                    elif isinstance(message, Resize):
-                        self._resize = message
-        except BlockingIOError:
-            pass
-        except (OSError, ValueError):
-            self._give_up()
+        with self._lock:  # whoever defers signals listens in a thread of its own
+            peer = self._peer()
+            try:
+                # A socket with a timeout waits in recv, MSG_DONTWAIT or not; its descriptor does not.
+                while peer is not None and (chunk := os.read(peer.fileno(), LINE_LIMIT_BYTES)):
+                    *lines, self._heard = (self._heard + chunk).split(b"\n")
+                    for message in map(decode, lines):
+                        if isinstance(message, Drain):
+                            self._drain = message
+                        elif isinstance(message, Resize):
+                            self._resize = message
+            except BlockingIOError:
+                pass
+            except (OSError, ValueError):
+                self._give_up()
 
     def _peer(self) -> socket.socket | None:
         """Return the connection of this process; a forked child makes its own."""
@@ -149,3 +155,7 @@ def _plain(step: int, values: Mapping[str, float]) -> Progress:
     if not -INTEGER_LIMIT <= number < INTEGER_LIMIT:  # the agent would take us for broken, and hang up
         raise ValueError("a step has 64 bits")
     return Progress(number, tuple((name, float(value)) for name, value in values.items()))
+
+
+LINK = Link(control)
+"""This process's own link."""

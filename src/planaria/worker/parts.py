@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from planaria.worker.upload import Upload
+
 MODULE, OPTIMIZER, STATEFUL, VALUE = "module", "optimizer", "stateful", "value"
 TORCH_RNG, NUMPY_RNG, PYTHON_RNG = "torch generator", "numpy generator", "python generator"
 _WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
@@ -34,10 +36,10 @@ def unwrapped(value: Any) -> Any:
 
 
 def is_replicated(model: Any) -> bool:
-    """Tell whether every rank has the same model: DDP keeps parameters equal, and buffers where it broadcasts them."""
+    """Tell whether every rank has the same parameters and optimizer state: DDP keeps them equal."""
     while type(model).__module__.startswith("torch.") and (inner := _WRAPPERS.get(type(model).__name__)):
         if type(model).__name__ == "DistributedDataParallel":
-            return bool(model.broadcast_buffers) or not [*model.module.buffers()]
+            return True
         model = getattr(model, inner)
     return False
 
@@ -71,19 +73,38 @@ def check_whole(name: str, value: Any) -> None:
         )
 
 
-def content_of(value: Any) -> tuple[str, object, object]:
-    """Return the kind of a part, what is kept of it, and what a module knows beside that: versions of its layers."""
+def content_of(value: Any, *, is_shared: bool = False) -> tuple[str, object, object]:
+    """Return the kind of a part, what is kept of it, and apart what seldom changes: a module's versions, an optimizer's state.
+
+    `is_shared`: another rank keeps the parameters, and what is left is this rank's own, such as BatchNorm's statistics.
+    """
     kind = kind_of(value)
     if kind == MODULE:
-        state = unwrapped(value).state_dict()
-        return kind, dict(state), {key: dict(known) for key, known in getattr(state, "_metadata", {}).items()}
-    if kind in (OPTIMIZER, STATEFUL):
+        module = unwrapped(value)
+        state = module.state_dict()
+        shared = {name for name, _ in module.named_parameters(remove_duplicate=False)} if is_shared else ()
+        kept = {key: item for key, item in state.items() if key not in shared}
+        return kind, kept, {key: dict(known) for key, known in getattr(state, "_metadata", {}).items()}
+    if kind == OPTIMIZER:
+        content = dict(value.state_dict())
+        return kind, content, content.pop("state", None)
+    if kind == STATEFUL:
         return kind, value.state_dict(), None
     if kind == TORCH_RNG:
         return kind, value.get_state(), None
     if kind == NUMPY_RNG:
         return kind, value.bit_generator.state, None
     return kind, value.getstate() if kind == PYTHON_RNG else value, None
+
+
+def groups_of(optimizer: Any) -> dict[str, object]:
+    """Return what `content_of` keeps of an optimizer beside its state, without walking through that. For one of torch's own."""
+    groups, first = [], 0
+    for group in optimizer.param_groups:
+        numbers = [*range(first, first + len(group["params"]))]
+        groups.append({key: item for key, item in group.items() if key != "params"} | {"params": numbers})
+        first += len(numbers)
+    return {"param_groups": groups}
 
 
 def check(name: str, kind: str, saved: Any, value: Any) -> None:
@@ -128,12 +149,12 @@ def _check_module(name: str, saved: dict[str, Any], here: dict[str, Any]) -> Non
             )
 
 
-def give_back(kind: str, saved: Any, known: Any, value: Any) -> Any:
+def give_back(kind: str, saved: Any, known: Any, value: Any, upload: Upload) -> Any:
     """Put a part back; return the object, which is `value` itself wherever it can be."""
     if kind == MODULE:
-        _load_module(unwrapped(value), saved, known)
+        _load_module(unwrapped(value), saved, known, upload)
     elif kind == OPTIMIZER:
-        _load_optimizer(value, saved)
+        _load_optimizer(value, saved, upload)
     elif kind == STATEFUL:
         value.load_state_dict(owned(saved))
     elif kind == TORCH_RNG:
@@ -143,39 +164,68 @@ def give_back(kind: str, saved: Any, known: Any, value: Any) -> Any:
     elif kind == PYTHON_RNG:
         value.setstate(saved)
     else:
-        return owned(saved, value)
+        return owned(saved, value, upload.copy)
     return value
 
 
-def _load_module(module: Any, saved: dict[str, Any], known: Any) -> None:
+def _load_module(module: Any, saved: dict[str, Any], known: Any, upload: Upload) -> None:
     here = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
     # What is copied here is the module's own tensor, and torch's copy of it to itself does nothing; its hooks still run.
-    own = OrderedDict((key, owned(item, here.get(key))) for key, item in saved.items())
+    own = OrderedDict((key, owned(item, here.get(key), upload.copy)) for key, item in saved.items())
     if known:
         vars(own)["_metadata"] = OrderedDict(known)  # where torch looks for the versions of layers
+    upload.flush()
     module.load_state_dict(own)
 
 
-def _load_optimizer(optimizer: Any, saved: dict[str, Any]) -> None:
-    own = owned(saved, optimizer.state_dict())
+def _load_optimizer(optimizer: Any, saved: dict[str, Any], upload: Upload) -> None:
+    parameters = [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
+    here = optimizer.state_dict()
+    here["state"] = _with_room(saved.get("state"), here["state"], parameters)
+    own = owned(saved, here, upload.copy)
+    upload.flush()
     optimizer.load_state_dict(own)
     # torch casts state to the dtype of its parameter; float32 state beside bfloat16 parameters is put back as it was.
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, kept in saved.get("state", {}).items() if isinstance(saved.get("state"), dict) else ():
-        state = optimizer.state[parameters[number]] if type(number) is int and number < len(parameters) else {}
+        state = optimizer.state[parameters[number][0]] if type(number) is int and number < len(parameters) else {}
         for key, item in kept.items():
             if arrays.is_array(item) and arrays.is_array(state.get(key)) and state[key].dtype != item.dtype:
                 state[key] = arrays.copied(item).to(state[key].device)
 
 
-def owned(saved: Any, here: Any = None) -> Any:
+def _with_room(saved: Any, here: Any, parameters: list[tuple[Any, Any]]) -> Any:
+    """Return an optimizer's state with room for what a fresh one lacks, on the device where torch would move it to.
+
+    Without it the state would be copied twice on the host first: most of a restore.
+    """
+    torch: Any = sys.modules["torch"]
+    if not isinstance(saved, dict):
+        return here
+    found = {number: dict(state) for number, state in here.items()}
+    for number, kept in saved.items():
+        if type(number) is not int or number >= len(parameters) or not isinstance(kept, dict):
+            continue
+        parameter, group = parameters[number]
+        for key, item in kept.items():
+            moves = key != "step" or group.get("capturable") or group.get("fused")
+            missing = not arrays.is_array(found.get(number, {}).get(key))
+            if moves and missing and isinstance(item, torch.Tensor) and arrays.is_on_device(parameter):
+                found.setdefault(number, {})[key] = (
+                    torch.empty_like(parameter, dtype=item.dtype, requires_grad=False)
+                    if item.shape == parameter.shape
+                    else torch.empty(item.shape, dtype=item.dtype, device=parameter.device)
+                )
+    return found
+
+
+def owned(saved: Any, here: Any = None, copy: arrays.Copy = arrays.copy_now) -> Any:
     """Return `saved` with every tensor in memory of its own: that of `here` where a tensor of its form is at the same place."""
     if arrays.is_array(saved):
-        return arrays.write_into(here, saved)
+        return arrays.write_into(here, saved, copy)
     if isinstance(saved, dict):
         below = here if isinstance(here, dict) else {}
-        return type(saved)({key: owned(item, below.get(key)) for key, item in saved.items()})
+        return type(saved)({key: owned(item, below.get(key), copy) for key, item in saved.items()})
     if isinstance(saved, (list, tuple)):
         beside = here if isinstance(here, (list, tuple)) and len(here) == len(saved) else [None] * len(saved)
-        return type(saved)(owned(item, other) for item, other in zip(saved, beside, strict=True))
+        return type(saved)(owned(item, other, copy) for item, other in zip(saved, beside, strict=True))
     return saved

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 GROUP = "torch.distributed.distributed_c10d"
 _PACKET = 1 << 18
-_DESCRIPTORS = 3  # stdout, stderr, black box
+_DESCRIPTORS = 16  # at most; with the promotion come three: stdout, stderr, black box
+_MEMORY = "memory"
 _PARTS = 3
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
@@ -124,16 +125,27 @@ class Standby:
         os.close(self._papers)
         try:
             self._channel.send(b"ready")
-            room = _socket.CMSG_SPACE(_DESCRIPTORS * 4)
-            order, rights, _, _ = self._channel.recvmsg(_PACKET, room, _socket.MSG_CMSG_CLOEXEC)
         except OSError:
-            order, rights = b"", []
-        if not order:
             os._exit(0)
+        order, descriptors = self._next()
+        while order[0][0] == _MEMORY:
+            _map_ahead(order[1:], descriptors)
+            order, descriptors = self._next()
         self._channel.close()
         self.waiting = False
-        self._become(decode(order), memoryview(rights[0][2]).cast("i").tolist())
+        self._become(order, descriptors)
         return left
+
+    def _next(self) -> "tuple[list[Triple], list[int]]":
+        """Wait for what the agent has to say; without an agent there is nothing to wait for."""
+        room = _socket.CMSG_SPACE(_DESCRIPTORS * 4)
+        try:
+            packet, rights, _, _ = self._channel.recvmsg(_PACKET, room, _socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            packet, rights = b"", []
+        if not packet:
+            os._exit(0)
+        return decode(packet), memoryview(rights[0][2]).cast("i").tolist() if rights else []
 
     def _become(self, order: "list[Triple]", descriptors: "list[int]") -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -291,6 +303,18 @@ class _Group:
                 own = getattr(module, "__dict__", {})
                 for key in [key for key, value in own.items() if value is self._refusing]:
                     own[key] = self._start
+
+
+def _map_ahead(memories: "list[Triple]", descriptors: "list[int]") -> None:
+    """Have the memory mapped that this process will write its commits into, where the program keeps a state at all."""
+    came = iter(descriptors)
+    numbered = {int(number): next(came, None) if word == "new" else None for _, number, word in memories}
+    vault = sys.modules.get("planaria.worker.agent_vault")
+    if vault is not None:
+        vault.map_ahead(numbered)
+        return
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _out_of_the_way(descriptor: int, number: int) -> int:

@@ -19,7 +19,10 @@ from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
 from planaria.errors import StateRefused
 from planaria.worker import capture, exchange, here, parts
-from planaria.worker.vault import LocalVault, say
+from planaria.worker.runway import Runway
+from planaria.worker.synced import log_synced
+from planaria.worker.upload import Damaged, Upload
+from planaria.worker.vault import Loaded, LocalVault, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from planaria.contract.commit import Stamp, Tier
     from planaria.worker.capture import Captured
+    from planaria.worker.flight import Flight
     from planaria.worker.vault import Vault
 
 SEAL_AT_ONCE_BYTES = 1 << 20  # 0.3 ms of digesting: less than a thread is worth
@@ -77,15 +81,20 @@ class ElasticState:
         fields["_vault"] = vault or _vault_here()
         fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
         fields["_sealing"] = None
+        fields["_captured"] = None
+        fields["_runway"] = Runway()
         fields["_trouble"] = None
         fields["_unreached"] = set()
         fields["stamp"] = None
+        self._runway.look(given)
 
     if TYPE_CHECKING:
         _parts: dict[str, Any]
         _vault: Vault
         _replicated: bool
         _sealing: threading.Thread | None
+        _captured: Captured | None
+        _runway: Runway
         _trouble: BaseException | None
         _unreached: set[str]
         stamp: Stamp | None
@@ -114,45 +123,74 @@ class ElasticState:
         if wait is not None and wait not in TIERS:
             raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
         self._finish_sealing()
-        captured = capture.Captured(self._kept_here())
+        captured = capture.Captured(self._kept_here(), shared=self._shared(), before=self._captured)
         generation = self.stamp.generation + 1 if self.stamp else 1
         stamp = self._vault.origin.stamp(generation, self._step(generation))
         buffer = self._vault.open(captured.layout.size_bytes)
         snapshots.unseal(buffer)
-        captured.copy_into(buffer)
-        self._seal(buffer, captured, stamp)
+        flight = self._runway.depart(captured, buffer)
+        self._seal(buffer, captured, stamp, flight)
+        vars(self)["_captured"] = captured
         vars(self)["stamp"] = stamp
         return Commit(stamp, captured.layout.size_bytes, self._wait(stamp, wait, timeout_s) if wait else None)
+
+    def prepare(self) -> None:
+        """Make ahead what the first restore onto a GPU needs, pinned memory above all: 0.1 s that a standby has time for.
+
+        For programs that call `planaria.worker.join()`: before it, when the model is on the GPU by then. Else it does nothing.
+        """
+        self._runway.look(self._parts)
+        if self._runway.device is not None:
+            self._runway.device.prepare()
 
     def restore(self) -> Stamp | None:
         """Go back to the newest complete commit; return which one it is, or None when there is none. All or nothing.
 
         Raises:
-            StateRefused: There is a commit, and it is not one of this state. Nothing was changed.
+            StateRefused: There is a commit, and it is not one of this state: nothing was changed. Or it was damaged, which
+                was noticed after it had been sent to the GPU, and there is no other: then the message says so.
         """
         self._finish_sealing()
+        vars(self)["_captured"] = None
+        self._runway.look(self._parts)
         loaded = self._vault.load()
-        if loaded is None:
-            return None
-        saved: capture.Saved = {}
-        newest = None
-        for found in (loaded.shared, loaded.own):
-            if found is not None:
-                newest = found[1].stamp
-                own = found is loaded.own
-                saved |= {name: part for name, part in _parts_of(*found).items() if own or name != capture.RNG}
-        missing = capture.give_back(saved, self._parts)
-        if missing:
-            say(f"the snapshot has no {', '.join(missing)}: left as they are")
+        try:
+            newest = self._take(loaded) if loaded else None
+        except Damaged as problem:
+            say(f"the commit in memory is damaged ({problem}); an older one is used, if there is one")
+            newest = self._take_other()
         vars(self)["stamp"] = newest
         return newest
+
+    def _take(self, loaded: Loaded) -> Stamp | None:
+        upload = Upload(self._runway.device, loaded)
+        shared, own = (_parts_of(*found, upload) if found else {} for found in (loaded.shared, loaded.own))
+        missing = capture.give_back(capture.merged(shared, own), self._parts, upload)
+        if missing:
+            say(f"the snapshot has no {', '.join(missing)}: left as they are")
+        newest = loaded.own or loaded.shared
+        return newest[1].stamp if newest else None
+
+    def _take_other(self) -> Stamp | None:
+        loaded = self._vault.load(is_damaged=True)
+        try:
+            if loaded is not None:
+                return self._take(loaded)
+        except Damaged as problem:
+            raise StateRefused(f"{_TORN}: every commit is damaged ({problem})", hint=_BEGIN_ANEW) from problem
+        raise StateRefused(f"{_TORN}: the commit was damaged, and there is no other", hint=_BEGIN_ANEW)
 
     def sync(self) -> Synced:
         """Restore, and make the state of all ranks that of the rank with the newest commit; rank 0's at a first start.
 
         With a process group of torch it is a collective call: every rank makes it at the same place. Without one it is
-        `restore`. A rank's own random numbers stay its own.
+        `restore`. A rank's own random numbers stay its own. The first one of a life is told in the log.
         """
+        synced = self._sync()
+        log_synced(self, self._vault.origin.rank, synced.from_rank)
+        return synced
+
+    def _sync(self) -> Synced:
         stamp = self.restore()
         group = exchange.group()
         if group is None:
@@ -167,15 +205,22 @@ class ElasticState:
             if found is None:
                 raise ValueError("what the other rank sent is not a snapshot")
             snapshots.verify(memory, found)
-            capture.give_back(_parts_of(memory, found), self._parts)
+            received = Loaded((memory, found))
+            upload = Upload(self._runway.device, received)
+            capture.give_back(_parts_of(memory, found, upload), self._parts, upload)
             stamp = found.stamp if newest else None
         vars(self)["stamp"] = stamp
         return Synced(stamp, source)
 
+    def _shared(self) -> tuple[str, ...]:
+        """Return the parts that another rank of this node keeps for all."""
+        return SHARED if self._replicated and not self._vault.origin.keeps_shared else ()
+
     def _kept_here(self) -> dict[str, Any]:
-        if not self._replicated or self._vault.origin.keeps_shared:
-            return self._parts
-        return {name: value for name, value in self._parts.items() if name not in SHARED}
+        """Return what this rank keeps: of a model that another one keeps, what is not a parameter."""
+        shared = self._shared()
+        left_out = [name for name in shared if parts.kind_of(self._parts.get(name)) != parts.MODULE]
+        return {name: value for name, value in self._parts.items() if name not in left_out}
 
     def _step(self, generation: int) -> int:
         step = self._parts.get("step", generation)
@@ -183,15 +228,19 @@ class ElasticState:
             raise StateRefused(f"step is the number of a step, from 0 on, not {step!r}", hint="give it another name")
         return step
 
-    def _seal(self, buffer: memoryview, captured: Captured, stamp: Stamp) -> None:
+    def _seal(self, buffer: memoryview, captured: Captured, stamp: Stamp, flight: Flight | None) -> None:
         def seal() -> None:
             try:
-                snapshots.seal(buffer, captured.layout, stamp)
+                if flight is not None:
+                    flight.issue()
+                digests = flight.land() if flight is not None else None
+                captured.arrays.let_go()
+                snapshots.seal(buffer, captured.layout, stamp, digests)
                 self._vault.sealed(stamp)
             except BaseException as exc:  # noqa: BLE001  raised by the next commit, in the thread that can handle it
                 vars(self)["_trouble"] = exc
 
-        if captured.layout.size_bytes <= SEAL_AT_ONCE_BYTES:
+        if flight is None and captured.layout.size_bytes <= SEAL_AT_ONCE_BYTES:
             seal()
             return
         # A thread, because digesting takes three times as long as copying and needs nothing of the state any more. Not a
@@ -217,6 +266,10 @@ class ElasticState:
         return reached
 
 
+_TORN = "the state has been changed in part"
+_BEGIN_ANEW = "end the program: what it has in memory is of no commit"
+
+
 def _vault_here() -> Vault:
     """Return the agent's memory where there is an agent, else this process's own."""
     path = here.control()
@@ -233,8 +286,8 @@ def _check_names(values: dict[str, Any]) -> None:
         raise StateRefused(f"an ElasticState cannot have a value called {taken[0]!r}", hint="choose another name")
 
 
-def _parts_of(memory: memoryview, found: snapshots.Snapshot) -> capture.Saved:
+def _parts_of(memory: memoryview, found: snapshots.Snapshot, upload: Upload) -> capture.Saved:
     try:
-        return capture.saved_parts(memory, found)
+        return capture.saved_parts(memory, found, upload)
     except ValueError as exc:
         raise StateRefused(f"{found.stamp} cannot be read: {exc}") from exc

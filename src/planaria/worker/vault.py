@@ -42,8 +42,12 @@ if TYPE_CHECKING:
         def wait(self, stamp: Stamp, tier: Tier, timeout_s: float) -> Tier | None:
             """Wait until a commit has reached a tier; return the highest it has reached, also when that is less."""
 
-        def load(self) -> Loaded | None:
-            """Return the newest complete commit, verified, from the nearest tier that has it; None without one."""
+        def load(self, *, is_damaged: bool = False) -> Loaded | None:
+            """Return the newest complete commit from the nearest tier that has it; None without one.
+
+            It is verified, but for tensors whose digests are by blocks: the caller does that, since a GPU is faster. One who
+            finds them wrong asks again, `is_damaged`, and gets another commit.
+            """
 
 
 class Loaded(Value):
@@ -193,10 +197,10 @@ class LocalVault:
             self._never.wait(LOOK_EVERY_S)
         return "disk"
 
-    def load(self) -> Loaded | None:
+    def load(self, *, is_damaged: bool = False) -> Loaded | None:
         """Return the newest commit of memory that is whole, else of the directory."""
         with self._changed:
-            found = snapshots.newest(self._slots)
+            found = snapshots.newest(self._slots, leave=() if is_damaged else (snapshots.BLOCKS,))
             for number, stamp in enumerate(self._stamps):  # what is damaged is overwritten first
                 if stamp and (found is None or stamp.order > found[1].stamp.order):
                     self._stamps[number] = None

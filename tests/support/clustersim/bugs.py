@@ -1,31 +1,38 @@
 """Protocol bugs to plant: each breaks one rule of the shipped machine, and the simulator has to notice."""
 
 from planaria.base.value import replace
-from planaria.rendezvous import leader as leading
-from planaria.rendezvous import quorum
+from planaria.rendezvous import gathering, losses, quorum
+from planaria.rendezvous.attendance import Attendance
 from planaria.rendezvous.claim import Claim, Order
+from planaria.rendezvous.ending import Ending
 from planaria.rendezvous.keys import leader_record
 from planaria.rendezvous.leader import Leader
+from planaria.rendezvous.losses import Losses
 from planaria.rendezvous.machine import Rendezvous
+from planaria.rendezvous.making import Making
 from planaria.rendezvous.member import Member
 from planaria.rendezvous.messages import Stopped
 from planaria.rendezvous.model import Settings, WriteKey
+from planaria.rendezvous.office import Office
+from planaria.rendezvous.post import Post
+from planaria.rendezvous.rivals import Rivals
 from planaria.rendezvous.roll import Roll
 from planaria.rendezvous.seats import Seat
+from planaria.rendezvous.tenure import Tenure
 
 
 def no_wait_after_a_proof_of_death(patch):
-    patch.setattr(leading, "DEAD_S", 0.0)
+    patch.setattr(losses, "DEAD_S", 0.0)
 
 
 def a_broken_connection_proves_death(patch):
-    honest = Leader._unseat
+    honest = Attendance.unseat
 
     def unseat(self, seat, now):
         honest(self, seat, now)
-        self.roll.dead.setdefault(seat.join.node, now)
+        self._roll.dead.setdefault(seat.join.node, now)
 
-    patch.setattr(Leader, "_unseat", unseat)
+    patch.setattr(Attendance, "unseat", unseat)
 
 
 def a_leader_decides_without_a_majority(patch):
@@ -44,7 +51,7 @@ def what_is_left_of_validity_is_ignored(patch):
 
 
 def a_leader_is_always_valid(patch):
-    patch.setattr(Leader, "valid_until", lambda self, now: now + self.settings.lease_s)
+    patch.setattr(Office, "valid_until", lambda self, now: now + self.settings.lease_s)
 
 
 def the_tie_break_never_ends(patch):
@@ -53,18 +60,18 @@ def the_tie_break_never_ends(patch):
 
 def the_silent_are_left_out_without_a_majority(patch):
     patch.setattr(Roll, "may_exclude", lambda _self, _now: True)
-    patch.setattr(Leader, "is_valid", lambda _self, _now: True)
+    patch.setattr(Office, "is_valid", lambda _self, _now: True)
 
 
 def start_before_everybody_knows(patch):
-    honest = Leader._place
+    honest = Making.place
 
     def place(self, *args):
         honest(self, *args)
-        for seat in self.seats.values():
-            seat.placed = self.next_round
+        for seat in self._seats.values():
+            seat.placed = self._office.next_round
 
-    patch.setattr(Leader, "_place", place)
+    patch.setattr(Making, "place", place)
 
 
 def silence_is_cut_short(patch):
@@ -72,31 +79,31 @@ def silence_is_cut_short(patch):
 
 
 def the_fenced_may_shrink_the_majority(patch):
-    patch.setattr(Leader, "_may_shrink", lambda _self, _now: True)
+    patch.setattr(Office, "may_shrink", lambda _self, _now: True)
     honest = Rendezvous._note_deaths
 
     def note(self, answer, now):
-        before, self.member.standing = self.member.standing, replace(self.member.standing, size=1)
+        before, self.member.post.standing = self.member.post.standing, replace(self.member.post.standing, size=1)
         honest(self, answer, now)
-        self.member.standing = before
+        self.member.post.standing = before
 
     patch.setattr(Rendezvous, "_note_deaths", note)
 
 
 def losses_are_charged(patch):
-    patch.setattr(Leader, "_lost_one", property(lambda _self: False, lambda _self, _value: None), raising=False)
+    patch.setattr(Losses, "has_one", property(lambda _self: False, lambda _self, _value: None), raising=False)
 
 
 def crashes_are_free(patch):
-    patch.setattr(Leader, "_lost_one", property(lambda _self: True, lambda _self, _value: None), raising=False)
+    patch.setattr(Losses, "has_one", property(lambda _self: True, lambda _self, _value: None), raising=False)
 
 
 def nobody_is_fenced(patch):
-    patch.setattr(Member, "is_lapsed", lambda _self, _now: False)
+    patch.setattr(Post, "is_lapsed", lambda _self, _now: False)
 
 
 def guardians_are_told_nothing(patch):
-    patch.setattr(Member, "_set_fence", lambda _self: None)
+    patch.setattr(Post, "_set_fence", lambda _self: None)
 
 
 def stopped_is_said_too_early(patch):
@@ -110,14 +117,14 @@ def stopped_is_said_too_early(patch):
 
 
 def a_newcomer_at_the_endpoint_does_not_look_around(patch):
-    patch.setattr(Rendezvous, "_rivals", lambda _self, _leader: [])
-    patch.setattr(Rendezvous, "_met", lambda *_: None)
+    patch.setattr(Tenure, "_rivals", lambda _self, _leader: [])
+    patch.setattr(Rivals, "_met", lambda *_: None)
 
 
 def ranks_are_dealt_afresh(patch):
-    honest = leading.arrange
+    honest = gathering.arrange
     patch.setattr(
-        leading, "arrange", lambda chosen, sizes: honest([replace(one, slot=None) for one in chosen][::-1], sizes)
+        gathering, "arrange", lambda chosen, sizes: honest([replace(one, slot=None) for one in chosen][::-1], sizes)
     )
 
 
@@ -131,8 +138,8 @@ def an_alarm_is_left_standing(patch):
 
 
 def the_leader_goes_without_telling_the_end(patch):
-    patch.setattr(Leader, "_tell_end", lambda self: setattr(self, "end_told", True))
-    patch.setattr(Leader, "is_over", lambda self, _now: self.ended is not None)
+    patch.setattr(Ending, "_tell_all", lambda self: setattr(self, "is_told", True))
+    patch.setattr(Ending, "is_over", lambda self, _now: self._office.ended is not None)
 
 
 def what_the_owner_wants_is_forgotten(patch):
@@ -149,7 +156,8 @@ def the_owners_end_does_not_wait_for_the_workers(patch):
     honest = Leader._watch_over
 
     def watch_over(self, now):
-        return self._end_by_owner(self._quit, now) if self._quit is not None else honest(self, now)
+        said = self.office.quit
+        return self._end("stopped", 143, said.reason, now) if said is not None else honest(self, now)
 
     patch.setattr(Leader, "_watch_over", watch_over)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import stat
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.agent import fifo
 from planaria.agent.fifo import LineReader, TimerPipe, make_fifo
 from planaria.base.loop import Loop
 from planaria.contract.timer import LINE_LIMIT_BYTES
@@ -17,6 +19,9 @@ from planaria.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+HIGH = 2000  # above what select() takes
 
 
 class Rig:
@@ -199,6 +204,89 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
         make_fifo(str(tmp_path / "nowhere" / "pipe"), "THE_NAME")
 
 
+# Pipes that workers delete as fast as they can, and descriptors beyond the thousandth.
+
+
+def test_a_pipe_that_is_deleted_before_it_can_be_opened_is_made_again_at_the_next_look(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = os.mkfifo
+
+    def deleted_at_once(path: str, mode: int) -> None:
+        honest(path, mode)
+        os.unlink(path)
+
+    before = rig.pipe._descriptor
+    client = os.open(rig.path, os.O_WRONLY | os.O_NONBLOCK)
+    rig.path.unlink()
+    monkeypatch.setattr(fifo.os, "mkfifo", deleted_at_once)
+    rig.turn(0.3)
+    rig.turn(0.3)
+    assert rig.pipe._descriptor == before
+    os.write(client, b"still heard\n")
+    os.close(client)
+    monkeypatch.undo()
+    rig.turn(0.3)
+    rig.turn(0.3)
+    rig.write(b"again\n")
+    rig.turn(0.3)
+    assert rig.lines == [b"still heard", b"again"]
+    assert len(set(rig.complaints)) == 2
+    assert "cannot be made again" in rig.complaints[0]
+    assert rig.complaints[-1].endswith("it was made again")
+
+
+def test_a_pipe_that_could_be_made_and_not_opened_is_made_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptor(_path: str) -> int:
+        raise OSError(24, "Too many open files")
+
+    rig.path.unlink()
+    monkeypatch.setattr(fifo, "_open_fifo", no_descriptor)
+    rig.turn(0.3)
+    assert rig.path.exists()
+    monkeypatch.undo()
+    rig.turn(0.3)
+    rig.write(b"again\n")
+    rig.turn(0.3)
+    assert rig.lines == [b"again"]
+
+
+def test_what_somebody_put_in_the_place_of_a_new_pipe_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pipe"
+    monkeypatch.setattr(fifo.os, "mkfifo", lambda *_: path.write_text("mine"))
+    path_mode = 0o644
+    with pytest.raises(UsageError, match="where there is a file already"):
+        make_fifo(str(path), "THE_NAME")
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode) & path_mode) == ("mine", path_mode)
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] <= HIGH:
+        pytest.skip("this user may not have so many descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], HIGH + 10), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_descriptor_beyond_the_thousandth_is_read_like_others(rig: Rig) -> None:
+    low = rig.pipe._descriptor
+    rig.loop.forget(low)
+    rig.pipe._use(fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, HIGH))
+    os.close(low)
+    assert rig.pipe._descriptor >= HIGH
+    rig.write(b"high\n")
+    rig.turn(0.3)
+    assert (rig.lines, rig.complaints) == ([b"high"], [])
+
+
+# Lines.
+
+
 @settings(derandomize=True)
 @given(st.lists(st.binary(min_size=1, max_size=50).filter(lambda line: b"\n" not in line)), st.integers(1, 60))
 def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], size: int) -> None:
@@ -209,8 +297,9 @@ def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], size: int) 
     assert found == lines
 
 
-def test_what_never_ends_is_one_wrong_line_and_no_burden() -> None:
+def test_what_never_ends_comes_in_pieces_too_long_for_a_line_and_is_no_burden() -> None:
     reader = LineReader()
     found = [line for _ in range(100) for line in reader.feed(b"x" * 1000)]
-    assert all(len(line) > LINE_LIMIT_BYTES for line in found)
-    assert reader.feed(b"\n{}\n")[-1] == b"{}"
+    assert b"".join(found) == b"x" * 100_000
+    assert {len(line) for line in found} == {LINE_LIMIT_BYTES // 1000 * 1000 + 1000}
+    assert reader.feed(b"\n{}\n") == [b"{}"]

@@ -31,8 +31,9 @@ class FakeDriver:
     def __init__(self) -> None:
         self.group = Group(size=1, max_restarts=3, grace_s=30.0, phase="running")
         self.life = None
-        self.progress: dict[int, tuple[int, float]] = {}
+        self.progress: dict[int, tuple[Any, float]] = {}
         self.keeper = None
+        self.reserve = None
         self.was_noticed = False
         self.workers = type("Workers", (), {"seen": ()})()
         self.control = type("Control", (), {"has_listeners": True})()

@@ -29,8 +29,9 @@ class FakeDriver:
     def __init__(self, group: Group, seen: Snapshot) -> None:
         self.group = group
         self.life = None
-        self.progress: dict[int, tuple[int, float]] = {}
+        self.progress: dict[int, tuple[Any, float]] = {}
         self.keeper = None
+        self.reserve = None
         self.was_noticed = False
         self.workers = type("Workers", (), {"seen": ()})()
         self.control = type("Control", (), {"has_listeners": False})()

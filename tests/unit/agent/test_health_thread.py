@@ -40,8 +40,9 @@ class FakeDriver:
 
     group = Group(size=1, max_restarts=3, grace_s=30.0, phase="running")
     life = None
-    progress: ClassVar[dict[int, tuple[int, float]]] = {}
+    progress: ClassVar[dict[int, tuple[Any, float]]] = {}
     keeper = None
+    reserve = None
     workers = type("Workers", (), {"seen": ()})()
     control = type("Control", (), {"has_listeners": True})()
 

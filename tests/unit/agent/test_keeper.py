@@ -110,6 +110,18 @@ def test_memory_comes_along_the_first_time_only(rig: Rig) -> None:
     assert again.number in again.numbers
 
 
+def test_who_stands_by_for_a_rank_may_have_its_memory_and_no_other(rig: Rig) -> None:
+    assert rig.keeper.memory_of(0) == {}
+    own = [rig.commit(0, 1).number]
+    other = rig.commit(1, 1).number
+    own.append(rig.commit(0, 2).number)
+    assert rig.keeper.memory_of(0) == {number: rig.keeper._stock._numbers[number] for number in own}
+    assert set(rig.keeper.memory_of(1)) == {other}
+    rig.commit(1, 2)
+    larger = rig.commit(0, 3, 50_000)
+    assert set(rig.keeper.memory_of(0)) == set(larger.numbers) == {own[1], larger.number}
+
+
 def test_a_rank_that_is_ahead_is_answered_when_the_others_have_come(rig: Rig) -> None:
     for rank in (0, 1):
         rig.commit(rank, 1)

@@ -6,21 +6,20 @@ import exposition
 import pytest
 from clocks import FakeLoop
 from groupsim import failure, place
+from kept import Kept
 
+from planaria.agent.membership import LeaseMoved, RoundStarted, TakePlace
 from planaria.agent.model import (
     Begun,
     EndTree,
     Finish,
     Group,
     Job,
-    LeaseMoved,
     Outcome,
     ProgressReported,
-    RoundStarted,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
-    TakePlace,
     TellRestart,
     TreeEnded,
     WorkerExited,
@@ -48,18 +47,6 @@ class FakeWorkers:
 
     def signs(self) -> dict[int, float]:
         return self.given
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-        self.is_closed = False
-
-    def handle(self, event: Any) -> None:
-        self.events.append(event)
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 class Rig:
@@ -178,7 +165,17 @@ def test_a_restart_is_told_once_when_every_worker_has_given_its_sign(rig: Rig) -
     ]
     assert rig.sample("planaria_restarts_total", reason="failed") == 1
     assert rig.sample("planaria_restarts_charged_total") == 1
+    assert [rig.sample("planaria_worker_restarts_total", how=how) for how in ("promoted", "cold")] == [0, 0]
     assert rig.loop.pending() == []
+
+
+def test_workers_that_stood_by_are_counted_beside_those_that_started_cold(rig: Rig) -> None:
+    rig.begin()
+    rig.workers.promoted, rig.workers.cold = (0,), {1: "it has died"}
+    rig.crash()
+    rig.workers.given = {0: 113.25, 1: 114.5}
+    rig.loop.run_until(120.0)
+    assert [rig.sample("planaria_worker_restarts_total", how=how) for how in ("promoted", "cold")] == [1, 1]
 
 
 def test_signs_are_looked_for_less_and_less_often_and_not_for_ever(rig: Rig) -> None:

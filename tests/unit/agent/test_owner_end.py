@@ -8,6 +8,7 @@ import pytest
 from groupsim import failure, place
 
 from planaria.agent.machine import TREE_S, step
+from planaria.agent.membership import MeetOthers, ReportStopped, RequestEnd, RoundStarted, RunEnded
 from planaria.agent.model import (
     DONE,
     DRAINING,
@@ -20,12 +21,7 @@ from planaria.agent.model import (
     Finish,
     Group,
     KillWorkers,
-    MeetOthers,
     Outcome,
-    ReportStopped,
-    RequestEnd,
-    RoundStarted,
-    RunEnded,
     SetDeadline,
     SignalWorkers,
     StopRequested,

@@ -6,6 +6,15 @@ import pytest
 from groupsim import place
 
 from planaria.agent.machine import step
+from planaria.agent.membership import (
+    LeaveRun,
+    ReportStopped,
+    RequestEnd,
+    RoundStarted,
+    RoundStopped,
+    RunEnded,
+    TellResize,
+)
 from planaria.agent.model import (
     DRAINING,
     LEAVING,
@@ -16,17 +25,10 @@ from planaria.agent.model import (
     DeadlinePassed,
     EndRequested,
     Group,
-    LeaveRun,
-    ReportStopped,
-    RequestEnd,
-    RoundStarted,
-    RoundStopped,
-    RunEnded,
     SetDeadline,
     SignalWorkers,
     StopRequested,
     TellDrain,
-    TellResize,
     TreeEnded,
     WorkerExited,
     WorkersStarted,

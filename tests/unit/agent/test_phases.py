@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import random
 from itertools import pairwise
@@ -11,25 +12,25 @@ from groupsim import failure, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.agent.membership import Fenced, ReportStopped, RoundStarted, RoundStopped, TakePlace
 from planaria.agent.model import (
     EndTree,
-    Fenced,
     Finish,
     Outcome,
-    ReportStopped,
-    RoundStarted,
-    RoundStopped,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
-    TakePlace,
     TellRestart,
     TreeEnded,
     WorkerExited,
     WorkersStarted,
 )
 from planaria.agent.phases import KINDS, PHASES, Restart, SignsGivenUp, Watch, WorkerSigned, follow, kind_of
-from planaria.rendezvous import words
+from planaria.base.value import as_dict
+from planaria.contract.failure import Failure
+from planaria.rendezvous import verdict, words
+from planaria.rendezvous.messages import Failed, Join
+from planaria.rendezvous.model import Standing
 
 EVERYBODY = frozenset({0, 1})
 START = StartWorkers(1, 1, "rank 0 failed")
@@ -222,13 +223,22 @@ def test_a_round_that_ends_while_a_finished_life_is_cleaned_up_is_a_restart_too(
     assert phases(restart) == [0.0, 0.5, 0.0, 1.0, 0.0, 0.0]
 
 
+def report(host: str, *failures: Failure, free: bool = False) -> tuple[Failed, Join, float]:
+    """What a leader hears of a node whose workers failed, or that wants a new round."""
+    texts = tuple(json.dumps(as_dict(one)) for one in failures)
+    count = len(failures)
+    join = Join("none", host, host, f"{host}:1", 1, "default", None, Standing(), "failed", 1, False, 0.0, 9.0)
+    return Failed(0, texts, (0.5,) * count, (False,) * count, free=free), join, 100.0
+
+
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
         ("rank 3 failed", "failed"),
-        ("rank 3 failed on left", "failed"),
-        ("a worker on h failed", "failed"),
-        ("the master port was taken by another program", "port"),
+        (verdict.reason([report("left", failure(3, host="left"))]), "failed"),
+        (verdict.reason([report("left")]), "failed"),
+        (verdict.reason([report("left", failure(3), free=True)]), "port"),
+        (verdict.reason([report("left", free=True)]), "other"),
         (words.joined(["left"]), "joined"),
         (words.joined(list("abcdefgh")), "joined"),
         ("node joined left", "left"),

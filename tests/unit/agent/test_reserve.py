@@ -12,6 +12,7 @@ from planaria.base.value import replace
 from planaria.contract.blackbox import Learned
 from planaria.contract.standby import JOIN
 from planaria.process.model import Command
+from planaria.process.standbys import Seen, StandbysSeen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +44,11 @@ class FakeStandbys:
         self.pids = frozenset({7, 8})
         self.closed = 0
         self.ended: list[int] = []
+        self.lent: list[int] = []
+        self.overview = StandbysSeen((Seen(0, 7, True),), "few")
+
+    def lend(self, local_rank: int) -> None:
+        self.lent.append(local_rank)
 
     def keep(self, orders: tuple[Any, ...], plan: Plan) -> None:
         assert orders == ("order 0", "order 1")
@@ -187,6 +193,20 @@ def test_after_the_end_nothing_is_kept_or_spared_and_ends_are_still_heard(rig: R
     assert rig.pass_s(100.0) == 0
     assert (rig.reserve.exited(7, -9), rig.reserve.exited(9, 0)) == (True, False)
     assert rig.standbys.ended == [-9, 0]
+
+
+def test_it_is_said_why_nobody_stands_by_yet_or_any_more(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    assert rig.reserve.overview == StandbysSeen(why="the workers are still loading")
+    rig.reserve.progressed()
+    assert rig.reserve.overview == rig.standbys.overview
+    rig.reserve.close()
+    assert rig.reserve.overview == StandbysSeen(why="there will be no other life")
+
+
+def test_the_memory_of_a_worker_that_asked_for_some_is_lent_to_who_stands_by_for_it(rig: Rig) -> None:
+    rig.reserve.lend(1)
+    assert rig.standbys.lent == [1]
 
 
 def test_the_users_tree_is_the_folder_of_the_script_where_it_leads_and_the_current_one(

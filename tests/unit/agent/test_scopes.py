@@ -44,6 +44,7 @@ def test_the_books_are_those_of_a_plain_table(actions: list[tuple]) -> None:
             assert scopes.take_expired(now) == ()
             table = {place: when for place, when in table.items() if when > now}
         assert len(scopes) == len(table)
+        assert set(scopes.holders()) == {holder for holder, _ in table}
         assert scopes.next_deadline() == min(table.values(), default=None)
 
 

@@ -9,14 +9,17 @@ from planaria.agent.model import Group, Job
 from planaria.agent.status import View, as_gauges, as_json, why_not_ready
 from planaria.base.value import replace
 from planaria.contract.commit import Stamp
+from planaria.contract.control import Progress
 from planaria.contract.env import Round
 from planaria.process.model import Command
+from planaria.process.standbys import Seen, StandbysSeen
 from planaria.process.workers import WorkerSeen
 from planaria.rendezvous.driver import Snapshot
 from planaria.rendezvous.model import Deputy, Standing
 
 JOB = Job(Command("script", "a.py", ()), 2, "job7", "default", 3, 30.0, (15,), {"SECRET": "hidden"})
 LIFE = Round(4, "job7", "default", 1, 2, 2, 4, 2, 4, 2, "10.0.0.1", 4711, 1, 3, "rank 0 failed")
+REPORT = Progress(12, (("loss", 0.5), ("scale", float("inf"))))
 RUNNING = Group(size=2, max_restarts=3, grace_s=30.0, phase="running", round=4, restarts=1, reason="rank 0 failed")
 PHASES = (
     "waiting",
@@ -34,7 +37,7 @@ PHASES = (
 
 def view(**changes: object) -> View:
     workers = (WorkerSeen(0, 2, 100, True, 90.0), WorkerSeen(1, 3, 101, False, 90.5))
-    found = View(JOB, RUNNING, 100.0, "n1", 50, 49, LIFE, workers, {0: (12, 99.0)})
+    found = View(JOB, RUNNING, 100.0, "n1", 50, 49, LIFE, workers, {0: (REPORT, 99.0)})
     return replace(found, **changes)
 
 
@@ -75,7 +78,7 @@ def test_the_status_tells_of_job_round_members_workers_and_progress() -> None:
     ]
     assert found["restarts"] == {"used": 1, "allowed": 3}
     assert found["last_reason"] == "rank 0 failed"
-    assert found["progress"] == {"2": {"step": 12, "age_s": 1.0}, "3": None}
+    assert found["progress"] == {"2": {"step": 12, "age_s": 1.0, "values": {"loss": 0.5, "scale": None}}, "3": None}
     assert found["newest_commit"] == {"node": None, "buddy": None, "disk": None}
     assert "hidden" not in json.dumps(found)
 
@@ -105,6 +108,45 @@ def test_before_the_first_round_there_is_none_to_tell_of() -> None:
     assert found["round"] is None
     assert found["workers"] == []
     assert found["progress"] == {}
+
+
+FEW = StandbysSeen((Seen(0, 200, True), Seen(1, 201, False)), "each takes too much")
+
+
+def test_who_stands_by_is_told_and_why_they_are_few() -> None:
+    assert as_json(view())["standbys"] is None
+    asked = view(job=replace(JOB, standbys=None), standbys=FEW)
+    assert as_json(asked)["standbys"] == {
+        "wanted": 2,
+        "ready": 1,
+        "starting": 1,
+        "why_fewer": "each takes too much",
+        "processes": [
+            {"local_rank": 0, "pid": 200, "state": "ready"},
+            {"local_rank": 1, "pid": 201, "state": "starting"},
+        ],
+    }
+
+
+@pytest.mark.parametrize(("asked", "wanted", "why"), [(None, 2, "few"), (1, 1, None), (2, 2, "few"), (9, 2, "few")])
+def test_as_many_stand_by_as_were_asked_for_and_no_more_than_there_are_workers(
+    asked: int | None, wanted: int, why: str | None
+) -> None:
+    one = view(job=replace(JOB, standbys=asked), standbys=StandbysSeen((Seen(0, 200, True),), "few"))
+    found = as_json(one)["standbys"]
+    assert isinstance(found, dict)
+    assert (found["wanted"], found["ready"], found["starting"], found["why_fewer"]) == (wanted, 1, 0, why)
+
+
+@pytest.mark.parametrize("counted", [None, "planaria_round 4\n"])
+def test_the_gauges_count_who_stands_by_where_somebody_is_to(counted: str | None) -> None:
+    assert "standbys" not in as_gauges(view(), counted)
+    lines = as_gauges(view(job=replace(JOB, standbys=None), standbys=FEW), counted).splitlines()
+    assert [line for line in lines if line.startswith("planaria_standbys_")] == [
+        "planaria_standbys_wanted 2",
+        "planaria_standbys_ready 1",
+        "planaria_standbys_starting 1",
+    ]
 
 
 @pytest.mark.parametrize(("phase", "ready"), [("running", 1), ("draining", 0)])

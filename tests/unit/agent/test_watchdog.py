@@ -34,11 +34,12 @@ TIMEOUT_S = 60
 class Rig:
     def __init__(self, folder: Path) -> None:
         self.now = 100.0
+        self.wall = 1.7e9
         self.loop = Loop(lambda: self.now)
         self.expired: list[tuple[int, str]] = []
         self.said: list[str] = []
         self.control = ControlServer(self.loop, str(folder / "control"), self._on_message, LINE_LIMIT_BYTES)
-        self.watchdog = Watchdog(self.loop, self.control, self._on_expired)
+        self.watchdog = Watchdog(self.loop, self.control, self._on_expired, lambda: self.wall)
         self.path = folder / "pipe"
         self.watchdog.open_pipe(str(self.path), "THE_NAME", self.said.append)
         self.serve()
@@ -67,7 +68,7 @@ class Rig:
         return peer
 
     def write(self, scope: str, after_s: float, *, pid: int | None = None, signal: int = 9) -> None:
-        expires_at = time.time() + after_s if after_s >= 0 else -1.0
+        expires_at = self.wall + after_s if after_s >= 0 else -1.0
         self.write_raw(timer.encode(timer.TimerLine(pid or os.getpid(), scope, expires_at, signal)))
 
     def write_raw(self, data: bytes) -> None:
@@ -89,6 +90,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 def test_a_scope_of_the_pipe_expires_on_a_clock_that_nobody_sets(rig: Rig) -> None:
     rig.write("step", 60.0)
     rig.turn()
+    rig.wall += 3600.0  # somebody sets the clock
     rig.turn(59.0)
     assert rig.expired == []
     rig.turn(1.5)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planaria.base.channel import Channel, ChannelBroken
+from planaria.base.channel import PEER, STRANGER, Channel, ChannelBroken
 from planaria.base.mac import Mac
 
 DIALS, LISTENS = b"d" * 32, b"l" * 32
@@ -123,6 +123,7 @@ def test_another_token_is_named_at_both_ends_and_told_to_neither() -> None:
     _, answer = listening.receive(dialling.opening())
     with pytest.raises(ChannelBroken, match="another token") as broken:
         dialling.receive(answer)
+    assert broken.value.met == PEER
     assert broken.value.farewell == bytes(32)
     with pytest.raises(ChannelBroken, match="another token"):
         listening.receive(broken.value.farewell)
@@ -134,6 +135,7 @@ def test_another_version_is_named_at_both_ends() -> None:
     hello[6] = 9
     with pytest.raises(ChannelBroken, match="version 9 of the protocol, and this end version 1") as broken:
         listening.receive(bytes(hello))
+    assert broken.value.met == PEER
     assert broken.value.farewell[:7] == dialling.opening()[:7]
 
 
@@ -146,8 +148,9 @@ def test_an_echo_is_no_peer(token: bytes | None) -> None:
 
 @pytest.mark.parametrize("first", [b"G", b"GET / HTTP/1.1\r\n", b"\0", b"\x16\x03\x01", b"\xd4PLNX"])
 def test_another_protocol_is_found_out_by_what_it_says_first(first: bytes) -> None:
-    with pytest.raises(ChannelBroken, match="does not speak this protocol"):
+    with pytest.raises(ChannelBroken, match="does not speak this protocol") as broken:
         pair(b"secret")[1].receive(first)
+    assert broken.value.met == STRANGER
 
 
 def test_a_recorded_session_does_not_open_another() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ from net_ends import Client, Names, Server, descriptors, until
 from ports import free_port
 
 from planaria.base import dial as dialling_module
+from planaria.base.channel import NOBODY, PEER, REFUSED, STRANGER
 from planaria.base.loop import Loop
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -20,8 +23,8 @@ def test_nobody_listening_is_a_refusal(loop: Loop) -> None:
     client = Client(loop, f"127.0.0.1:{free_port()}")
     assert client.lost == []  # never from inside the call
     until(loop, lambda: client.lost)
-    why, refused = client.lost[0]
-    assert refused
+    why, met = client.lost[0]
+    assert met == REFUSED
     assert "Connection refused" in why
 
 
@@ -29,7 +32,7 @@ def test_a_path_nobody_made_is_lost_but_no_refusal(loop: Loop, tmp_path: Path) -
     client = Client(loop, str(tmp_path / "none"))
     until(loop, lambda: client.lost)
     assert "No such file" in client.lost[0][0]
-    assert not client.lost[0][1]
+    assert client.lost[0][1] == NOBODY
 
 
 def test_silence_ends_in_a_loss_after_the_timeout_and_is_no_refusal(loop: Loop) -> None:
@@ -37,7 +40,7 @@ def test_silence_ends_in_a_loss_after_the_timeout_and_is_no_refusal(loop: Loop) 
         before = descriptors()
         client = Client(loop, f"127.0.0.1:{silent.getsockname()[1]}", token=b"secret", timeout_s=0.2)
         until(loop, lambda: client.lost)
-        assert client.lost == [(f"cannot reach 127.0.0.1:{silent.getsockname()[1]} (no answer within 0.2 s)", False)]
+        assert client.lost == [(f"cannot reach 127.0.0.1:{silent.getsockname()[1]} (no answer within 0.2 s)", NOBODY)]
         until(loop, lambda: descriptors() == before)
 
 
@@ -63,7 +66,7 @@ def test_a_bad_address_from_somebody_else_is_a_loss_and_no_exception(loop: Loop,
     before = descriptors()
     client = Client(loop, address)
     until(loop, lambda: client.lost)
-    assert not client.lost[0][1]
+    assert client.lost[0][1] == NOBODY
     assert client.lost[0][0].startswith("cannot reach ")
     assert descriptors() == before
 
@@ -77,7 +80,7 @@ def test_meeting_ourselves_is_a_refusal(loop: Loop) -> None:
     client = Client(loop, f"127.0.0.1:{free_port()}")
     client.dialling._connecting[stream.fileno()] = stream
     client.dialling._connected(stream, (socket.AF_INET, ("127.0.0.1", port)))
-    assert client.lost[0][1]
+    assert client.lost[0][1] == REFUSED
     assert stream.fileno() == -1
 
 
@@ -109,17 +112,49 @@ def test_it_is_a_refusal_only_when_every_address_refused(loop: Loop, monkeypatch
     Names(monkeypatch, "127.0.0.9", "127.0.0.8")
     both = Client(loop, f"node:{port}")
     until(loop, lambda: both.lost)
-    assert both.lost[0][1]
+    assert both.lost[0][1] == REFUSED
     assert "127.0.0.9" in both.lost[0][0]
     assert "127.0.0.8" in both.lost[0][0]
     Names(monkeypatch, "127.0.0.9", "255.255.255.255")  # no route to a broadcast address for TCP
     one = Client(loop, f"another:{port}")
     until(loop, lambda: one.lost)
-    assert not one.lost[0][1]
+    assert one.lost[0][1] == NOBODY
+
+
+@contextlib.contextmanager
+def one_who_hangs_up(loop: Loop, host: str, port: int) -> Iterator[None]:
+    with socket.create_server((host, port)) as stream:
+
+        def hang_up() -> None:
+            guest, _ = stream.accept()
+            guest.close()
+
+        loop.on_readable(stream.fileno(), hang_up)
+        try:
+            yield
+        finally:
+            loop.forget(stream.fileno())
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["the most last", "the most first"])
+def test_of_several_addresses_the_one_that_met_us_with_the_most_counts(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, order: int
+) -> None:
+    server = Server(loop, ("127.0.0.7", 0), token=b"theirs")
+    address = f"node:{server.listener.port}"
+    Names(monkeypatch, *["127.0.0.9", "255.255.255.255", "127.0.0.7"][::order])
+    peer = Client(loop, address, token=b"ours")
+    until(loop, lambda: peer.lost)
+    assert peer.lost[0][1] == PEER
+    Names(monkeypatch, *["255.255.255.255", "127.0.0.9", "127.0.0.8"][::order])
+    with one_who_hangs_up(loop, "127.0.0.8", server.listener.port):
+        stranger = Client(loop, address.replace("node", "another"), token=b"ours")
+        until(loop, lambda: stranger.lost)
+    assert stranger.lost[0][1] == STRANGER
 
 
 def test_a_name_nobody_knows_is_a_loss(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     Names(monkeypatch)
     client = Client(loop, "nowhere:80")
     until(loop, lambda: client.lost)
-    assert client.lost == [("cannot reach nowhere:80 (cannot look up nowhere: Name or service not known)", False)]
+    assert client.lost == [("cannot reach nowhere:80 (cannot look up nowhere: Name or service not known)", NOBODY)]

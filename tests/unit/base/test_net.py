@@ -15,7 +15,7 @@ import pytest
 from clocks import Leaping
 from net_ends import TOKENS, TURN_S, Client, Server, descriptors, hello, listen, until
 
-from planaria.base.channel import NONCE_BYTES, Channel, ChannelBroken
+from planaria.base.channel import NOBODY, NONCE_BYTES, STRANGER, Channel, ChannelBroken
 from planaria.base.loop import Loop
 from planaria.base.net import Connection
 
@@ -138,10 +138,10 @@ def test_a_loss_waits_until_somebody_wants_to_know_and_comes_after_the_messages(
     assert client.connection is not None
     client.connection.close()
     story: list[object] = []
-    kept[0].on_lost = lambda why, refused: story.append((why, refused))
+    kept[0].on_lost = lambda why, met: story.append((why, met))
     kept[0].on_message = story.append
     until(loop, lambda: len(story) == 201)
-    assert story == [b"%d" % number for number in range(200)] + [("it ended the connection", False)]
+    assert story == [b"%d" % number for number in range(200)] + [("it ended the connection", STRANGER)]
 
 
 def test_a_crowd_of_messages_lets_others_have_their_turn(loop: Loop) -> None:
@@ -201,7 +201,7 @@ def test_what_was_sent_before_close_arrives_even_when_the_peer_keeps_talking(loo
     mine.send(b"nor that")
     until(loop, lambda: client.lost)
     assert client.heard[-2:] == [big, b"bye"]
-    assert client.lost == [("it ended the connection", False)]
+    assert client.lost == [("it ended the connection", STRANGER)]
     until(loop, lambda: last.is_ended)
     assert server.lost == []
     assert server.heard == [b"hi"]
@@ -218,7 +218,7 @@ def test_a_close_that_both_ends_see_needs_no_timer() -> None:
             server.connections[0].close()
         if client.lost and server.connections[0].is_ended:
             break
-    assert client.lost == [("it ended the connection", False)]
+    assert client.lost == [("it ended the connection", STRANGER)]
     assert server.connections[0].is_ended
     server.listener.close()
     loop.close()
@@ -268,6 +268,7 @@ def test_a_peer_that_does_not_read_is_lost_after_a_while_and_one_that_reads_slow
         assert not by_port[ports[0]].is_ended
         assert len(server.lost) == 1
         assert server.lost[0].startswith("it has not read for 10 s: ")
+        assert server.met == [NOBODY]
     finally:
         for stream in (slow, deaf):
             stream.close()
@@ -299,6 +300,7 @@ def test_half_a_message_that_comes_with_the_handshake_has_its_time_too(token: by
         clock.ahead_s += 10.1
         until(loop, lambda: server.lost)
         assert server.lost == ["it has not finished a message for 10 s"]
+        assert server.met == [NOBODY]
     finally:
         stream.close()
         server.listener.close()

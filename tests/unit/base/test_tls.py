@@ -8,6 +8,7 @@ import pytest
 from certificates import Certificate, make_certificate
 from net_ends import TOKENS, Client, Server, until
 
+from planaria.base.channel import PEER, STRANGER
 from planaria.base.loop import Loop
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def test_a_certificate_that_nobody_vouched_for_is_refused_and_named_at_both_ends
     client = Client(loop, server.address, tls=ssl.create_default_context())
     until(loop, lambda: client.lost and server.lines)
     assert "its TLS certificate is not accepted: self" in client.lost[0][0]
-    assert not client.lost[0][1]
+    assert client.lost[0][1] == STRANGER
     assert "it broke TLS" in server.lines[0]
     assert server.connections == []
 
@@ -79,7 +80,7 @@ def test_tls_to_a_plain_port_is_a_loss(loop: Loop, certificate: Certificate) -> 
     client = Client(loop, server.address, tls=contexts(certificate)[1])
     until(loop, lambda: server.lines and client.lost)
     assert "does not speak this protocol" in server.lines[0]
-    assert not client.lost[0][1]
+    assert client.lost[0][1] == STRANGER
 
 
 def test_a_wrong_token_under_tls_is_named_at_both_ends(loop: Loop, certificate: Certificate) -> None:
@@ -89,3 +90,4 @@ def test_a_wrong_token_under_tls_is_named_at_both_ends(loop: Loop, certificate: 
     until(loop, lambda: server.lines and client.lost)
     assert "another token" in server.lines[0]
     assert "another token" in client.lost[0][0]
+    assert client.lost[0][1] == PEER

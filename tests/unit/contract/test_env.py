@@ -5,7 +5,7 @@ import os
 import pytest
 
 from planaria.base.value import replace
-from planaria.contract.env import LONGEST_REASON, Round, visible_device, worker_environment
+from planaria.contract.env import LONGEST_REASON, Round, for_workers, visible_device, worker_environment
 
 ROUND = Round(
     number=4,
@@ -83,3 +83,9 @@ def test_a_round_is_a_value() -> None:
     assert replace(ROUND, number=5) != ROUND
     with pytest.raises(AttributeError, match="immutable"):
         ROUND.number = 5  # type: ignore[misc]
+
+
+def test_workers_inherit_everything_but_the_secrets_of_the_run() -> None:
+    secrets = dict.fromkeys(("PLANARIA_TOKEN", "PLANARIA_TOKEN_FILE", "PLANARIA_ETCD_PASSWORD"), "x")
+    harmless = {"HOME": "/", "PET_RDZV_CONF": "ttl=3", "PASSWORD": "theirs"}
+    assert for_workers({**secrets, **harmless, "PET_RDZV_ENDPOINT": "etcd://h/r?password=x"}) == harmless

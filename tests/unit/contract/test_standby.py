@@ -33,6 +33,11 @@ def test_both_sides_write_and_read_the_same(theirs: dict[str, Any], triples: lis
     assert theirs["decode"](data) == standby.decode(data) == triples
 
 
+def test_both_sides_know_the_same_words_about_memory(theirs: dict[str, Any]) -> None:
+    assert theirs["_DESCRIPTORS"] == standby.MOST_MEMORIES
+    assert theirs["_MEMORY"] == standby.MEMORY
+
+
 @settings(derandomize=True)
 @given(st.binary(max_size=60))
 def test_nothing_that_a_standby_writes_is_an_error(data: bytes) -> None:

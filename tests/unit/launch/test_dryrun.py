@@ -19,6 +19,31 @@ def planned(*argv: str, environ: dict[str, str] | None = None) -> Plan:
     return plan(parse([*argv], environ), environ, MACHINE)
 
 
+def test_a_handler_of_another_package_is_shown_without_its_password() -> None:
+    machine = Machine("/usr/bin/python3", 4, "x", credentials=FOUND, plugins=frozenset(), handlers=frozenset({"mine"}))
+    flags = ["--rdzv-backend=mine", "--nnodes=1:2", "--rdzv-id=r", "--rdzv-conf=password=s3cret-1,depth=2"]
+    made = plan(parse([*flags, "--rdzv-endpoint=a b", "a.py"], {}), {}, machine)
+    text, data = dryrun.as_text(made), dryrun.as_data(made)
+    assert "  nodes     1 to 2 nodes\n" in text
+    assert "  meeting   by the handler mine of another package, at a b\n" in text
+    assert "  options   depth=2 password=(hidden)\n" in text
+    assert "start-up" not in text
+    assert "PLANARIA_" not in text
+    assert "s3cret" not in text + json.dumps(data)
+    assert (data["meeting"], data["master_addr"]) == (None, None)
+    assert data["handler"] == {
+        "backend": "mine",
+        "endpoint": "a b",
+        "run_id": "r",
+        "min_nodes": 1,
+        "max_nodes": 2,
+        "options": {"depth": "2", "password": "(hidden)"},
+    }
+    (worker,) = dryrun.as_data(made)["workers"]  # type: ignore[misc]  # a list
+    assert worker["environment"]["RANK"] == "(agreed when the nodes meet)"
+    assert worker["argv"] == ["/usr/bin/python3", "-u", "a.py"]
+
+
 def test_a_plan_is_shown_whole_to_people() -> None:
     made = planned(
         "--nproc-per-node=1", "--master-port=1234", "--max-restarts=2", "--log-dir=logs", "-t1", "a.py", "--x", "a b"

@@ -19,9 +19,10 @@ def planned(
     environ: dict[str, str] | None = None,
     credentials: Credentials | None = TOKEN,
     plugins: frozenset[str] = frozenset(),
+    handlers: frozenset[str] = frozenset(),
 ) -> Plan:
     environ = environ or {}
-    machine = Machine("/usr/bin/python3", 4, "fresh-id", credentials=credentials, plugins=plugins)
+    machine = Machine("/usr/bin/python3", 4, "fresh-id", credentials=credentials, plugins=plugins, handlers=handlers)
     return plan(parse([*argv, "a.py"], environ), environ, machine)
 
 
@@ -267,3 +268,48 @@ def test_no_secret_of_the_environment_reaches_a_worker_or_a_repr() -> None:
     assert "s3cret" not in repr(made)
     assert "s3cret" not in made.job.environment.values()
     assert made.job.environment["A"] == "1"
+
+
+MINE = frozenset({"mine", "etcd"})
+
+
+def test_a_handler_of_another_package_is_asked_where_no_name_of_ours_and_no_store_is_meant() -> None:
+    asked = planned(
+        "--rdzv-backend=mine", "--nnodes=2:3", "--rdzv-endpoint=x://y", "--rdzv-conf=a=b", handlers=MINE
+    ).asked
+    assert asked is not None
+    assert (asked.backend, asked.endpoint, asked.run_id) == ("mine", "x://y", "none")
+    assert (asked.min_nodes, asked.max_nodes, asked.settings, asked.notices) == (2, 3, {"a": "b"}, ())
+    store = planned("--rdzv-backend=mine", handlers=MINE, plugins=frozenset({"mine"}))
+    assert (store.asked, store.job.meeting is not None) == (None, True)
+    ours = planned("--rdzv-backend=etcd", "--rdzv-endpoint=db", handlers=MINE)
+    assert (ours.asked, ours.job.meeting is not None) == (None, True)
+
+
+def test_flags_that_only_our_rendezvous_heeds_are_named_in_one_line() -> None:
+    flags = (
+        "--resize-grace=1",
+        "--on-lost-majority=exit",
+        "--always-restart",
+        "--report-file=x",
+        "--rdzv-backend=mine",
+    )
+    assert planned(*flags, handlers=MINE).notices == (
+        "--report-file, --always-restart, --resize-grace, --on-lost-majority have no effect with the rendezvous handler 'mine'",
+    )
+    assert planned("--rdzv-backend=mine", environ={"PET_NO_BOOTSTRAP": "1"}, handlers=MINE).notices == (
+        "PET_NO_BOOTSTRAP has no effect with the rendezvous handler 'mine'",
+    )
+
+
+def test_a_token_cannot_be_required_of_a_handler_that_knows_of_none() -> None:
+    with pytest.raises(UsageError, match="--require-token expects a rendezvous of planaria's, got the handler 'mine'"):
+        planned("--rdzv-backend=mine", "--require-token", handlers=MINE)
+
+
+def test_a_password_for_somebody_elses_handler_may_stand_in_the_variable() -> None:
+    argv, environ = ("--rdzv-backend=mine", "--rdzv-conf=password=x"), {"PET_RDZV_CONF": "password=x"}
+    (line,) = planned(*argv, handlers=MINE).notices
+    assert line == "a password on a command line can be read by others on this machine: use PET_RDZV_CONF"
+    made = planned("--rdzv-backend=mine", environ=environ, handlers=MINE)
+    assert (made.notices, "PET_RDZV_CONF" in made.job.environment) == ((), False)

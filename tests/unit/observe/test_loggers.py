@@ -5,6 +5,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kept import Kept
 
 from planaria.observe.loggers import LOGGER, LoggingHandler, as_handler, as_logging_handler, level_of, own_logger
 
@@ -21,18 +22,6 @@ def _fresh_logger() -> Iterator[None]:
     before = logger.handlers[:], logger.propagate, logger.level
     yield
     logger.handlers[:], logger.propagate, logger.level = before
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-        self.is_closed = False
-
-    def handle(self, event: Any) -> None:
-        self.events.append(event)
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from programs import end_marked
+from waiting import wait_until
 
 from planaria.process.own import kill_own
 
@@ -29,7 +29,7 @@ def sleeper():
 
 def test_what_is_in_the_session_or_carries_the_mark_is_killed_and_nobody_else(sleeper):
     leader, marked, other = sleeper(session=True), sleeper(session=True, MARK="ours"), sleeper(MARK="theirs")
-    inherited = subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(100)"], stdout=-1)
+    inherited = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"], stdout=-1)
     inherited.stdout.readline()
     try:
         assert kill_own({leader.pid}, b"MARK=ours") == 2
@@ -44,9 +44,7 @@ def test_what_is_in_the_session_or_carries_the_mark_is_killed_and_nobody_else(sl
 def test_the_dead_are_not_counted_or_waiting_for_them_would_never_end(sleeper):
     leader = sleeper(session=True)
     assert kill_own({leader.pid}, b"MARK=ours") == 1
-    deadline = time.monotonic() + PATIENCE_S
-    while kill_own({leader.pid}, b"MARK=ours"):  # a zombie until somebody waits for it
-        assert time.monotonic() < deadline
+    wait_until(lambda: kill_own({leader.pid}, b"MARK=ours") == 0, "none to kill")  # it is a zombie until we wait for it
     assert os.waitid(os.P_PID, leader.pid, os.WEXITED | os.WNOWAIT).si_status == 9
 
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from programs import end_marked
+from waiting import wait_until
 
 from planaria.process.sentry import Sentry
 
@@ -83,10 +84,7 @@ def test_when_the_agent_dies_its_workers_and_its_folder_go_too(worker, tmp_path)
     try:
         assert agent.wait(PATIENCE_S) == -9
         assert worker.wait(PATIENCE_S) == -9
-        deadline = time.monotonic() + PATIENCE_S
-        while scratch.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: not scratch.exists(), "its folder removed")
     finally:
         end_marked(str(scratch))  # the one who kept the pipe open, and what failed
         agent.kill()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from planaria.rendezvous.addresses import (
@@ -198,4 +200,5 @@ def test_this_host_knows_its_own_loopback() -> None:
     routes = Routes()
     assert routes.source_towards("127.0.0.1") == "127.0.0.1"
     assert routes.source_towards("not an address") is None
-    assert "127.0.0.1" in routes.interfaces() or not routes.interfaces()
+    if os.path.exists("/proc/net/fib_trie"):  # some sandboxes have none
+        assert "127.0.0.1" in routes.interfaces()

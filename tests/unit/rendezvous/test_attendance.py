@@ -93,7 +93,7 @@ def test_a_node_that_only_waited_in_a_run_that_is_over_knows_nothing_of_this_one
     hall.begin("ab")
     hall.stop("ab", failed="b")
     hall.look()
-    assert hall.leader.phase == "placing"
+    assert hall.leader.office.phase == "placing"
     told = hall.join("c", standing=Standing("another", 7, 9, 2))
     assert kinds(told) == [Welcome, Place, Ack], "it holds no lease before it knows the newest round of this run"
     assert places(told) == [(1, None)]
@@ -104,7 +104,7 @@ def test_a_member_that_comes_back_does_not_keep_newcomers_waiting() -> None:
     hall.begin("ab")
     hall.join("c")
     hall.look(0.15)
-    known = hall.leader.seats["b"].join
+    known = hall.leader.office.seats["b"].join
     hall.join("b", "in-again", standing=known.standing, state="running")
     assert to_whom(hall, hall.look(0.06), Stop) == "ab"
 
@@ -123,7 +123,7 @@ def test_a_node_that_rejoins_while_a_round_is_placed_is_told_its_own_place_again
 def test_a_member_that_rejoins_a_round_it_runs_is_told_nothing_of_it() -> None:
     hall = Hall()
     hall.begin("ab")
-    known = hall.leader.seats["b"].join
+    known = hall.leader.office.seats["b"].join
     told = hall.join("b", "in-again", standing=known.standing, state="running")
     assert kinds(told) == [Welcome, Ack]
 
@@ -156,7 +156,7 @@ def test_a_round_that_was_announced_and_given_up_is_not_told_to_who_comes_then()
     assert to_whom(hall, hall.look(), Place) == "abc"
     hall.lose("c")
     hall.look()
-    assert hall.leader.phase == "gathering"
+    assert hall.leader.office.phase == "gathering"
     assert places(hall.join("x")) == [(0, None)], "round 1 is burnt"
 
 
@@ -168,7 +168,7 @@ def test_one_that_still_runs_an_older_round_is_stopped(number: int) -> None:
         hall.stop("ab", failed="b")
         hall.look()
         hall.start("ab")
-    older = replace(hall.leader.roll.last, round=number, slot=2)
+    older = replace(hall.leader.office.roll.last, round=number, slot=2)
     told = hall.join("c", standing=older, state="running")
     (stop,) = [message for message in told if isinstance(message, Stop)]
     assert stop.round == number + 2
@@ -178,10 +178,10 @@ def test_one_that_still_runs_an_older_round_is_stopped(number: int) -> None:
 def test_a_stranger_that_runs_is_told_that_the_job_went_on_without_it() -> None:
     hall = Hall()
     hall.begin("ab")
-    stranger = replace(hall.leader.roll.last, slot=2)
+    stranger = replace(hall.leader.office.roll.last, slot=2)
     told = hall.join("c", standing=stranger, state="running")
     assert Stop not in kinds(told), "its word makes it a member"
-    other = replace(hall.leader.roll.last, term=7, slot=2)
+    other = replace(hall.leader.office.roll.last, term=7, slot=2)
     told = hall.join("d", standing=other, state="running")
     assert Stop(1, "the job went on without this node", 0.0) in told
 
@@ -189,12 +189,12 @@ def test_a_stranger_that_runs_is_told_that_the_job_went_on_without_it() -> None:
 def test_a_member_that_returns_while_all_stop_is_told_to_stop_and_a_newcomer_is_not() -> None:
     hall = Hall(max_nodes=4)
     hall.begin("abc")
-    known = hall.leader.seats["b"].join
+    known = hall.leader.office.seats["b"].join
     hall.say("c", Failed(0, (), (), ()))
     hall.look()
-    assert hall.leader.phase == "stopping"
+    assert hall.leader.office.phase == "stopping"
     told = hall.join("b", "in-again", standing=known.standing, state="running")
-    assert [message for message in told if isinstance(message, Stop)] == [Stop(1, hall.leader._reason, 0.0)]
+    assert [message for message in told if isinstance(message, Stop)] == [Stop(1, hall.leader.office.reason, 0.0)]
     assert Stop not in kinds(hall.join("x"))
 
 
@@ -212,7 +212,7 @@ def test_a_spectator_that_comes_is_made_known_to_all_who_are_here_with_its_addre
     assert to_whom(hall, orders, Place) == "ast", "b is away"
     expected = tuple(Deputy(node, f"{node}:1") for node in "abst")
     assert {tuple(replace(one, in_base=False) for one in place.deputies) for place in _places(orders)} == {expected}
-    assert hall.leader.roll.spares == ["s", "t"]
+    assert hall.leader.office.roll.spares == ["s", "t"]
 
 
 def _places(orders: list[Effect]) -> list[Place]:
@@ -227,7 +227,7 @@ def test_a_spectator_that_comes_back_is_no_second_deputy_and_nobody_else_is_told
     hall.leader.received("in-third", join_of("s", rules=hall.settings.rules), hall.now)
     hall.conns["s"] = "in-third"
     assert to_whom(hall, hall.leader.take_orders(), Place) == "s"
-    assert [one.node for one in hall.leader.roll.last.deputies] == ["a", "b", "s"]
+    assert [one.node for one in hall.leader.office.roll.last.deputies] == ["a", "b", "s"]
 
 
 @pytest.mark.parametrize(("members", "deputies"), [(8, 8), (65, 3)])
@@ -238,7 +238,7 @@ def test_where_there_are_deputies_enough_a_spectator_is_told_alone(members: int,
     hall.leader.received("in-s", join_of("s", rules=hall.settings.rules), hall.now)
     hall.conns["s"] = "in-s"
     assert to_whom(hall, hall.leader.take_orders(), Place) == "s"
-    assert len(hall.leader.roll.last.deputies) == deputies
+    assert len(hall.leader.office.roll.last.deputies) == deputies
 
 
 # Looking for those who are not here.
@@ -270,7 +270,7 @@ def test_a_spectator_that_went_is_looked_after_once_a_round_has_to_wait_for_it()
     assert asked(hall.look()) == []
     hall.stop("ab", failed="b")
     assert asked(hall.look()) == ["s:1"]
-    assert hall.leader.phase == "gathering"
+    assert hall.leader.office.phase == "gathering"
 
 
 def test_a_spectator_that_went_is_looked_after_at_the_end() -> None:
@@ -285,15 +285,15 @@ def test_a_spectator_that_went_is_looked_after_at_the_end() -> None:
 
 def test_whoever_asks_says_that_it_leads_only_while_it_does_and_that_it_may_only_while_it_may() -> None:
     hall = claimant()
-    assert (hall.leader.ask(hall.now).address, hall.leader.ask(hall.now).valid) == ("a:1", False)
+    assert (hall.leader.office.ask(hall.now).address, hall.leader.office.ask(hall.now).valid) == ("a:1", False)
     hall.join("b", **member_of(LAST, 1))
     hall.renew("ab")
-    assert not hall.leader.ask(hall.now).valid, "it has not decided yet"
+    assert not hall.leader.office.ask(hall.now).valid, "it has not decided yet"
     hall.look()
-    assert (hall.leader.ask(hall.now).address, hall.leader.ask(hall.now).valid) == ("a:1", True)
-    assert not hall.leader.ask(hall.now + 60.0).valid
-    hall.leader.repeat_end(Ended("done", 0, "", (), 0), hall.now)
-    assert (hall.leader.ask(hall.now).address, hall.leader.ask(hall.now).valid) == ("", False)
+    assert (hall.leader.office.ask(hall.now).address, hall.leader.office.ask(hall.now).valid) == ("a:1", True)
+    assert not hall.leader.office.ask(hall.now + 60.0).valid
+    hall.leader.ending.repeat_end(Ended("done", 0, "", (), 0), hall.now)
+    assert (hall.leader.office.ask(hall.now).address, hall.leader.office.ask(hall.now).valid) == ("", False)
 
 
 def test_our_own_silence_closes_nothing_and_hides_nobody_elses() -> None:
@@ -303,6 +303,6 @@ def test_our_own_silence_closes_nothing_and_hides_nobody_elses() -> None:
     answered_at = hall.now
     orders = hall.look()
     assert Close(SELF) not in orders
-    assert "a" in hall.leader.seats
+    assert "a" in hall.leader.office.seats
     assert hall.now < hall.wake_at <= answered_at + SILENCE_S
     assert Close("in-b") in hall.look(SILENCE_S)

@@ -28,11 +28,11 @@ def test_while_a_round_is_made_enough_of_its_members_are_needed_beside_those_of_
     hall.look(0.3)
     hall.say("a", Stopped(1, 2000, fenced=False))
     hall.look()
-    assert hall.leader.phase == "placing"
-    assert not hall.leader.is_valid(hall.now), "one of four"
+    assert hall.leader.office.phase == "placing"
+    assert not hall.leader.office.is_valid(hall.now), "one of four"
     hall.renew("b")
     hall.look()
-    assert hall.leader.is_valid(hall.now), "two of four, and it is the incumbent"
+    assert hall.leader.office.is_valid(hall.now), "two of four, and it is the incumbent"
 
 
 def test_those_who_are_dead_are_not_needed_while_no_round_is_made() -> None:
@@ -43,20 +43,20 @@ def test_those_who_are_dead_are_not_needed_while_no_round_is_made() -> None:
     hall.refuse("c")
     hall.look()
     hall.live("a", 4.5)
-    assert hall.leader.phase == "stopping", "b has not stopped"
-    assert hall.leader.is_valid(hall.now), "one of two that may live, and it is the incumbent"
+    assert hall.leader.office.phase == "stopping", "b has not stopped"
+    assert hall.leader.office.is_valid(hall.now), "one of two that may live, and it is the incumbent"
 
 
 def counted(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return a list that grows with every count of the members."""
     counts: list[float] = []
-    honest = hall.leader.roll.valid_until
+    honest = hall.leader.office.roll.valid_until
 
     def count(now: float) -> float:
         counts.append(now)
         return honest(now)
 
-    monkeypatch.setattr(hall.leader.roll, "valid_until", count)
+    monkeypatch.setattr(hall.leader.office.roll, "valid_until", count)
     return counts
 
 
@@ -107,11 +107,11 @@ def test_a_node_that_shows_an_old_answer_late_is_heard_as_of_when_that_answer_wa
         hall.say("b", Renew(number, -1))  # its link is slow: nothing has come yet
         sent_at[number] = hall.now
     hall.say("b", Renew(5, 2))
-    assert hall.leader.roll.heard["b"] == sent_at[2]
+    assert hall.leader.office.roll.heard["b"] == sent_at[2]
     hall.say("b", Renew(6, 4))
-    assert hall.leader.roll.heard["b"] == sent_at[4]
+    assert hall.leader.office.roll.heard["b"] == sent_at[4]
     hall.say("b", Renew(7, 3))
-    assert hall.leader.roll.heard["b"] == sent_at[4]
+    assert hall.leader.office.roll.heard["b"] == sent_at[4]
 
 
 def test_answers_that_a_node_never_shows_to_have_got_are_not_kept_beyond_a_number() -> None:
@@ -119,7 +119,8 @@ def test_answers_that_a_node_never_shows_to_have_got_are_not_kept_beyond_a_numbe
     hall.join("b")
     for number in range(1, 3 * MOST_UNECHOED):
         hall.say("b", Renew(number, -1))
-        assert len(hall.leader.seats["b"].sent) <= MOST_UNECHOED
+        assert len(hall.leader.office.seats["b"].sent) <= MOST_UNECHOED
+    assert len(hall.leader.office.seats["b"].sent) == MOST_UNECHOED
 
 
 @pytest.mark.parametrize("what", ["a claimant", "one that holds", "one that has what it needs"])
@@ -135,6 +136,6 @@ def test_a_renewal_is_looked_at_at_once_where_it_may_decide_something(what: str)
         hall.say("a", Stopped(1, 2000, fenced=False))
         hall.live("a", 12.0)
     hall.look()
-    assert not hall.leader.is_dirty
+    assert not hall.leader.office.orders.is_dirty
     hall.renew("a")
-    assert hall.leader.is_dirty == (what != "one that has what it needs")
+    assert hall.leader.office.orders.is_dirty == (what != "one that has what it needs")

@@ -30,13 +30,13 @@ def test_with_a_store_a_refusal_proves_death_to_who_cannot_have_missed_a_round(
     if decides:
         hall.renew("ab")
         hall.look()
-        assert hall.leader.phase == "running"
+        assert hall.leader.office.phase == "running"
         hall.live("a" + heard, 4.5)
     else:
         hall.renew(heard)
-    hall.leader.roll.tie_until = tie_until
+    hall.leader.office.roll.tie_until = tie_until
     hall.refuse("c")
-    assert ("c" in hall.leader.roll.dead) == counts, what
+    assert ("c" in hall.leader.office.roll.dead) == counts, what
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_refusal_proves_death_to_a_claimant_while_the_lease_of_its_node_runs(
         hall.join("a", **member_of(LAST, 0, **own))
     hall.now += later_s
     hall.refuse("c")
-    assert ("c" in hall.leader.roll.dead) == counts, what
+    assert ("c" in hall.leader.office.roll.dead) == counts, what
 
 
 def test_a_refusal_proves_nothing_to_a_leader_without_enough_members() -> None:
@@ -65,7 +65,7 @@ def test_a_refusal_proves_nothing_to_a_leader_without_enough_members() -> None:
     hall.begin("abc")
     hall.live("a", 12.0)
     hall.refuse("c")
-    assert "c" not in hall.leader.roll.dead
+    assert "c" not in hall.leader.office.roll.dead
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,16 @@ def test_proofs_count_from_those_without_whom_no_newer_round_could_have_begun(
     known = replace(LAST, deputies=(*LAST.deputies, Deputy("s", "s:1")))
     hall = Hall(known)
     hall.join(node, standing=standing, dead=("c",), gone=("a",))
-    assert (set(hall.leader.roll.dead), hall.leader.roll.gone) == (({"c"}, {"a"}) if counts else (set(), set())), what
+    assert (set(hall.leader.office.roll.dead), hall.leader.office.roll.gone) == (
+        ({"c"}, {"a"}) if counts else (set(), set())
+    ), what
 
 
 def test_a_proof_is_void_for_who_is_here_and_for_who_is_none_of_the_round() -> None:
     hall = claimant()
     hall.join("c", **member_of(LAST, 2))
     hall.join("b", **member_of(LAST, 1, dead=("c", "z")))
-    assert hall.leader.roll.dead == {}
+    assert hall.leader.office.roll.dead == {}
 
 
 # Which round is the newest.
@@ -101,9 +103,9 @@ def test_a_newer_round_that_may_have_started_is_taken_from_who_knows_it() -> Non
     hall = claimant()
     newer = replace(LAST, round=5, size=2, slot=1, restart_count=3, next_round=6, deputies=LAST.deputies[1:])
     hall.join("c", **member_of(newer, 1, since_ack_s=0.5))
-    roll = hall.leader.roll
-    assert (roll.last.round, roll.members, hall.leader.restart_count) == (5, {"b": 0, "c": 1}, 3)
-    assert hall.leader.next_round == 6
+    roll = hall.leader.office.roll
+    assert (roll.last.round, roll.members, hall.leader.office.restart_count) == (5, {"b": 0, "c": 1}, 3)
+    assert hall.leader.office.next_round == 6
 
 
 @pytest.mark.parametrize(("ran", "newest"), [(4, 4), (5, 5)])
@@ -113,7 +115,7 @@ def test_a_newer_round_that_one_of_its_members_does_not_know_never_started_unles
     hall = claimant()
     newer = replace(LAST, round=5, next_round=6, ran=ran)
     hall.join("c", **member_of(newer, 2))
-    assert hall.leader.roll.last.round == newest, "a is in round 5 and was not told of it"
+    assert hall.leader.office.roll.last.round == newest, "a is in round 5 and was not told of it"
 
 
 @pytest.mark.parametrize("number", [0, 3])
@@ -122,20 +124,20 @@ def test_a_round_that_one_of_its_members_was_never_told_of_gives_way_to_the_one_
     announced = replace(LAST, round=number + 1, ran=number, next_round=number + 2)
     hall = Hall(announced)
     hall.join("c", **member_of(older, 2))
-    assert hall.leader.roll.last.round == number
-    assert hall.leader.next_round == number + 2, "a number is never used twice"
+    assert hall.leader.office.roll.last.round == number
+    assert hall.leader.office.next_round == number + 2, "a number is never used twice"
 
 
 def test_one_that_is_not_in_the_newest_round_proves_nothing_by_not_knowing_it() -> None:
     hall = claimant()
     hall.join("x", **member_of(replace(LAST, round=3), 1))
-    assert hall.leader.roll.last.round == 4
+    assert hall.leader.office.roll.last.round == 4
 
 
 def test_a_member_that_remembers_nothing_does_not_make_a_round_forgotten() -> None:
     hall = claimant()
     hall.join("c")
-    assert hall.leader.roll.last.round == 4
+    assert hall.leader.office.roll.last.round == 4
 
 
 def test_who_is_done_while_a_deputy_claims_is_still_done_when_the_next_one_joins() -> None:
@@ -145,17 +147,17 @@ def test_who_is_done_while_a_deputy_claims_is_still_done_when_the_next_one_joins
     hall.join("c", **member_of(LAST, 2, state="done"))
     hall.renew("abc")
     hall.look()
-    assert hall.leader.ended == Ended("done", 0, "", (), 2)
+    assert hall.leader.office.ended == Ended("done", 0, "", (), 2)
 
 
 def test_a_leader_that_decides_takes_no_newer_round_from_who_comes() -> None:
     hall = Hall()
     hall.begin("ab")
-    newer = replace(hall.leader.roll.last, term=9, round=9, next_round=10)
+    newer = replace(hall.leader.office.roll.last, term=9, round=9, next_round=10)
     told = hall.join("c", **member_of(newer, 2, dead=("b",)))
     assert Stop in kinds(told)
-    assert hall.leader.roll.last.round == 0
-    assert hall.leader.next_round == 1
+    assert hall.leader.office.roll.last.round == 0
+    assert hall.leader.office.next_round == 1
 
 
 @pytest.mark.parametrize(("bound_term", "fenced_at"), [(1, 105.4), (0, 104.5)])
@@ -164,4 +166,4 @@ def test_silence_is_counted_from_when_any_who_held_to_the_former_leader_last_hea
 ) -> None:
     hall = claimant()
     hall.join("b", **member_of(LAST, 1, bound_term=bound_term, since_ack_s=0.1))
-    assert hall.leader.roll.fenced_at("c") == pytest.approx(fenced_at)
+    assert hall.leader.office.roll.fenced_at("c") == pytest.approx(fenced_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.rendezvous.machine import TROUBLE_S, Rendezvous
+from planaria.rendezvous.machine import Rendezvous
 from planaria.rendezvous.messages import Ended
 from planaria.rendezvous.model import (
     SELF,
@@ -21,6 +21,7 @@ from planaria.rendezvous.model import (
     WakeAt,
     WriteKey,
 )
+from planaria.rendezvous.stored import TROUBLE_S
 
 OWN = Settings("a", "host-a", "a:1", 1, run_id="run", external=True, ttl_s=5.0, join_timeout_s=10.0)
 NOTHING_THERE = (KeyRead("leader", None, 0), KeyRead("round", None, 0), KeyRead("outcome", None, 0))

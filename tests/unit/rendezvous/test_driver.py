@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from rendezvous_rig import Hands
 
+from planaria.base.channel import PEER
 from planaria.base.loop import Loop
 from planaria.errors import InternalError
 from planaria.rendezvous import driver as driver_module
 from planaria.rendezvous.driver import STORY_LENGTH, Driver
-from planaria.rendezvous.links import AGENT, Trouble
+from planaria.rendezvous.links import Trouble
 from planaria.rendezvous.messages import Done, Ended, Heard, Renew, Welcome
 from planaria.rendezvous.model import (
     SELF,
@@ -279,7 +280,7 @@ def test_a_driver_that_has_nothing_to_say_is_gone_at_once(make: Callable[..., Be
 
 def test_a_run_that_did_not_begin_says_whom_it_could_not_reach(make: Callable[..., Bench]) -> None:
     bench = make()
-    bench.driver.links.troubles["a:1"] = Trouble(AGENT, "cannot reach a:1 (it has another token)")
+    bench.driver.links.troubles["a:1"] = Trouble(PEER, "cannot reach a:1 (it has another token)")
     bench.machine.rules = {WorkersDone: (EndRun(Ended("timeout", 124, "no leader was found", (), 0)),)}
     bench.driver.post(WorkersDone())
     assert bench.hands.ended is not None

@@ -22,7 +22,7 @@ class Finish(Court):
 
     def __init__(self, members: str, spectators: str = "", **changes: object) -> None:
         super().__init__(**{"max_nodes": len(members), "max_restarts": 0, **changes})
-        self.leader.roll.tie_until = quorum.ALWAYS
+        self.leader.office.roll.tie_until = quorum.ALWAYS
         self.now = 1.0
         for node in members + spectators:
             self.join(node)
@@ -75,7 +75,7 @@ def test_one_who_is_away_at_the_end_is_waited_for_but_not_for_ever(what: str, no
     finish.look()
     finish.say("".join(other for other in "bcs" if other != node), Heard())
     assert finish.look(1.0) == [], f"{what} may come back and ask"
-    assert not finish.leader.is_over(finish.now)
+    assert not finish.leader.ending.is_over(finish.now)
     assert ("a", DONE) in finish.look(2 * TTL_S - 1.0)
 
 
@@ -103,18 +103,18 @@ def claimed(policy: str) -> Finish:
 def test_a_node_that_gives_up_without_a_majority_does_not_ask_for_one_before_it_goes() -> None:
     finish = claimed("exit")
     finish.look(2 * TTL_S)
-    assert finish.leader.ended is not None
-    assert finish.leader.ended.kind == "lost"
-    assert not finish.leader.gives_way(9, finish.now)
-    assert finish.look(2 * TTL_S) == [("a", finish.leader.ended)]
+    assert finish.leader.office.ended is not None
+    assert finish.leader.office.ended.kind == "lost"
+    assert not finish.leader.ending.gives_way(9, finish.now)
+    assert finish.look(2 * TTL_S) == [("a", finish.leader.office.ended)]
 
 
 def test_whoever_stands_in_for_a_leader_that_told_the_end_tells_it_again_and_writes_nothing_without_a_store() -> None:
     finish = claimed("wait")
-    finish.leader.repeat_end(DONE, finish.now)
+    finish.leader.ending.repeat_end(DONE, finish.now)
     finish.join("b")
     assert finish.look() == [("b", DONE)]
-    assert not finish.leader.gives_way(9, finish.now), "somebody knew it for certain"
+    assert not finish.leader.ending.gives_way(9, finish.now), "somebody knew it for certain"
     finish.say("b", Heard())
     assert finish.live("b", 2 * TTL_S - 0.5) == [], "c is away"
     assert finish.live("b", 0.5) == [("a", DONE), ("b", Farewell())]
@@ -130,7 +130,7 @@ def test_with_a_store_an_end_that_was_told_without_it_is_not_told_again_when_it_
     assert finish.live("ab", 0.5) == [("b", DONE)], "all are here, so nobody can go on"
     finish.leader.round_written(42, finish.now)
     finish.look()
-    finish.leader.outcome_written()
+    finish.leader.ending.outcome_written()
     assert finish.look() == []
 
 
@@ -142,7 +142,7 @@ def test_an_outcome_is_written_again_every_ttl_until_the_store_has_it() -> None:
     assert outcomes(finish.look()) == expected
     assert outcomes(finish.look(TTL_S - 0.1)) == []
     assert outcomes(finish.look(0.2)) == expected
-    finish.leader.outcome_written()
+    finish.leader.ending.outcome_written()
     assert outcomes(finish.look(TTL_S + 0.1)) == []
 
 
@@ -161,11 +161,11 @@ def test_with_a_store_who_is_away_is_not_waited_for_once_the_store_can_tell_it(n
     finish.look()
     finish.leader.round_written(42, finish.now)
     finish.look()
-    finish.leader.outcome_written()
+    finish.leader.ending.outcome_written()
     finish.look()
     finish.say("".join(other for other in "bcs" if other != node), Heard())
     assert ("a", DONE) in finish.look()
-    assert finish.leader.is_over(finish.now)
+    assert finish.leader.ending.is_over(finish.now)
 
 
 def test_with_a_store_who_is_here_and_has_not_heard_the_end_is_waited_for() -> None:
@@ -173,9 +173,9 @@ def test_with_a_store_who_is_here_and_has_not_heard_the_end_is_waited_for() -> N
     finish.look()
     finish.leader.round_written(42, finish.now)
     finish.look()
-    finish.leader.outcome_written()
+    finish.leader.ending.outcome_written()
     assert finish.look() == [("b", DONE)]
-    assert not finish.leader.is_over(finish.now)
+    assert not finish.leader.ending.is_over(finish.now)
     finish.say("b", Heard())
     assert finish.look() == [("a", DONE), ("b", Farewell())]
 
@@ -185,9 +185,9 @@ def test_with_a_store_that_is_away_those_who_heard_go_when_patience_ends_and_not
     finish.look()
     assert finish.live("ab", TTL_S) == [("b", DONE)]
     finish.say("b", Heard())
-    ended_at = finish.leader.ended_at
-    assert not finish.leader.is_over(ended_at + PATIENCE_S - 0.1)
-    assert finish.leader.is_over(ended_at + PATIENCE_S + 0.1)
+    ended_at = finish.leader.office.ended_at
+    assert not finish.leader.ending.is_over(ended_at + PATIENCE_S - 0.1)
+    assert finish.leader.ending.is_over(ended_at + PATIENCE_S + 0.1)
 
 
 def test_nobody_goes_before_the_end_was_told_however_late_it_is() -> None:
@@ -195,7 +195,7 @@ def test_nobody_goes_before_the_end_was_told_however_late_it_is() -> None:
     finish.look()
     finish.lose("b")
     finish.now += PATIENCE_S + 1.0  # this agent was paused
-    assert not finish.leader.is_over(finish.now)
+    assert not finish.leader.ending.is_over(finish.now)
     finish.join("b")
     assert finish.look() == [("b", DONE)]
     finish.say("b", Heard())
@@ -204,6 +204,6 @@ def test_nobody_goes_before_the_end_was_told_however_late_it_is() -> None:
 
 def test_a_leader_whose_end_the_store_decides_gives_way_to_no_other() -> None:
     finish = Finish("ab", external=True)
-    assert finish.leader.gives_way(0, finish.now)
+    assert finish.leader.ending.gives_way(0, finish.now)
     finish.look()
-    assert not finish.leader.gives_way(9, finish.now)
+    assert not finish.leader.ending.gives_way(9, finish.now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from court import Court, failure_of, only, to_whom
+from court import Court, asking_store, failure_of, only, to_whom
 
 from planaria.rendezvous import quorum
 from planaria.rendezvous.messages import (
@@ -120,10 +120,10 @@ def test_a_first_round_that_never_opens_ends_with_124() -> None:
     court = Court(min_nodes=2, join_timeout_s=60.0)
     court.join("a", age_s=0.0)
     court.look(59.9)
-    assert court.leader.ended is None
+    assert court.leader.office.ended is None
     court.look(0.2)
-    assert court.leader.ended is not None
-    assert (court.leader.ended.kind, court.leader.ended.status) == ("timeout", 124)
+    assert court.leader.office.ended is not None
+    assert (court.leader.office.ended.kind, court.leader.office.ended.status) == ("timeout", 124)
 
 
 def test_the_first_slot_is_the_master_at_the_port_it_reserved() -> None:
@@ -136,8 +136,8 @@ def test_the_first_slot_is_the_master_at_the_port_it_reserved() -> None:
 
 def test_with_a_store_nobody_starts_before_it_has_the_round_and_it_is_written_by_comparing() -> None:
     court = Court(external=True, max_nodes=2)
-    court.leader.roll.tie_until = quorum.ALWAYS
-    court.leader.round_revision = 40
+    court.leader.office.roll.tie_until = quorum.ALWAYS
+    court.leader.ending.round_revision = 40
     for node in "ab":
         court.join(node)
     court.look()
@@ -147,17 +147,11 @@ def test_with_a_store_nobody_starts_before_it_has_the_round_and_it_is_written_by
     assert (write.key, write.expect, write.leased) == ("round", 40, False)
     court.leader.round_written(41, court.now)
     assert to_whom(court.look(), Start) == ["a", "b"]
-    assert court.leader.round_revision == 41
+    assert court.leader.ending.round_revision == 41
 
 
 def test_a_node_lost_while_the_store_was_asked_is_not_started_with() -> None:
-    court = Court(external=True, max_nodes=2)
-    court.leader.roll.tie_until = quorum.ALWAYS
-    for node in "ab":
-        court.join(node)
-    court.look()
-    court.say("ab", Placed(0))
-    court.look()
+    court = asking_store("ab")
     court.lose("b")
     court.leader.round_written(41, court.now)
     told = court.look(3.0)
@@ -189,7 +183,7 @@ def test_whoever_cannot_be_in_this_run_is_told_why_and_dropped(
     told = court.look()
     assert [type(message) for node, message in told if node == "c"] == kinds, what
     assert Close("in-c") in court.others
-    assert "c" not in court.leader.seats
+    assert "c" not in court.leader.office.seats
 
 
 def test_a_node_with_a_rank_of_its_own_may_come_back_with_it() -> None:
@@ -249,7 +243,7 @@ def test_arrivals_within_the_gathering_time_cost_one_stop() -> None:
     assert to_whom(told, Stop) == []
     court.say("cd", Placed(1))
     assert to_whom(court.look(), Start) == ["a", "b", "c", "d"]
-    assert court.leader.restart_count == 0
+    assert court.leader.office.restart_count == 0
 
 
 def test_a_node_over_the_maximum_stops_nobody_and_is_told_that_it_waits() -> None:
@@ -272,4 +266,4 @@ def test_a_polite_goodbye_stops_the_others_while_the_node_still_works_and_is_not
     court.say("c", Leave("SIGTERM"))
     told = court.restart("ab")
     assert to_whom(told, Start) == ["a", "b"]
-    assert court.leader.restart_count == 0
+    assert court.leader.office.restart_count == 0

@@ -42,12 +42,12 @@ def crowd(size: int) -> Leader:
     """Return a leader of so many members that all run."""
     leader = Leader(replace(OWN, max_nodes=size), 0.0, term=1, standing=Standing(), held=Held())
     for index in range(size):
-        leader.received(f"in-{index}", join_of(f"n{index}", rules=leader.settings.rules), 0.0)
+        leader.received(f"in-{index}", join_of(f"n{index}", rules=leader.office.settings.rules), 0.0)
     leader.advance(1.0)
     for index in range(size):
         leader.received(f"in-{index}", Placed(0), 1.0)
     leader.advance(1.0)
-    assert leader.phase == "running"
+    assert leader.office.phase == "running"
     leader.take_orders()
     return leader
 
@@ -77,7 +77,7 @@ def test_a_renewal_costs_the_same_with_ten_members_and_a_thousand() -> None:
         leader = crowd(size)
         leader.received("in-1", Renew(1, 0), 1.5)
         costs.append(steps_of_a_renewal(leader, "in-2", Renew(1, 0), 1.5))
-        assert not leader.is_dirty
+        assert not leader.office.orders.is_dirty
         assert len(leader.take_orders()) == 2
     assert 0 < costs[1] <= costs[0] + 20, costs
 
@@ -85,8 +85,8 @@ def test_a_renewal_costs_the_same_with_ten_members_and_a_thousand() -> None:
 def test_a_thousand_renewals_in_a_turn_cost_one_count_of_the_members(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = crowd(1000)
     counted = []
-    honest = leader.roll.valid_until
-    monkeypatch.setattr(leader.roll, "valid_until", lambda now: counted.append(now) or honest(now))
+    honest = leader.office.roll.valid_until
+    monkeypatch.setattr(leader.office.roll, "valid_until", lambda now: counted.append(now) or honest(now))
     for index in range(1000):
         leader.received(f"in-{index}", Renew(1, 0), 1.5)
     assert len(counted) <= 1

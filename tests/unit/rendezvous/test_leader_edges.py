@@ -33,7 +33,7 @@ def test_a_connection_that_ends_before_anybody_joined_over_it_is_no_event() -> N
     court = Court()
     court.begin("ab")
     court.leader.lost("in-z", court.now)
-    assert not court.leader.is_dirty
+    assert not court.leader.office.orders.is_dirty
     assert court.look() == []
 
 
@@ -55,7 +55,7 @@ def test_a_round_that_runs_goes_on_when_the_term_rises() -> None:
     court.begin("ab")
     court.leader.raise_term(7)
     assert court.look() == []
-    assert (court.leader.term, court.leader.next_round) == (7, 1)
+    assert (court.leader.office.term, court.leader.office.next_round) == (7, 1)
 
 
 # Who comes back.
@@ -100,7 +100,7 @@ def test_a_member_that_went_without_a_word_is_waited_for_until_it_is_fenced() ->
     told = court.look(EPSILON_S)
     assert to_whom(told, Place) == ["a", "b"]
     assert reasons(told) == {"node host-c fell silent"}
-    assert court.leader.restart_count == 0
+    assert court.leader.office.restart_count == 0
 
 
 def test_a_member_that_stopped_its_workers_and_went_is_not_waited_for() -> None:
@@ -150,11 +150,11 @@ def test_workers_of_an_older_world_are_stopped_with_the_others_and_waited_for_be
     assert to_whom(court.look(), Stop) == ["a", "b", "x"]
     court.say("ab", STOPPED)
     court.look()
-    assert court.leader.ended is None
+    assert court.leader.office.ended is None
     court.say("x", STOPPED)
     court.look()
-    assert court.leader.ended is not None
-    assert court.leader.ended.kind == "failed"
+    assert court.leader.office.ended is not None
+    assert court.leader.office.ended.kind == "failed"
 
 
 def test_a_member_that_nobody_can_name_is_waited_for_until_it_is_fenced() -> None:
@@ -167,7 +167,7 @@ def test_a_member_that_nobody_can_name_is_waited_for_until_it_is_fenced() -> Non
     assert court.wake_at <= fenced_at
     told = court.live("ab", 0.5)
     assert to_whom(told, Place) == ["a", "b"]
-    assert court.leader.restart_count == 2, "it was lost, so the failure is free"
+    assert court.leader.office.restart_count == 2, "it was lost, so the failure is free"
 
 
 # Failures, and what excuses them.
@@ -180,13 +180,13 @@ def test_failures_are_not_judged_by_a_leader_without_a_majority() -> None:
     court.look()
     court.say("abc", STOPPED)
     court.look(4.5)
-    assert court.leader.ended is None, "the others may have gone on without us"
+    assert court.leader.office.ended is None, "the others may have gone on without us"
     court.renew("abc")
     court.look()
     court.renew("abc")
     court.look()
-    assert court.leader.ended is not None
-    assert court.leader.ended.kind == "failed"
+    assert court.leader.office.ended is not None
+    assert court.leader.office.ended.kind == "failed"
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
@@ -200,15 +200,15 @@ def test_failures_are_not_judged_while_a_member_that_went_may_turn_out_lost(come
     court.lose("c")
     court.say("ab", STOPPED)
     assert court.look() == []
-    assert court.leader.ended is None
+    assert court.leader.office.ended is None
     if comes_back:
         rejoin(court, "c", 2, state="idle")
         court.look()
-        assert court.leader.ended is not None
-        assert court.leader.ended.kind == "failed"
+        assert court.leader.office.ended is not None
+        assert court.leader.office.ended.kind == "failed"
     else:
         assert to_whom(court.live("ab", 6.0), Place) == ["a", "b"]
-        assert court.leader.restart_count == 0
+        assert court.leader.office.restart_count == 0
 
 
 def test_a_member_that_comes_back_from_beyond_its_lease_excuses_the_failures_of_that_round() -> None:
@@ -220,7 +220,7 @@ def test_a_member_that_comes_back_from_beyond_its_lease_excuses_the_failures_of_
     court.look()
     court.say("abc", STOPPED)
     assert to_whom(court.look(), Place) == ["a", "b", "c"]
-    assert court.leader.restart_count == 0
+    assert court.leader.office.restart_count == 0
 
 
 @pytest.mark.parametrize("how", ["left", "killed"])
@@ -238,8 +238,8 @@ def test_a_member_that_was_done_when_it_went_excuses_nothing(how: str) -> None:
     court.look()
     court.say("ab", STOPPED)
     court.look()
-    assert court.leader.ended is not None
-    assert court.leader.ended.kind == "failed"
+    assert court.leader.office.ended is not None
+    assert court.leader.office.ended.kind == "failed"
 
 
 def test_the_next_round_says_which_loss_excused_the_failures_of_the_last() -> None:
@@ -284,16 +284,16 @@ def test_a_leader_that_is_to_exit_without_a_majority_ends_when_those_it_stops_ar
     court.look()
     court.say("a", STOPPED)
     court.live("a", 5.0)
-    assert court.leader.ended is None
+    assert court.leader.office.ended is None
     court.live("a", 1.0)
-    assert court.leader.ended == Ended("lost", 75, "only 1 of 3 members of the last round are left", (), 0)
+    assert court.leader.office.ended == Ended("lost", 75, "only 1 of 3 members of the last round are left", (), 0)
 
 
 def test_a_deputy_does_not_say_that_it_holds_while_enough_are_here_and_have_yet_to_answer() -> None:
     court = claimed("a")
     court.look(SILENCE_S - 0.1)
     assert said(court) == []
-    known = replace(court.leader.roll.last, slot=1, home=1)
+    known = replace(court.leader.office.roll.last, slot=1, home=1)
     court.join("b", standing=known, state="running", bound_term=1, since_ack_s=9.0)
     court.look(0.2)
     assert said(court) == []

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from court import Court, claimed, only, to_whom
+from court import Court, asking_store, claimed, only, to_whom
 
 from planaria.base.value import replace
-from planaria.rendezvous import quorum
 from planaria.rendezvous.keys import outcome_in_round
 from planaria.rendezvous.messages import (
     Ack,
@@ -68,7 +67,7 @@ def test_who_only_waited_in_a_run_that_is_over_is_a_newcomer_in_the_next() -> No
     court = Court(max_nodes=3)
     court.begin("ab")
     court.join("c", standing=Standing(epoch="x", term=9, round=40, size=1, slot=None))
-    assert court.leader.seats["c"].join.standing == Standing()
+    assert court.leader.office.seats["c"].join.standing == Standing()
     assert to_whom(court.look(), Place) == ["a", "b", "c"]
 
 
@@ -109,7 +108,7 @@ def test_a_connection_is_one_node() -> None:
     court = Court()
     court.join("b", "in-b")
     court.join("c", "in-b")
-    assert court.leader.seats == {}
+    assert court.leader.office.seats == {}
     assert Close("in-b") in court.leader.take_orders()
 
 
@@ -118,7 +117,7 @@ def test_a_node_that_never_shows_what_it_got_does_not_fill_the_memory() -> None:
     court.join("b")
     for number in range(1, 1000):
         court.leader.received("in-b", Renew(number, 0), court.now)
-    assert len(court.leader.seats["b"].sent) <= 100
+    assert len(court.leader.office.seats["b"].sent) <= 100
 
 
 @pytest.mark.parametrize("phase", ["running", "stopping", "placing"])
@@ -131,7 +130,7 @@ def test_nobody_holds_a_lease_who_does_not_know_the_newest_round(phase: str) -> 
     if phase == "placing":
         court.say("abc", Stopped(1, 5, fenced=False))
         court.look()
-    assert court.leader.phase == phase
+    assert court.leader.office.phase == phase
     court.join("x", standing=Standing())
     told = [message for node, message in court.look() if node == "x"]
     newest = next(message.round for message in told if isinstance(message, Place))
@@ -186,7 +185,7 @@ def test_a_member_that_is_done_takes_nothing_along_when_it_goes(how: str) -> Non
     assert to_whom(told, Stop) == [], "it was done: there is nothing to start over"
     court.say("ab", Done(0))
     court.look()
-    assert court.leader.ended == Ended("done", 0, "", (), 0)
+    assert court.leader.office.ended == Ended("done", 0, "", (), 0)
 
 
 def test_a_member_that_leaves_before_it_is_done_has_not_done_its_part() -> None:
@@ -195,7 +194,7 @@ def test_a_member_that_leaves_before_it_is_done_has_not_done_its_part() -> None:
     court.say("ab", Done(0))
     court.say("c", Leave(""))
     told = court.look()
-    assert court.leader.ended is None
+    assert court.leader.office.ended is None
     assert to_whom(told, Stop) == ["a", "b"]
 
 
@@ -223,13 +222,7 @@ def test_who_comes_back_after_the_end_is_told_and_who_is_new_is_sent_away() -> N
 
 def stored_end() -> Court:
     """Return the court of two nodes that are done, by the store's leave; their round has revision 41."""
-    court = Court(external=True, max_nodes=2)
-    court.leader.roll.tie_until = quorum.ALWAYS
-    for node in "ab":
-        court.join(node)
-    court.look()
-    court.say("ab", Placed(0))
-    court.look()
+    court = asking_store("ab")
     court.leader.round_written(41, court.now)
     court.look()
     court.say("ab", Done(0))
@@ -245,7 +238,7 @@ def test_with_a_store_the_last_round_is_marked_then_the_outcome_is_written_then_
     court.leader.round_written(42, court.now)
     assert court.look() == []
     assert [one for one in court.others if isinstance(one, WriteKey)] == [WriteKey("outcome", outcome, None)]
-    court.leader.outcome_written()
+    court.leader.ending.outcome_written()
     assert to_whom(court.look(), Ended) == ["b"]
 
 
@@ -258,7 +251,7 @@ def test_without_the_store_a_half_that_could_go_on_alone_is_waited_for() -> None
     court = stored_end()
     court.lose("b")
     assert to_whom(court.live("a", 30.0), Ended) == []
-    assert court.leader.ended is not None
+    assert court.leader.office.ended is not None
     assert to_whom(court.live("a", 31.0), Ended) == ["a"], "not for ever"
 
 
@@ -280,11 +273,11 @@ def test_an_end_that_too_few_know_gives_way(what: str, told: str, heard: str, nu
     court.look()
     for node in heard:
         court.say(node, Heard())
-    assert court.leader.ended is not None
-    assert court.leader.gives_way(number, court.now) == yields, what
+    assert court.leader.office.ended is not None
+    assert court.leader.ending.gives_way(number, court.now) == yields, what
     court.look(11.0)
-    assert court.leader.is_over(court.now) == bool(heard), "it does not go before the end is certain"
-    assert court.leader.is_over(court.now + 60.0)
+    assert court.leader.ending.is_over(court.now) == bool(heard), "it does not go before the end is certain"
+    assert court.leader.ending.is_over(court.now + 60.0)
 
 
 # Taking over.
@@ -294,21 +287,21 @@ def test_a_deputy_decides_nothing_before_it_has_more_than_half_of_the_round() ->
     court = claimed("a")
     court.renew("a")
     assert {message.left_s for _, message in court.look() if isinstance(message, Ack)} == {0.0}
-    assert not court.leader.established
+    assert not court.leader.office.established
     court = claimed("a", "b")
     court.renew("ab")
     court.look()
     court.renew("ab")
     court.look()
-    assert court.leader.established
+    assert court.leader.office.established
 
 
 def test_a_round_of_which_everybody_is_there_goes_on_as_it_is() -> None:
     court = claimed("a", "b", "c")
     told = court.live("abc", 3.0)
-    assert court.leader.phase == "running"
+    assert court.leader.office.phase == "running"
     assert not [message for _, message in told if isinstance(message, Stop | Place | Start)]
-    assert court.leader.restart_count == 2
+    assert court.leader.office.restart_count == 2
 
 
 def test_a_round_of_which_one_is_missing_goes_on_without_it_when_it_is_fenced() -> None:
@@ -334,18 +327,18 @@ def test_a_deputy_without_a_majority_does_as_it_was_told(policy: str, says: bool
         court.look()
         said += [one.text for one in court.others if isinstance(one, Say)]
     assert [text.startswith("holding: 1 of 3 members of round 4") for text in said] == [True] * says
-    ended = court.leader.ended
+    ended = court.leader.office.ended
     assert (None if ended is None else (ended.kind, ended.status)) == ends
-    assert court.leader.established == (policy != "wait")
+    assert court.leader.office.established == (policy != "wait")
 
 
 @pytest.mark.parametrize("fenced", [True, False])
 def test_the_proofs_that_a_node_brings_count_whatever_became_of_its_lease_since(fenced: bool) -> None:
     court = claimed("a")
-    known = replace(court.leader.roll.last, slot=1)
+    known = replace(court.leader.office.roll.last, slot=1)
     court.join("b", standing=known, state="idle", bound_term=1, fenced=fenced, dead=("c",), gone=("x",))
-    assert set(court.leader.roll.dead) == {"c"}
-    assert court.leader.roll.gone == set(), "x is none of the round"
+    assert set(court.leader.office.roll.dead) == {"c"}
+    assert court.leader.office.roll.gone == set(), "x is none of the round"
 
 
 def test_a_leader_that_goes_names_an_heir_and_says_that_it_is_gone() -> None:

@@ -63,7 +63,7 @@ def test_the_next_round_waits_from_a_proof_of_death_until_the_last_worker_is_gon
     assert to_whom(court.look(0.02), Place) == ["a", "b"]
     court.say("ab", Placed(1))
     court.look()
-    assert court.leader.restart_count == 0
+    assert court.leader.office.restart_count == 0
 
 
 def test_a_silent_member_is_left_out_after_its_silence_and_not_before() -> None:
@@ -121,20 +121,19 @@ def test_a_lease_never_outlives_what_is_left_of_the_leaders_validity() -> None:
     for _ in range(10):
         court.now += 0.4
         court.renew("a")
-        until = court.leader.roll.valid_until(court.now)
-        for _, message in court.look():
-            if isinstance(message, Ack):
-                assert court.now + message.left_s <= max(until, court.now) + 1e-9
+        until = court.leader.office.roll.valid_until(court.now)
+        (granted,) = [message for _, message in court.look() if isinstance(message, Ack)]
+        assert court.now + granted.left_s <= max(until, court.now) + 1e-9
 
 
 def test_a_member_that_only_sends_is_not_known_to_hold_to_us() -> None:
     court = Court(max_nodes=2, standing=None)
     court.begin("ab")
-    heard = dict(court.leader.roll.heard)
+    heard = dict(court.leader.office.roll.heard)
     for seq in (7, 8, 9):
         court.now += 0.5
         court.say("b", Renew(seq, 1))  # it shows no later answer than the first
-    assert court.leader.roll.heard["b"] <= heard["b"] + EPSILON_S
+    assert court.leader.office.roll.heard["b"] <= heard["b"] + EPSILON_S
 
 
 # What failures cost.
@@ -156,9 +155,9 @@ def test_every_round_that_fails_costs_one_restart_until_there_are_none(
         told = court.restart("abc")
         seen += sorted({place.restart_count for _, place in told if isinstance(place, Place)})
     assert seen == counts
-    assert (court.leader.ended is not None) == ends
-    if court.leader.ended is not None:
-        assert (court.leader.ended.kind, court.leader.ended.restart_count) == ("failed", allowed)
+    assert (court.leader.office.ended is not None) == ends
+    if court.leader.office.ended is not None:
+        assert (court.leader.office.ended.kind, court.leader.office.ended.restart_count) == ("failed", allowed)
 
 
 @pytest.mark.parametrize("excuse", ["dead", "dead later", "left", "departing", "fenced", "free"])
@@ -182,8 +181,8 @@ def test_failures_of_a_round_that_lost_somebody_are_free(excuse: str) -> None:
         court.lose("c")
         court.refuse("c")
     told = court.look(0.4)
-    assert court.leader.ended is None
-    assert court.leader.restart_count == 0
+    assert court.leader.office.ended is None
+    assert court.leader.office.restart_count == 0
     assert "a" in to_whom(told, Place)
 
 
@@ -193,9 +192,9 @@ def test_a_failure_of_an_earlier_round_is_not_charged_again() -> None:
     court.say("b", failure_of("b"))
     court.look()
     court.restart("ab")
-    assert court.leader.restart_count == 1
+    assert court.leader.office.restart_count == 1
     court.say("b", failure_of("b", 0))
     court.look()
     court.restart("ab")
-    assert court.leader.ended is None
-    assert court.leader.restart_count == 1
+    assert court.leader.office.ended is None
+    assert court.leader.office.restart_count == 1

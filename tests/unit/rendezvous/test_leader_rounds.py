@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from court import Court, candidate_of, deputy_of, failure_of, rejoin, to_whom
+from court import Court, asking_store, candidate_of, deputy_of, failure_of, rejoin, to_whom
 
-from planaria.rendezvous import quorum
 from planaria.rendezvous.messages import (
     Ack,
     Departing,
@@ -130,13 +129,7 @@ def test_who_is_leaving_has_no_place_in_the_next_round() -> None:
 
 
 def test_with_a_store_a_spectator_that_is_away_is_not_waited_for() -> None:
-    court = Court(external=True, max_nodes=2)
-    court.leader.roll.tie_until = quorum.ALWAYS
-    for node in "abs":
-        court.join(node)
-    court.look()
-    court.say("abs", Placed(0))
-    court.look()
+    court = asking_store("abs")
     court.leader.round_written(41, court.now)
     court.look()
     court.renew("abs")
@@ -156,7 +149,7 @@ def test_to_be_done_with_an_earlier_round_is_not_to_be_done_with_this_one() -> N
     court.say("b", Done(0))
     court.say("a", Done(1))
     court.look()
-    assert court.leader.ended is None
+    assert court.leader.office.ended is None
 
 
 def test_a_run_that_has_begun_waits_for_nodes_without_a_limit() -> None:
@@ -166,7 +159,7 @@ def test_a_run_that_has_begun_waits_for_nodes_without_a_limit() -> None:
     court.look()
     court.say("a", STOPPED)
     court.live("a", 70.0)
-    assert court.leader.phase == "gathering"
+    assert court.leader.office.phase == "gathering"
 
 
 def test_to_have_heard_of_an_older_round_does_not_show_that_a_node_holds_to_us_now() -> None:
@@ -195,7 +188,7 @@ def test_a_charge_is_taken_back_when_a_round_cannot_be_placed_for_want_of(what: 
     court.say("abc", STOPPED)
     told = court.look()
     assert to_whom(told, Place).count("d") == 1
-    assert court.leader.restart_count == 1
+    assert court.leader.office.restart_count == 1
     court.lose(node)
     court.refuse(node)
     told = court.look()
@@ -204,13 +197,7 @@ def test_a_charge_is_taken_back_when_a_round_cannot_be_placed_for_want_of(what: 
 
 
 def test_a_node_that_rejoins_while_the_store_is_asked_is_told_again_before_anybody_starts() -> None:
-    court = Court(external=True, max_nodes=2)
-    court.leader.roll.tie_until = quorum.ALWAYS
-    for node in "ab":
-        court.join(node)
-    court.look()
-    court.say("ab", Placed(0))
-    court.look()
+    court = asking_store("ab")
     court.join("b", "in-again")
     assert to_whom(court.look(), Place) == ["b"]
     court.leader.round_written(41, court.now)
@@ -230,14 +217,14 @@ def test_a_last_failure_that_blames_a_peer_waits_for_news_of_the_peer() -> None:
     court.look()
     court.say("abc", STOPPED)
     court.look()
-    assert court.leader.ended is None
+    assert court.leader.office.ended is None
     court.live("abc", 9.5)
-    assert court.leader.ended is None
-    assert court.leader.restart_count == 0
+    assert court.leader.office.ended is None
+    assert court.leader.office.restart_count == 0
     assert court.wake_at <= failed_at + 10.0
     court.live("abc", 0.5)
-    assert court.leader.ended is not None
-    assert court.leader.ended.kind == "failed"
+    assert court.leader.office.ended is not None
+    assert court.leader.office.ended.kind == "failed"
 
 
 @pytest.mark.parametrize("how", ["killed", "departing"])
@@ -255,8 +242,8 @@ def test_a_member_that_is_lost_after_it_stopped_its_workers_excuses_the_failures
         court.say("c", Departing("SIGTERM"))
     court.say("ab", STOPPED)
     told = court.look()
-    assert court.leader.ended is None
-    assert court.leader.restart_count == 0
+    assert court.leader.office.ended is None
+    assert court.leader.office.restart_count == 0
     assert "a" in to_whom(told, Place)
 
 
@@ -270,15 +257,15 @@ def test_a_member_that_was_done_and_falls_silent_excuses_no_failure() -> None:
     court.look()
     court.say("ab", Stopped(1, 2000, fenced=False))
     court.look()
-    assert court.leader.restart_count == 1, "at once: nothing was lost with it"
+    assert court.leader.office.restart_count == 1, "at once: nothing was lost with it"
 
 
 def test_the_vote_of_one_that_left_counts_no_more() -> None:
     court = candidate_of("abcdef", "abc")
-    assert not court.leader.is_valid(court.now), "three of six, without the tie-break"
+    assert not court.leader.office.is_valid(court.now), "three of six, without the tie-break"
     court.say("b", Leave("SIGTERM"))
     court.look()
-    assert not court.leader.is_valid(court.now), "two of five are here"
+    assert not court.leader.office.is_valid(court.now), "two of five are here"
 
 
 def test_a_candidate_believes_refusals_only_while_its_own_lease_runs_whoever_joins() -> None:
@@ -288,8 +275,8 @@ def test_a_candidate_believes_refusals_only_while_its_own_lease_runs_whoever_joi
     for node in "cde":
         court.refuse(node)
     court.look()
-    assert court.leader.roll.dead == {}
-    assert not court.leader.is_valid(court.now)
+    assert court.leader.office.roll.dead == {}
+    assert not court.leader.office.is_valid(court.now)
 
 
 def test_a_round_that_was_burnt_is_told_to_nobody_again() -> None:
@@ -299,7 +286,7 @@ def test_a_round_that_was_burnt_is_told_to_nobody_again() -> None:
     court.live("abcd", 1.0)
     court.say("abc", Stopped(1, 2000, fenced=False))
     court.look()
-    assert court.leader.phase == "placing"
+    assert court.leader.office.phase == "placing"
     court.lose("d")
     court.look()
     court.say("abc", Placed(1))

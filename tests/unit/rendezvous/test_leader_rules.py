@@ -38,7 +38,7 @@ def test_a_node_that_was_told_something_else_is_refused_with_the_flag(change: di
     (refused,) = [message for node, message in court.look() if node == "b"]
     assert isinstance(refused, Refused)
     assert refused.why == f"{said}: it has to be the same on every node of a run"
-    assert "b" not in court.leader.seats
+    assert "b" not in court.leader.office.seats
 
 
 def test_a_lease_that_two_nodes_count_alike_is_no_reason_to_refuse() -> None:
@@ -56,14 +56,14 @@ def test_members_hear_of_a_spectator_from_a_leader_that_took_over_too() -> None:
     for _ in range(2):
         court.renew("abc")
         court.look()
-    assert court.leader.phase == "running"
+    assert court.leader.office.phase == "running"
     court.join("d")
     told = court.look()
     placed = {node: place for node, place in told if isinstance(place, Place)}
     assert sorted(placed) == ["a", "b", "c", "d"]
     assert all(place.deputies[-1].node == "d" for place in placed.values())
     assert all((place.term, place.round) == (1, 4) for place in placed.values())
-    assert court.leader.roll.spares == ["d"]
+    assert court.leader.office.roll.spares == ["d"]
 
 
 # What is counted once.
@@ -102,7 +102,7 @@ def test_agents_that_come_and_go_are_forgotten() -> None:
         court.look()
         court.lose(f"spare-{number}")
         court.renew("a")
-    roll = court.leader.roll
+    roll = court.leader.office.roll
     assert max(map(len, (roll.addresses, roll.hosts, roll.heard, roll.answered))) < MANY / 2
     assert "a" in roll.addresses
 
@@ -124,10 +124,10 @@ def test_the_time_for_a_first_round_is_that_of_the_eldest_who_waits() -> None:
 def test_a_node_that_waited_in_another_run_has_its_whole_time() -> None:
     court = Court(min_nodes=2, max_nodes=2, join_timeout_s=600.0)
     court.join("a", age_s=0.0)
-    court.join("b", age_s=9000.0, standing=claimed().leader.roll.last)
+    court.join("b", age_s=9000.0, standing=claimed().leader.office.roll.last)
     told = court.look(1.0)
     assert to_whom(told, Ended) == []
-    court.say("ab", Placed(court.leader.next_round))
+    court.say("ab", Placed(court.leader.office.next_round))
     assert to_whom(court.look(), Start) == ["a", "b"]
 
 
@@ -149,7 +149,7 @@ def test_the_line_about_waiting_names_who_went_missing() -> None:
     court.look()
     court.say("a", Stopped(1, 2000, fenced=False))
     court.live("a", 1.0)
-    court.leader.roll.dead.clear()  # nobody knows what became of it
+    court.leader.office.roll.dead.clear()  # nobody knows what became of it
     text = waiting_in(court.live("a", 2.0))
     assert "(host-b went missing)" in text
     assert "at most" not in text

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from planaria.base.channel import NOBODY, PEER, STRANGER
 from planaria.base.loop import Loop
 from planaria.base.net import Listener, dial
 from planaria.base.value import replace
 from planaria.rendezvous import wire
-from planaria.rendezvous.links import AGENT, NOBODY, STRANGER, Links, Trouble, explained
+from planaria.rendezvous.links import Links, Trouble, explained
 from planaria.rendezvous.messages import Ask, Done, Ended, Heard, Leads
 from planaria.rendezvous.security import Security
 
@@ -118,9 +119,9 @@ PEERS: dict[str, tuple[Callable[[Bench], str], Who, str]] = {
     "no address": (lambda _: "127.0.0.1:none", NOBODY, "none"),
     "closes": (lambda bench: bench.server(b""), STRANGER, "it ended the connection"),
     "speaks HTTP": (lambda bench: bench.server(b"HTTP/1.0 400"), STRANGER, "it does not speak this protocol"),
-    "another token": (lambda bench: bench.agent(token=b"theirs"), AGENT, "it has another token than this end"),
-    "no token": (lambda bench: bench.agent(token=None), AGENT, "it has no token, and this end has one"),
-    "no answer": (lambda bench: bench.agent(Heard()), AGENT, "it gave no answer of ours"),
+    "another token": (lambda bench: bench.agent(token=b"theirs"), PEER, "it has another token than this end"),
+    "no token": (lambda bench: bench.agent(token=None), PEER, "it has no token, and this end has one"),
+    "no answer": (lambda bench: bench.agent(Heard()), PEER, "it gave no answer of ours"),
 }
 
 
@@ -163,7 +164,7 @@ def test_a_connection_that_ends_in_the_handshake_is_told_like_a_question(
     bench.links.connect("to-1", address)
     bench.until(lambda: bench.failed)
     ((found, why, who),) = bench.failed
-    assert (found, who) == (address, AGENT)
+    assert (found, who) == (address, PEER)
     assert "token" in why
 
 
@@ -182,7 +183,7 @@ def test_what_an_agent_said_counts_for_more_than_that_it_is_gone(make: Callable[
 def test_who_answers_is_no_trouble_any_more(make: Callable[..., Bench]) -> None:
     bench = make()
     address, gone = bench.agent(LEADS), nobody(bench)
-    bench.links.troubles = {address: Trouble(AGENT, "old"), gone: Trouble(NOBODY, "old")}
+    bench.links.troubles = {address: Trouble(PEER, "old"), gone: Trouble(NOBODY, "old")}
     bench.ask(address)
     bench.until(lambda: bench.answers)
     assert set(bench.links.troubles) == {gone}
@@ -196,7 +197,7 @@ def test_who_answers_is_no_trouble_any_more(make: Callable[..., Bench]) -> None:
 def test_troubles_are_few_and_the_newest(make: Callable[..., Bench]) -> None:
     bench = make()
     for port in range(100):
-        bench.links._note(f"a:{port}", "nobody is there")
+        bench.links._note(f"a:{port}", "nobody is there", NOBODY)
     assert list(bench.links.troubles)[-1] == "a:99"
     assert len(bench.links.troubles) <= 16
 

@@ -23,7 +23,6 @@ from rendezvous_agent import (
 
 from planaria.base.value import replace
 from planaria.rendezvous.claim import COMPLAIN_S
-from planaria.rendezvous.machine import ELDER_S
 from planaria.rendezvous.messages import Done, Ended, Farewell, Heard, Redirect, Welcome
 from planaria.rendezvous.model import (
     Answered,
@@ -40,6 +39,7 @@ from planaria.rendezvous.model import (
     WorkersDone,
     WorkersStopped,
 )
+from planaria.rendezvous.rivals import ELDER_S
 
 # Whom an agent without a leader goes to.
 

@@ -24,9 +24,9 @@ from rendezvous_agent import (
 )
 
 from planaria.base.value import replace
-from planaria.rendezvous.machine import MEET_S
 from planaria.rendezvous.messages import Ended, Leads, Redirect, Renew, Waiting
 from planaria.rendezvous.model import Answered, Close, Lost, Opened, Received, Send, Standing
+from planaria.rendezvous.tenure import MEET_S
 
 # Who gives a world up.
 
@@ -126,7 +126,7 @@ def test_a_leader_says_that_it_has_its_majority_as_long_as_it_does() -> None:
 def test_a_leader_whose_run_has_ended_is_still_the_one_to_go_to() -> None:
     agent = leading_agent()
     assert agent.machine.leader is not None
-    agent.machine.leader.repeat_end(ENDED, agent.now)
+    agent.machine.leader.ending.repeat_end(ENDED, agent.now)
     answer = answer_of(agent, LATE_S)
     assert (answer.address, answer.valid) == ("a:1", True)
 
@@ -134,7 +134,7 @@ def test_a_leader_whose_run_has_ended_is_still_the_one_to_go_to() -> None:
 def test_a_leader_that_gave_the_run_up_for_lost_is_not_to_be_joined() -> None:
     agent = leading_agent()
     assert agent.machine.leader is not None
-    agent.machine.leader.repeat_end(Ended("lost", 75, "", (), 0), agent.now)
+    agent.machine.leader.ending.repeat_end(Ended("lost", 75, "", (), 0), agent.now)
     assert answer_of(agent).address == ""
 
 

@@ -86,13 +86,13 @@ def test_an_end_that_names_no_run_is_not_that_of_one_who_has_none() -> None:
     agent.hear(KeyRead("leader", None, 0), KeyRead("round", ended, 40), KeyRead("outcome", None, 0))
     agent.hear(KeyWritten("leader", 9), StoreAnswered(agent.now))
     assert agent.machine.leader is not None
-    assert agent.machine.leader.ended is None
+    assert agent.machine.leader.office.ended is None
 
 
 @pytest.mark.parametrize(("ran", "ends"), [(-1, False), (0, True), (2, True)])
 def test_only_one_whose_workers_have_run_is_refused_by_a_run_that_followed_its_own(ran: int, ends: bool) -> None:
     agent = Agent(STORED)
-    agent.machine.member.standing = Standing("x", 3, 2, 1, ran=ran)
+    agent.machine.member.post.standing = Standing("x", 3, 2, 1, ran=ran)
     followed = round_record(Standing("y", 9, 0, 1))
     out = agent.hear(KeyRead("leader", None, 0), KeyRead("round", followed, 40), KeyRead("outcome", None, 0))
     assert [one.ended.kind for one in out if isinstance(one, EndRun)] == (["refused"] if ends else [])
@@ -171,7 +171,7 @@ def test_one_who_reads_the_leader_key_again_sleeps_and_says_nothing_of_a_store_t
 
 def test_one_who_waited_in_a_run_that_is_over_has_all_the_time_to_find_the_next() -> None:
     agent = Agent(replace(STORED, max_nodes=2, join_timeout_s=600.0))
-    agent.machine.member.standing = Standing("x", 3, 7, 1, None, 0, (), 8)
+    agent.machine.member.post.standing = Standing("x", 3, 7, 1, None, 0, (), 8)
     agent.now += 7200.0
     out = agent.hear(*NOTHING_THERE[:1], KeyRead("round", round_record(Standing("y", 9, 2, 1)), 40), *NOTHING_THERE[2:])
     out += agent.pass_time(agent.now + 5.0)

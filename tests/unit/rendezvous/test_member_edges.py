@@ -74,7 +74,7 @@ def test_an_answer_counts_once() -> None:
     member = running()
     member.tick(1.0)
     told(member, 1.1, Ack(2, 3.5), Ack(2, LEASE_S))
-    assert member.lease_until == 4.5
+    assert member.post.lease_until == 4.5
 
 
 def test_a_renewal_is_sent_when_it_is_due_and_not_before() -> None:
@@ -136,18 +136,18 @@ def test_a_stop_that_was_obeyed_is_told_to_the_next_leader_and_with_every_new_po
     member = joined()
     told(member, 1.0, Stop(number, "", 0.0))
     assert Stopped(number, 0, fenced=False) in rejoin(member, 1.5)
-    member.stopped(4001)
+    member.post.stopped(4001)
     assert sent(member) == [Stopped(number, 4001, fenced=False)]
 
 
 def test_a_lease_that_ran_out_between_two_rounds_is_confessed_also_when_there_is_a_new_one() -> None:
     member = running()
     told(member, 1.0, Stop(1, "", 0.0))
-    member.stopped(4000)
+    member.post.stopped(4000)
     member.tick(2.0)
     member.fence_if_due(LEASE_S)
     told(member, LEASE_S, Ack(2, LEASE_S))
-    assert not member.is_lapsed(LEASE_S)
+    assert not member.post.is_lapsed(LEASE_S)
     assert Send("to-1", Stopped(2, 4000, fenced=True)) in told(member, 4.1, Stop(2, "", 0.0))
 
 
@@ -155,7 +155,7 @@ def test_a_lease_that_runs_out_costs_a_spectator_nothing() -> None:
     member = joined()
     told(member, 0.0, place(slot=None))
     member.fence_if_due(100.0)
-    assert not member.fenced
+    assert not member.post.fenced
 
 
 def test_a_node_that_stays_announces_no_goodbye_when_it_joins() -> None:

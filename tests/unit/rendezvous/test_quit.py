@@ -55,7 +55,7 @@ def test_a_run_that_stops_for_a_failure_ends_instead_of_starting_again() -> None
     court.say("b", Stopped(1, 1, False), QUIT)
     assert to_whom(court.look(), Start) == []
     court.look(40.0)
-    assert court.leader.ended == Ended("stopped", 143, WHY, (), 0)
+    assert court.leader.office.ended == Ended("stopped", 143, WHY, (), 0)
 
 
 def test_a_run_that_is_done_is_done() -> None:
@@ -88,7 +88,7 @@ def test_one_who_has_just_founded_a_run_waits_for_an_older_one_to_object() -> No
 
 def test_with_a_store_the_end_is_written_before_it_is_told() -> None:
     court = Court(external=True, max_nodes=2)
-    court.leader.roll.tie_until = float("inf")
+    court.leader.office.roll.tie_until = float("inf")
     court.join("a")
     court.join("b")
     court.say("b", QUIT)

@@ -22,7 +22,7 @@ def running(now: float = 0.0) -> Member:
     place = Place("x", 1, 0, 2, 0, 0, 2, 0, 2, "h", 1, 0, "", ())
     member.received(place, now)
     member.received(Start(0, 4.0), now)
-    assert member.workers == "running"
+    assert member.post.workers == "running"
     member.out = []
     return member
 
@@ -63,7 +63,7 @@ def test_one_who_comes_back_while_all_stop_keeps_the_time_it_was_given() -> None
     court.say("b", HOUR)
     court.look()
     court.lose("c")
-    court.join("c", "in-c2", state="stopping", standing=court.leader.roll.last)
+    court.join("c", "in-c2", state="stopping", standing=court.leader.office.roll.last)
     assert (("c", Stop(1, HOUR.reason, 3600.0, final=True))) in court.look()
 
 
@@ -83,14 +83,14 @@ def test_a_leader_whose_run_has_ended_asks_for_no_other_end() -> None:
     court.look()
     court.say("ab", Stopped(1, 1, False))
     court.look()
-    assert court.leader.ended is not None
+    assert court.leader.office.ended is not None
     assert [order.message for order in court.leader.hand_over() if isinstance(order, Send)] == [Redirect("b:1", 1, "a")]
 
 
 def test_whoever_hears_of_the_end_asks_the_next_leader_for_it() -> None:
     member = running()
     member.received(Stop(1, "enough (on node host-b)", 7.0, final=True), 1.0)
-    member.stopped(4000)
+    member.post.stopped(4000)
     member.join("c:1", 2.0)
     member.opened(2.0)
     member.out = []

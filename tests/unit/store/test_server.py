@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from planaria.base.channel import Met
+
 
 @pytest.fixture
 def loop() -> Iterator[Loop]:
@@ -99,7 +101,7 @@ class Stranger:
         connection.on_lost = self._lost
         connection.on_message = lambda frame: self.heard.append(wire.decode_from_server(frame))
 
-    def _lost(self, why: str, _refused: bool) -> None:
+    def _lost(self, why: str, _met: Met) -> None:
         self.ended.append(why)
 
     def send(self, *frames: bytes | wire.FromClient) -> None:

@@ -186,3 +186,105 @@ def test_what_was_read_is_not_held_on_to(agent: Agent) -> None:
     with open("/proc/self/maps") as file:
         private = [line for line in file if "planaria-snapshot" in line and line.split()[1].endswith("p")]
     assert private == []
+
+
+def slots_mapped() -> int:
+    with open("/proc/self/maps") as file:
+        return sum("planaria-snapshot" in line for line in file)
+
+
+def descriptors_of(agent: Agent) -> dict[int, int]:
+    """The memory as a standby gets it: descriptors of its own."""
+    return {number: os.dup(memory) for number, memory in agent.keeper.memory_of(0).items()}
+
+
+@pytest.fixture
+def nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(agent_vault, "_PREPARE", [])
+    yield
+    agent_vault.map_ahead({})
+
+
+def new_memory() -> int:
+    descriptor = os.memfd_create("planaria-snapshot", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, 4096)
+    return descriptor
+
+
+@pytest.mark.usefixtures("nothing_ahead")
+def test_memory_that_was_mapped_ahead_is_what_the_next_life_writes_into(agent: Agent) -> None:
+    state = state_of(agent, text="z" * 100_000)
+    state.commit(wait="node")
+    state.commit(wait="node")
+    agent_vault.map_ahead(descriptors_of(agent))
+    ahead = dict(agent_vault._AHEAD)
+    assert sorted(ahead) == sorted(agent.keeper.memory_of(0))
+    del state
+    assert slots_mapped() == 2
+    agent.restart()
+    again = state_of(agent)
+    again.restore()
+    for step in (3, 4):
+        again.step = step
+        assert again.commit(wait="node").reached == "node"
+    assert agent_vault._AHEAD == {}
+    mapped = again._vault._slots  # type: ignore[attr-defined]
+    assert all(mapped[number] is ahead[number] for number in ahead)
+    assert slots_mapped() == 2
+
+
+@pytest.mark.usefixtures("nothing_ahead")
+def test_all_pages_of_memory_that_is_mapped_ahead_are_touched_and_its_descriptor_goes_with_it() -> None:
+    memory = os.memfd_create("planaria-snapshot", os.MFD_CLOEXEC)
+    os.ftruncate(memory, 1 << 20)
+    before = os.listdir("/proc/self/fd")
+    agent_vault.map_ahead({7: os.dup(memory)})
+    assert os.fstat(memory).st_blocks * 512 == 1 << 20
+    agent_vault.map_ahead({})
+    assert os.listdir("/proc/self/fd") == before
+    os.close(memory)
+
+
+@pytest.mark.usefixtures("nothing_ahead")
+def test_memory_that_is_not_named_any_more_is_let_go_and_what_cannot_be_mapped_harms_nobody() -> None:
+    agent_vault.map_ahead({1: new_memory(), 2: new_memory()})
+    kept = agent_vault._AHEAD[2]
+    agent_vault.map_ahead({2: None, 3: new_memory(), 4: os.open(os.devnull, os.O_RDONLY), 5: os.memfd_create("empty")})
+    assert sorted(agent_vault._AHEAD) == [2, 3]
+    assert agent_vault._AHEAD[2] is kept
+    assert slots_mapped() == 2
+
+
+@pytest.mark.usefixtures("nothing_ahead")
+def test_a_device_prepares_each_memory_that_is_mapped_ahead_once_and_may_refuse() -> None:
+    prepared: list[memoryview] = []
+
+    def refuse(_memory: memoryview) -> None:
+        raise RuntimeError("no device")
+
+    agent_vault.map_ahead({1: new_memory()})
+    agent_vault.prepare_ahead(prepared.append)
+    agent_vault.map_ahead({1: None, 2: new_memory()})
+    assert prepared == [agent_vault._AHEAD[1], agent_vault._AHEAD[2]]
+    agent_vault._PREPARE.append(refuse)
+    agent_vault.map_ahead({1: None, 2: None, 3: new_memory()})
+    assert sorted(agent_vault._AHEAD) == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("nothing_ahead")
+def test_memory_that_was_replaced_after_it_was_mapped_ahead_is_not_written(agent: Agent) -> None:
+    state = state_of(agent)
+    state.commit(wait="node")
+    state.commit(wait="node")
+    agent_vault.map_ahead(descriptors_of(agent))
+    old = set(agent_vault._AHEAD)
+    for _ in range(2):  # in larger memory now, of which the standby has not heard
+        state.text = "y" * 100_000
+        state.commit(wait="node")
+    agent.restart()
+    again = state_of(agent)
+    again.restore()
+    assert again.text == "y" * 100_000
+    assert again.commit(wait="node").reached == "node"
+    assert agent_vault._AHEAD == {}
+    assert not old & set(again._vault._slots)  # type: ignore[attr-defined]

@@ -10,19 +10,10 @@ from planaria.contract.control import Drain, Progress, Resize, decode, encode
 from planaria.worker.link import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    pass
 
 # Python 3.12 warns of fork beside threads; these belong to pytest-xdist and hold no lock that a child here would want.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-
-
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "c"))
-        listener.listen()
-        yield listener
 
 
 def linked(agent: socket.socket) -> tuple[Link, socket.socket]:

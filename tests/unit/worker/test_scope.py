@@ -4,10 +4,10 @@ import os
 import signal
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import wait_dead
 
 from planaria import worker
 from planaria.contract.control import Acquire, Progress, Release, decode
@@ -16,18 +16,9 @@ from planaria.worker.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # Python 3.12 warns of fork beside threads; these belong to pytest-xdist and hold no lock that a child here would want.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-
-
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "c"))
-        listener.listen()
-        yield listener
 
 
 @pytest.fixture
@@ -169,15 +160,11 @@ def test_a_child_forked_while_another_thread_sends_is_not_stuck(agent: socket.so
         sender.join()
 
 
-def end_of(pid: int, patience_s: float = 30.0) -> int:
+def end_of(pid: int) -> int:
     """Return how a child ended; kill it when it does not."""
-    deadline = time.monotonic() + patience_s
-    while (found := os.waitpid(pid, os.WNOHANG))[0] == 0:
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-            return os.waitpid(pid, 0)[1]
-        time.sleep(0.01)
-    return found[1]
+    if not wait_dead(pid):
+        os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
 
 
 def test_a_forked_worker_talks_to_the_agent_that_it_was_told_of_after_the_fork(agent: socket.socket) -> None:

@@ -153,10 +153,13 @@ def test_what_the_snapshot_lacks_stays_and_is_said(capfd: pytest.CaptureFixture[
 def test_a_snapshot_of_somebody_else_is_refused() -> None:
     layout = snapshots.arrange([], b"n")
     memory = memoryview(bytearray(layout.size_bytes))
-    found = snapshots.seal(memory, layout, Origin().stamp(1, 1))
+    snapshots.seal(memory, layout, Origin().stamp(1, 1))
+    found = snapshots.read(memory)
+    assert found
 
     class Strange(LocalVault):
-        def load(self) -> Loaded:
+        def load(self, *, is_damaged: bool = False) -> Loaded:
+            assert not is_damaged
             return Loaded((memory, found))
 
     with pytest.raises(StateRefused, match=r"commit 1 .* cannot be read: the snapshot is not one of an elastic state"):

@@ -2,5 +2,6 @@
 
 pip install examples/extending/plugin
 LaunchConfig(..., rdzv_backend="folder", rdzv_endpoint="/mnt/shared/job")
+planaria run --rdzv-backend=folder --rdzv-endpoint=/mnt/shared/job ...
 planaria run --logs-specs=flat --log-dir=logs ...
 """

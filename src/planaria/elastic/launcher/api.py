@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from planaria.agent.conf import BACKENDS
 from planaria.elastic import events, metrics
 from planaria.elastic.agent.server.api import WorkerSpec
 from planaria.elastic.agent.server.local_elastic_agent import LocalElasticAgent, _AliveCallbackProxy
@@ -73,9 +74,17 @@ class LaunchConfig:
         if self.logs_specs is None:
             self.logs_specs = DefaultLogsSpecs()
         if self.shutdown_timeout is None:
-            self.shutdown_timeout = int(os.environ.get(_SHUTDOWN_TIMEOUT, "30"))
+            self.shutdown_timeout = _default_shutdown_timeout_s()
         if self.shutdown_timeout < 0:
             raise ValueError(f"shutdown_timeout must be non-negative, got {self.shutdown_timeout}")
+
+
+def _default_shutdown_timeout_s() -> int:
+    given = os.environ.get(_SHUTDOWN_TIMEOUT, "30")
+    try:
+        return int(given)
+    except ValueError:
+        raise ValueError(f"{_SHUTDOWN_TIMEOUT} expects a whole number of seconds, got {given!r}") from None
 
 
 class elastic_launch:
@@ -138,14 +147,15 @@ def launch_agent(
         ChildFailedError: Workers failed and the restarts are used up.
         SignalException: This process got one of `signals_to_handle`. The workers were stopped; other nodes go on.
     """
-    if not config.run_id:
-        config.run_id = uuid.uuid4().hex
-        logger.warning("config has no run_id, generated a random run_id: %s", config.run_id)
-    name = _get_entrypoint_name(entrypoint, args)
-    logger.info("starting %s with %s", name, config)
-    result = _run(_agent(config, entrypoint, args, health_check_server), config)
+    return run_agent(make_agent(config, entrypoint, args, health_check_server), config)
+
+
+def run_agent(agent: LocalElasticAgent, config: LaunchConfig) -> dict[int, Any]:
+    """Run an agent that was made for this configuration; see `launch_agent`."""
+    result = _run(agent, config)
     if result.is_failed():
-        raise ChildFailedError(name=name, failures=result.failures)
+        spec = agent.get_worker_group().spec
+        raise ChildFailedError(name=_get_entrypoint_name(spec.entrypoint, list(spec.args)), failures=result.failures)
     return result.return_values
 
 
@@ -167,12 +177,25 @@ def _run(agent: LocalElasticAgent, config: LaunchConfig) -> RunResult:
     return result
 
 
-def _agent(
+def make_agent(
     config: LaunchConfig,
     entrypoint: Callable[..., Any] | str | None,
     args: list[Any],
-    health_check_server: HealthCheckServer | None,
+    health_check_server: HealthCheckServer | None = None,
 ) -> LocalElasticAgent:
+    """Make the agent of a launch, and its rendezvous handler, which may raise whatever its author thought of."""
+    if not config.run_id:
+        config.run_id = uuid.uuid4().hex
+        logger.warning("config has no run_id, generated a random run_id: %s", config.run_id)
+    # Not the whole configuration: `rdzv_configs` may hold a password.
+    logger.info(
+        "starting %s as run %s: %s nodes of %s workers, %s restarts",
+        _get_entrypoint_name(entrypoint, args),
+        config.run_id,
+        f"{config.min_nodes}:{config.max_nodes}",
+        config.nproc_per_node,
+        config.max_restarts,
+    )
     parameters = _parameters(config)
     master_addr, master_port = _get_addr_and_port(parameters)
     spec = WorkerSpec(
@@ -209,8 +232,11 @@ def _agent(
 
 
 def _parameters(config: LaunchConfig) -> RendezvousParameters:
-    """Return the parameters of the rendezvous; one node that names no endpoint needs none, whatever the backend."""
-    is_alone = config.max_nodes == 1 and not config.rdzv_endpoint
+    """Return the parameters of the rendezvous; one node that names no endpoint needs none, whatever backend of ours it names.
+
+    A handler of somebody else's may know without being told where to meet.
+    """
+    is_alone = config.max_nodes == 1 and not config.rdzv_endpoint and config.rdzv_backend in BACKENDS
     return RendezvousParameters(
         backend="c10d" if is_alone else config.rdzv_backend,
         endpoint="localhost:0" if is_alone else config.rdzv_endpoint,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 
+from planaria.base.files import write_atomically
 from planaria.elastic.metrics.api import MetricData, MetricHandler
 from planaria.observe.handlers import JsonLinesHandler
 from planaria.observe.metrics import Registry
@@ -65,11 +65,8 @@ class PrometheusMetricHandler(MetricHandler):
         return self._registry.expose()
 
     def _write(self, path: str) -> None:
-        draft = f"{path}.{os.getpid()}.tmp"
         try:
-            with open(draft, "w") as file:
-                file.write(self.expose())
-            os.replace(draft, path)
+            write_atomically(path, self.expose().encode(), sync=False)
         except OSError as exc:
             logger.warning("no more metrics in %s: %s", path, exc.strerror)
             self._path = None

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from planaria.contract.env import for_workers
 from planaria.contract.failure import Failure
 from planaria.elastic.multiprocessing.call import Recorded
 from planaria.elastic.multiprocessing.crew import Crew
@@ -44,6 +45,7 @@ __all__ = [
 logger = get_logger(__name__)
 
 _FOR_EVER_S = 10.0**9
+_KILLED_S = 5.0  # how long the end of a killed worker is waited for at least: the kernel's business, and soon done
 
 
 def _validate_full_rank(d: dict[int, Any], nprocs: int, what: str) -> None:
@@ -182,8 +184,9 @@ def _open_filtered(path: str) -> TextIO:
 class _CrewContext(PContext):
     """What contexts of ours share: workers of the process room, and a loop of their own."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, numa_options: Any, *of_any_context: Any) -> None:
+        super().__init__(*of_any_context)
+        self._numa_options = numa_options
         self._crew = Crew()
         self._result: RunProcsResult | None = None
 
@@ -233,9 +236,12 @@ class _CrewContext(PContext):
                 "Unable to shutdown process %s via %s, forcefully exiting via SIGKILL", worker.pid, death_sig
             )
             worker.signal(signal.SIGKILL)
-        self._crew.wait_until_dead(timeout)
+        patience_s = max(timeout, _KILLED_S)
+        self._crew.wait_until_dead(patience_s)
         for worker in self._crew.alive:
-            logger.error("Process %s did not exit after SIGKILL within %ss; going on without it", worker.pid, timeout)
+            logger.error(
+                "Process %s did not exit after SIGKILL within %ss; going on without it", worker.pid, patience_s
+            )
         self._crew.close()
 
 
@@ -255,25 +261,16 @@ class MultiprocessContext(_CrewContext):
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
-        super().__init__(
-            name,
-            entrypoint,
-            args,
-            envs,
-            logs_specs,
-            log_line_prefixes,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-        )
+        filters = duplicate_stdout_filters, duplicate_stderr_filters
+        super().__init__(numa_options, name, entrypoint, args, envs, logs_specs, log_line_prefixes, *filters)
         self.start_method = start_method
         self._function = entrypoint
-        self._numa_options = numa_options
 
     def _start(self) -> None:
         if self._crew.workers:
             raise ValueError("The process context already initialized. Most likely the start method got called twice.")
         for rank in range(self.nprocs):
-            environment = {**os.environ, **{name: str(value) for name, value in self.envs[rank].items()}}
+            environment = {**for_workers(os.environ), **{name: str(value) for name, value in self.envs[rank].items()}}
             call = Call(Recorded(self._function, rank, self._numa_options), self.args[rank], self.start_method)
             with undisturbed():
                 stdout, stderr = self.stdouts[rank], self.stderrs[rank]
@@ -301,18 +298,9 @@ class SubprocessContext(_CrewContext):
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
-        super().__init__(
-            name,
-            entrypoint,
-            args,
-            envs,
-            logs_specs,
-            log_line_prefixes,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-        )
+        filters = duplicate_stdout_filters, duplicate_stderr_filters
+        super().__init__(numa_options, name, entrypoint, args, envs, logs_specs, log_line_prefixes, *filters)
         self.subprocess_handlers: dict[int, SubprocessHandler] = {}
-        self._numa_options = numa_options
 
     def _start(self) -> None:
         if self.subprocess_handlers:

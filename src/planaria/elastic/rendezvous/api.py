@@ -57,6 +57,11 @@ class RendezvousGracefulExitError(RendezvousError):
     """This node is not needed any more. Nothing failed."""
 
 
+def is_named(problem: BaseException, name: str) -> bool:
+    """Tell whether an exception is of a class of that name: a handler that was written for torch raises torch's."""
+    return any(one.__name__ == name for one in type(problem).__mro__)
+
+
 @dataclass
 class RendezvousStoreInfo:
     """Where the workers' own store is to be: rank 0 listens there, the others find it there."""

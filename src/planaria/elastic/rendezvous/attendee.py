@@ -13,6 +13,7 @@ from threading import Condition
 from typing import TYPE_CHECKING
 
 from planaria.agent.meeting import FAREWELL_S, LAST_WORDS_S, open_meeting
+from planaria.agent.trust import is_within_host
 from planaria.base.addresses import join_address, split_address
 from planaria.base.text import safe_line
 from planaria.contract import exit_status
@@ -28,7 +29,6 @@ from planaria.elastic.store import DistStoreError, Store
 from planaria.elastic.store.client import Client
 from planaria.elastic.store.thread import LoopThread, Over
 from planaria.process.ports import Reservation
-from planaria.rendezvous.addresses import is_localhost, is_loopback
 from planaria.rendezvous.model import EndRequested, LeaveRequested, Settings, WorkersFailed, WorkersStopped
 from planaria.rendezvous.security import security_of
 from planaria.store.client import RemoteStore
@@ -323,13 +323,11 @@ class Attendee:
 
 def _listen_host(meeting: Meeting) -> str:
     """Return where the store listens: on loopback where the agents do, else everywhere, as they do."""
-    hosts = [split_address(endpoint)[0] for endpoint in meeting.endpoints]
-    own = meeting.local_addr
-    if meeting.backend == "etcd" or not all(is_localhost(host) or is_loopback(host) for host in hosts):
+    if not is_within_host(meeting):
         return ""
-    if own is not None:
-        return own if is_localhost(own) or is_loopback(own) else ""
-    return "::1" if ":" in hosts[0] else "127.0.0.1"
+    if meeting.local_addr is not None:
+        return meeting.local_addr
+    return "::1" if ":" in split_address(meeting.endpoints[0])[0] else "127.0.0.1"
 
 
 def _draft(meeting: Meeting) -> Settings:

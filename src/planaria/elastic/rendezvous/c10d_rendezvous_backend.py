@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from planaria.elastic.rendezvous.api import RendezvousConnectionError, RendezvousStateError
 from planaria.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
-from planaria.elastic.rendezvous.handler import credentials_here
 from planaria.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from planaria.elastic.utils.distributed import open_store
+from planaria.elastic.utils.secrets import credentials_here
 
 if TYPE_CHECKING:
     from planaria.elastic.rendezvous.api import RendezvousParameters

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from planaria.agent.model import Meeting
 from planaria.base.value import replace
 from planaria.elastic.rendezvous.board import own_address, pin
-from planaria.elastic.rendezvous.handler import MeetingHandler, credentials_here
+from planaria.elastic.rendezvous.handler import MeetingHandler
 from planaria.elastic.rendezvous.meeting import meeting_of
+from planaria.elastic.utils.secrets import credentials_here
 
 if TYPE_CHECKING:
     from typing import Self

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planaria.elastic.rendezvous.handler import MeetingHandler, credentials_here
+from planaria.elastic.rendezvous.handler import MeetingHandler
 from planaria.elastic.rendezvous.meeting import meeting_of
+from planaria.elastic.utils.secrets import credentials_here
 from planaria.errors import InternalError
 
 if TYPE_CHECKING:

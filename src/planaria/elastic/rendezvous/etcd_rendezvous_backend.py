@@ -9,10 +9,10 @@ from planaria.agent.meeting import open_store_of
 from planaria.elastic.rendezvous.api import RendezvousConnectionError
 from planaria.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
 from planaria.elastic.rendezvous.etcd_store import EtcdStore
-from planaria.elastic.rendezvous.handler import credentials_here
 from planaria.elastic.rendezvous.meeting import meeting_of
 from planaria.elastic.store.client import Client
 from planaria.elastic.store.thread import LoopThread
+from planaria.elastic.utils.secrets import credentials_here
 from planaria.errors import InternalError, UsageError
 from planaria.store.model import Absent, Conflict, Found, Get, Put, Written
 

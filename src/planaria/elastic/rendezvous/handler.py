@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from datetime import timedelta
@@ -10,7 +9,7 @@ from logging import getLogger
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from planaria.agent import credentials
+from planaria.agent.trust import OPEN_DOOR, is_trusting, is_within_host
 from planaria.elastic.events import NodeState, construct_and_record_rdzv_event
 from planaria.elastic.rendezvous.api import (
     RendezvousClosedError,
@@ -28,7 +27,6 @@ from planaria.process.ports import Reservation
 from planaria.store.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from planaria.agent.conf import Credentials
     from planaria.agent.model import Meeting
 
 log = getLogger(__name__)
@@ -43,18 +41,6 @@ def is_ours(handler: RendezvousHandler) -> bool:
     A subclass that waits for rounds in a way of its own is to be called.
     """
     return isinstance(handler, MeetingHandler) and type(handler).next_rendezvous is MeetingHandler.next_rendezvous
-
-
-def credentials_here() -> Credentials:
-    """Return the token and the passwords of this process' environment.
-
-    Raises:
-        ValueError: They cannot be used; the message says which.
-    """
-    try:
-        return credentials.read(os.environ)
-    except UsageError as problem:
-        raise ValueError(str(problem)) from problem
 
 
 class MeetingHandler(RendezvousHandler):
@@ -75,6 +61,7 @@ class MeetingHandler(RendezvousHandler):
         self._run_id = run_id
         self._described = meeting
         self._is_closed = False
+        self._has_warned = False
         self._entering = Lock()
         self._attendee: Attendee | None = None
         self._goodbye: weakref.finalize[..., MeetingHandler] | None = None
@@ -84,6 +71,14 @@ class MeetingHandler(RendezvousHandler):
     def meeting(self) -> Meeting | None:
         """What `planaria run` would hold; None for a node that has nobody to meet and needs no network."""
         return self._described
+
+    def warn_if_open(self) -> None:
+        """Say once, before the meeting is held, that strangers can come to it."""
+        meeting = self.meeting
+        if meeting is None or self._has_warned or not is_trusting(meeting) or is_within_host(meeting):
+            return
+        self._has_warned = True
+        log.warning("%s: %s", self._run_id, OPEN_DOOR)
 
     def describe(self, meeting: Meeting | None) -> None:
         """Hold another meeting than the one given first; nobody has come to it yet."""
@@ -185,6 +180,7 @@ class MeetingHandler(RendezvousHandler):
             raise RendezvousClosedError(f"the rendezvous '{self._run_id}' is closed")
 
     def _attend(self, meeting: Meeting) -> Attendee:
+        self.warn_if_open()
         try:
             attendee = self._attendee = Attendee(meeting)
         except (UsageError, OSError) as problem:

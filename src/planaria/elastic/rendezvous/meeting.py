@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from planaria.agent import conf
 from planaria.agent.model import Meeting
 from planaria.base.addresses import join_address
+from planaria.contract.env import PASSWORD_VARIABLE
 from planaria.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from planaria.errors import UsageError
 
@@ -65,7 +66,7 @@ def _settings(params: RendezvousParameters, backend: str, credentials: Credentia
     if params.backend in _TIMEOUT_IS_TO_JOIN and "timeout" in given:
         given.setdefault("join_timeout", given["timeout"])
     if backend == "etcd" and credentials.etcd_password is not None and "username" in given:
-        given.setdefault("password", (credentials.etcd_password, conf.PASSWORD_VARIABLE))
+        given.setdefault("password", (credentials.etcd_password, PASSWORD_VARIABLE))
     if str(params.get("store_type", "tcp")).strip().lower() != "tcp":
         raise UsageError(f"{SOURCE} 'store_type' must be 'tcp': agents do not meet in files")
     return given

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from planaria.agent.model import Meeting
 from planaria.base.addresses import join_address
 from planaria.elastic.rendezvous.api import RendezvousStoreInfo
-from planaria.elastic.rendezvous.handler import MeetingHandler, credentials_here
+from planaria.elastic.rendezvous.handler import MeetingHandler
 from planaria.elastic.rendezvous.meeting import meeting_of
 from planaria.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from planaria.elastic.utils.secrets import credentials_here
 
 if TYPE_CHECKING:
     from planaria.elastic.rendezvous.api import RendezvousHandler, RendezvousParameters

@@ -87,6 +87,7 @@ class Client:
         except TimeoutError:
             return None
         finally:
+            box.cancel()  # whoever keeps it forgets it, also when a signal interrupts the wait
             self._thread.post(waiting.cancel)
             with self._lock:
                 self._waiting -= 1

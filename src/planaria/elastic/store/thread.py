@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from threading import Event, Lock, current_thread
 from typing import TYPE_CHECKING, TypeVar
 
@@ -131,10 +132,9 @@ class LoopThread:
 
 
 def put(box: Future[T], answer: T | None = None, problem: BaseException | None = None) -> None:
-    """Put an answer into a box, unless there is one: the end may have come first."""
-    if box.done():
-        return
-    if problem is not None:
-        box.set_exception(problem)
-    else:
-        box.set_result(answer)  # type: ignore[arg-type]  # None is an answer where T has it
+    """Put an answer into a box, unless there is one: the end may have come first, or who waited has gone."""
+    with suppress(InvalidStateError):
+        if problem is not None:
+            box.set_exception(problem)
+        else:
+            box.set_result(answer)  # type: ignore[arg-type]  # None is an answer where T has it

@@ -101,7 +101,7 @@ class TimerBook:
             self._scopes.drop(worker_id)
 
     def holders(self) -> list[Any]:
-        """Return everybody who ever had a timer and was not dropped."""
+        """Return everybody who has a timer."""
         with self._lock:
             return self._scopes.holders()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import select
@@ -11,7 +10,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from planaria.agent.fifo import LineReader, make_fifo
+from planaria.agent.fifo import TimerPipe
+from planaria.base.loop import Loop
+from planaria.base.net import Complaints
+from planaria.base.text import safe_line
 from planaria.contract import timer
 from planaria.elastic.timer.api import TimerBook, TimerClient, TimerRequest
 from planaria.elastic.timer.debug_info_logging import log_debug_info_for_expired_timers
@@ -25,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _TRIES, _BETWEEN_TRIES_S = 10, 0.1  # a server that was started beside us may need a second
 _FULL_S = 10.0  # how long a client waits for room in a full pipe
-_CHUNK_BYTES = 1 << 16
+_SHOWN_CHARACTERS = 60
 
 
 class FileTimerRequest(TimerRequest):
@@ -53,15 +55,18 @@ class FileTimerRequest(TimerRequest):
 
     def to_json(self) -> str:
         """Return the request as it is written."""
-        return json.dumps(
-            {
-                "version": self.version,
-                "pid": self.worker_pid,
-                "scope_id": self.scope_id,
-                "expiration_time": self.expiration_time,
-                "signal": self.signal,
-            }
-        )
+        return timer.as_json(self._line())
+
+    def to_bytes(self) -> bytes:
+        """Return what goes into the pipe.
+
+        Raises:
+            ValueError: It is too long.
+        """
+        return timer.encode(self._line())
+
+    def _line(self) -> timer.TimerLine:
+        return timer.TimerLine(self.worker_pid, self.scope_id, self.expiration_time, self.signal)
 
 
 class FileTimerClient(TimerClient):
@@ -90,13 +95,15 @@ class FileTimerClient(TimerClient):
             RuntimeError: It is too long.
             BrokenPipeError: There is no server, or it does not read.
         """
-        line = request.to_json()
-        if len(line) + 1 > timer.LINE_LIMIT_BYTES:
-            raise RuntimeError(f"FileTimerRequest larger than {select.PIPE_BUF} bytes is not supported: {line}")
+        try:
+            line = request.to_bytes()
+        except ValueError:
+            said = f"FileTimerRequest larger than {select.PIPE_BUF} bytes is not supported: {request.to_json()}"
+            raise RuntimeError(said) from None
         try:
             descriptor = self._open_non_blocking()
             try:
-                _write_whole(descriptor, line.encode() + b"\n")
+                _write_whole(descriptor, line)
             finally:
                 os.close(descriptor)
         except OSError as exc:
@@ -115,6 +122,8 @@ class FileTimerClient(TimerClient):
 
 def _write_whole(descriptor: int, line: bytes) -> None:
     deadline = time.monotonic() + _FULL_S
+    room = select.poll()  # select() takes no descriptor from 1,024 on
+    room.register(descriptor, select.POLLOUT)
     while True:
         try:
             os.write(descriptor, line)  # all of it or nothing: it is short enough
@@ -122,7 +131,7 @@ def _write_whole(descriptor: int, line: bytes) -> None:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 raise
-            select.select([], [descriptor], [], left_s)
+            room.poll(left_s * 1000)
         else:
             return
 
@@ -131,7 +140,8 @@ class FileTimerServer:
     """Reads a named pipe in a thread of its own and ends processes whose timers expire, but never its own process.
 
     `log_event(name, request)` hears of starts, expirations and ends. Unlike torch's, the server takes any file at
-    `file_path` but a stale pipe for somebody else's and does not delete it.
+    `file_path` but a stale pipe for somebody else's and does not delete it; a pipe that somebody deletes is made again.
+    What goes wrong with the pipe, or is no timer, is logged in few lines.
 
     Raises:
         UsageError: There is something at `file_path` already, or nothing can be made there.
@@ -150,19 +160,25 @@ class FileTimerServer:
         self._max_interval = max_interval
         self._daemon = daemon
         self._timers = TimerBook()
-        self._reader = LineReader()
+        self._heard: list[FileTimerRequest] = []
         self._stop_signaled = False
         self._run_once = False
         self._watchdog_thread: threading.Thread | None = None
-        self._fifo: int | None = make_fifo(file_path, "file_path")
+        self._loop = Loop()
+        self._complaints = Complaints(self._loop, logger.warning)
+        self._pipe: TimerPipe | None = self._open_pipe()
         self._wake, self._wake_end = os.pipe()
+        self._loop.on_readable(self._wake, lambda: os.read(self._wake, 1))
         self._log_event = log_event if log_event is not None else lambda _name, _request: None
         self._last_progress_time = int(time.time())
+
+    def _open_pipe(self) -> TimerPipe:
+        return TimerPipe(self._loop, self._file_path, "file_path", self._on_line, self._complaints.add)
 
     def start(self) -> None:
         """Begin to watch."""
         logger.info("Starting %s... file_path=%s", type(self).__name__, self._file_path)
-        # A thread: the program around it is the user's, and has no loop of ours.
+        # A thread: the program around it is the user's, and does not turn our loop.
         self._watchdog_thread = threading.Thread(target=self._watchdog_loop, daemon=self._daemon)
         self._watchdog_thread.start()
         self._log_event("watchdog started", None)
@@ -184,12 +200,12 @@ class FileTimerServer:
             os.write(self._wake_end, b"\0")
             self._watchdog_thread.join()
             self._watchdog_thread = None
-        if self._fifo is not None:
-            for descriptor in (self._fifo, self._wake, self._wake_end):
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+            self._loop.close()
+            for descriptor in (self._wake, self._wake_end):
                 os.close(descriptor)
-            self._fifo = None
-            if os.path.exists(self._file_path):
-                os.remove(self._file_path)
 
     @staticmethod
     def is_process_running(pid: int) -> bool:
@@ -237,17 +253,21 @@ class FileTimerServer:
 
     def _get_requests(self) -> list[FileTimerRequest]:
         """Wait for lines until the next timer may expire, `max_interval` at most; return what they ask for."""
-        if self._fifo is None:
+        if self._pipe is None:
             return []
-        wait_s = 0.0 if self._run_once else self._timers.wait_s(self._max_interval)
-        select.select([self._fifo, self._wake], [], [], wait_s)
-        found: list[FileTimerRequest] = []
-        while True:
-            try:
-                chunk = os.read(self._fifo, _CHUNK_BYTES)
-            except BlockingIOError:
-                return found
-            found += [request for line in self._reader.feed(chunk) if (request := _request(line)) is not None]
+        self._loop.run_once(0.0 if self._run_once else self._timers.wait_s(self._max_interval))
+        self._pipe.read_all()  # a release that came just in time counts
+        heard, self._heard = self._heard, []
+        return heard
+
+    def _on_line(self, line: bytes) -> None:
+        try:
+            found = timer.decode(line)
+        except ValueError as problem:
+            shown = safe_line(line.decode("utf-8", "replace"), _SHOWN_CHARACTERS)
+            self._complaints.add(f"watchdog: ignored a line that is no timer ({problem}): {shown}")
+            return
+        self._heard.append(FileTimerRequest(found.pid, found.scope, found.expires_at, found.signal))
 
     def register_timers(self, timer_requests: list[FileTimerRequest]) -> None:
         """Begin and release the timers that were asked for."""
@@ -279,12 +299,3 @@ class FileTimerServer:
             logger.exception("Error terminating pid=%s", worker_pid)
             return False
         return True
-
-
-def _request(line: bytes) -> FileTimerRequest | None:
-    try:
-        found = timer.decode(line)
-    except ValueError as problem:
-        logger.warning("Ignored a line that is no timer (%s): %r", problem, line[:60])
-        return None
-    return FileTimerRequest(found.pid, found.scope, found.expires_at, found.signal)

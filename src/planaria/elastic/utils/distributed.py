@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import weakref
 from contextlib import closing
 from datetime import timedelta
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from planaria.agent import credentials
+from planaria.agent.trust import OPEN_STORE, is_here
 from planaria.base.net import join_address
 from planaria.elastic.store import DistStoreError, Store, StoreTimeout
 from planaria.elastic.store.client import Client
 from planaria.elastic.store.thread import LoopThread
+from planaria.elastic.utils.api import get_socket_with_port
+from planaria.elastic.utils.secrets import credentials_here
 from planaria.elastic.utils.store import barrier
-from planaria.rendezvous.addresses import is_localhost, is_loopback
 from planaria.store.client import RemoteStore
 from planaria.store.server import StoreServer
 
@@ -47,6 +47,7 @@ def create_c10d_store(  # noqa: PLR0917  # the signature is torch's
     those who have it are let in.
 
     Raises:
+        ValueError: The token cannot be used.
         RuntimeError: The port is taken.
         TimeoutError: Not all members came in time.
     """
@@ -57,7 +58,7 @@ def create_c10d_store(  # noqa: PLR0917  # the signature is torch's
         raise ValueError(
             f"server_port must be specified when world_size > 1, got server_port={server_port}, world_size={world_size}"
         )
-    store = open_store(is_server, server_addr, server_port, timeout, credentials.read(os.environ).token)
+    store = open_store(is_server, server_addr, server_port, timeout, credentials_here().token)
     if wait_for_workers:
         try:
             barrier(store, world_size, key_prefix=_EVERYBODY, barrier_timeout=timeout)
@@ -76,8 +77,10 @@ def open_store(is_server: bool, host: str, port: int, timeout_s: float, token: S
     thread = LoopThread()
     try:
         if is_server:
-            listen = (host if is_localhost(host) or is_loopback(host) else "", max(port, 0))
+            listen = (host if is_here(host) else "", max(port, 0))
             port = thread.call(lambda: _serve(thread, listen, revealed))
+            if not is_here(host) and token is None:
+                logger.warning(OPEN_STORE, port)
         address = join_address(host, port)
         client = Client(thread, lambda loop: RemoteStore(loop, (address,), token=revealed))
     except OSError as problem:
@@ -103,18 +106,3 @@ def get_free_port() -> int:
     with closing(get_socket_with_port()) as found:
         port: int = found.getsockname()[1]
         return port
-
-
-def get_socket_with_port() -> socket.socket:
-    """Return a socket that listens on a free port of localhost. Close it before the port is used."""
-    for family, kind, protocol, _, _ in socket.getaddrinfo("localhost", None, socket.AF_UNSPEC, socket.SOCK_STREAM):
-        found = socket.socket(family, kind, protocol)
-        try:
-            found.bind(("localhost", 0))
-            found.listen(0)
-        except OSError as problem:
-            found.close()
-            logger.warning("Socket creation attempt failed.", exc_info=problem)
-        else:
-            return found
-    raise RuntimeError("Failed to create a socket")

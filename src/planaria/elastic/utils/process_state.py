@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from planaria.base import linux
+
 __all__ = ["is_uninterruptible_state", "read_proc_state"]
 
 
 def read_proc_state(pid: int) -> str | None:
     """Return the letter for a process's state, such as R, S, D or Z; None when there is no telling."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            data = file.read()
-    except OSError:
-        return None
-    # The program's name stands in parentheses and may have some itself: the last one ends it.
-    _, found, rest = data.rpartition(b")")
-    fields = rest.split()
-    return fields[0].decode("ascii", "replace") if found and fields else None
+    fields = linux.stat_fields(pid)
+    return fields[0].decode("ascii", "replace") if fields else None
 
 
 def is_uninterruptible_state(state: str | None) -> bool:

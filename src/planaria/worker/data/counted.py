@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 
 from planaria.errors import UsageError
+from planaria.worker import here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class Counted:
         """Yield the loader's batches. One that is handed to the loop has been taken."""
         ledger = self._sampler.ledger
         feed = ledger.open(stands_in=self._stands_in)
+        _set_apart(self._loader)
         with _own_random_numbers(self._loader, self._sampler.base_seed()):
             batches = iter(self._loader)
         for batch in batches:
@@ -84,6 +87,28 @@ def emptied(batch: Any) -> Any:
         parts = [emptied(part) for part in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch
+
+
+class Apart:
+    """What a loader's process does first: it leaves the process group of its rank, so that the signal of a drain, which goes
+    to the whole group, does not end it while the loop still needs its data. The loop ends it, or the agent after the loop.
+    """
+
+    def __init__(self, then: Callable[[int], object] | None) -> None:
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        """Do that, then what the loader was told to do."""
+        os.setpgid(0, 0)
+        if self._then is not None:
+            self._then(worker)
+
+
+def _set_apart(loader: Any) -> None:
+    """Prepare a DataLoader under an agent: nobody else would end its processes if the loop did not."""
+    then = getattr(loader, "worker_init_fn", loader)
+    if then is not loader and not isinstance(then, Apart) and here.control():
+        loader.worker_init_fn = Apart(then)
 
 
 @contextmanager

@@ -70,8 +70,17 @@ class ElasticSampler:
         self._sizes = (batch_size, global_batch, tail)
         self._tags = False
         self._skips_empty = False
+        self.num_data_workers = 0
+        """How many processes load data for the loop, as far as `count` was told."""
+        self.epochs_wanted: int | None = None
+        """The count that `epochs` was called with."""
         self.ledger = Ledger()
         self.resize(*_rank_and_world_size(rank, world_size))
+
+    @property
+    def batch_size(self) -> int:
+        """How many samples a rank takes in a turn."""
+        return self._sizes[0]
 
     @property
     def epoch(self) -> int:
@@ -139,6 +148,7 @@ class ElasticSampler:
         Raises:
             UsageError: The loader does not keep batches in order.
         """
+        self.num_data_workers = getattr(loader, "num_workers", 0)
         return Counted(self, loader, empty)
 
     def seeded(self, dataset: Any, transform: Callable[[Any], Any] | None = None) -> Seeded:
@@ -153,7 +163,14 @@ class ElasticSampler:
         return Seeded(dataset, transform)
 
     def epochs(self, count: int) -> Iterator[int]:
-        """Yield the epochs' numbers below `count` from where the loop stands, each begun when the one before is over."""
+        """Yield the epochs' numbers below `count` from where the loop stands, each begun when the one before is over.
+
+        Where it stands is asked for when the first one is wanted: what is made before `sync()` begins where that leads.
+        """
+        self.epochs_wanted = count
+        return self._epochs(count)
+
+    def _epochs(self, count: int) -> Iterator[int]:
         while self.epoch < count:
             yield self.epoch
             self.set_epoch(self.epoch + 1)

@@ -33,6 +33,11 @@ def test_a_config_is_completed_as_in_torch(tmp_path, monkeypatch):
     assert config(tmp_path).shutdown_timeout == 5
     with pytest.raises(ValueError, match="shutdown_timeout must be non-negative, got -1"):
         config(tmp_path, shutdown_timeout=-1)
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon")
+    with pytest.raises(
+        ValueError, match=r"^TORCH_ELASTIC_SHUTDOWN_TIMEOUT expects a whole number of seconds, got 'soon'$"
+    ):
+        config(tmp_path)
 
 
 def test_a_job_is_named_after_its_function_script_or_program():
@@ -89,9 +94,17 @@ def told(monkeypatch):
     del handler_registry._registry["foreign"]
 
 
-def launch(tmp_path, ends_with):
+def launch(tmp_path, ends_with, **more):
     Agent.ends_with = ends_with
-    return api.elastic_launch(config(tmp_path, rdzv_backend="foreign", rdzv_endpoint="there"), "program")("x")
+    return api.elastic_launch(config(tmp_path, rdzv_backend="foreign", rdzv_endpoint="there", **more), "program")("x")
+
+
+@pytest.mark.usefixtures("told")
+def test_a_password_is_in_no_log(tmp_path, caplog):
+    caplog.set_level("DEBUG", api.logger.name)
+    launch(tmp_path, RunResult(WorkerState.SUCCEEDED), rdzv_configs={"username": "u", "password": "s3cret"})
+    assert "starting program as run r: 1:1 nodes of 1 workers, 0 restarts" in caplog.text
+    assert "s3cret" not in caplog.text
 
 
 def test_values_come_back_and_the_rendezvous_is_over(tmp_path, told):

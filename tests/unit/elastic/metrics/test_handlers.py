@@ -50,6 +50,14 @@ def test_a_file_for_prometheus_holds_what_is_exposed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["mine.prom"]
 
 
+def test_a_link_for_prometheus_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link.prom").symlink_to(tmp_path / "mine.prom")
+    handler = PrometheusMetricHandler(str(tmp_path / "link.prom"))
+    handler.emit(LOSS)
+    assert (tmp_path / "link.prom").is_symlink()
+    assert (tmp_path / "mine.prom").read_text() == handler.expose()
+
+
 def test_a_file_for_prometheus_that_cannot_be_written_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import call_targets as targets
 import pytest
+from waiting import wait_dead, wait_until
 
 from planaria.elastic.multiprocessing import (
     DefaultLogsSpecs,
@@ -71,10 +71,7 @@ def test_functions_return_their_values_by_rank(tmp_path: Path, method: str) -> N
 @every_method
 def test_large_values_come_also_when_one_only_looks_now_and_then(tmp_path: Path, method: str) -> None:
     context = started(tmp_path, targets.large, [(4 << 20,), (1,)], method=method)
-    deadline = time.monotonic() + 60
-    while (result := context.wait(0)) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    result = wait_until(lambda: context.wait(0), "both values")
     assert {rank: len(value) for rank, value in result.return_values.items()} == {0: 4 << 20, 1: 1}
 
 
@@ -88,7 +85,7 @@ def test_the_first_failure_ends_the_others_and_is_told_with_its_traceback(tmp_pa
     assert failure.message["message"] == "RuntimeError: told to"
     assert "in wait_or_fail" in failure.message["extraInfo"]["py_callstack"]
     assert failure.error_file == context.error_files[1]
-    assert all(targets.is_gone(pid) for pid in context.pids().values())
+    assert all(wait_dead(pid) for pid in context.pids().values())
 
 
 @every_method
@@ -179,8 +176,16 @@ def test_close_asks_first_and_then_insists(tmp_path: Path, method: str) -> None:
     pids = [int(targets.read_when_told(path)) for path in told]
     assert list(context.pids().values()) == pids
     context.close(timeout=1)
-    assert all(targets.is_gone(pid) for pid in pids)
+    assert all(wait_dead(pid) for pid in pids)
     context.close()
+
+
+def test_who_has_no_patience_leaves_no_zombie_either(tmp_path: Path) -> None:
+    context = started(tmp_path, targets.deaf_and_wait, [(str(tmp_path / "told"),)])
+    pid = int(targets.read_when_told(str(tmp_path / "told")))
+    context.close(timeout=0)
+    with pytest.raises(ChildProcessError):  # it was waited for
+        os.waitpid(pid, os.WNOHANG)
 
 
 @every_method
@@ -188,7 +193,7 @@ def test_close_asks_first_and_then_insists(tmp_path: Path, method: str) -> None:
 def test_what_a_worker_leaves_in_its_group_ends_with_the_context(tmp_path: Path, method: str, then: str) -> None:
     told = str(tmp_path / "told")
     finished(started(tmp_path, targets.has_a_child, [(told, then)], method=method))
-    assert targets.is_gone(int(targets.read_when_told(told)))
+    assert wait_dead(int(targets.read_when_told(told)))
 
 
 def test_other_children_of_the_caller_survive_and_keep_their_status(tmp_path: Path) -> None:
@@ -215,7 +220,7 @@ def test_a_signal_to_the_caller_is_an_exception_where_it_waits(tmp_path: Path) -
         context.wait(60)
     assert caught.value.sigval == signal.SIGTERM
     context.close(caught.value.sigval)
-    assert targets.is_gone(int(targets.read_when_told(told)))
+    assert wait_dead(int(targets.read_when_told(told)))
 
 
 def test_only_the_signals_that_were_asked_for_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,13 +24,13 @@ class Theirs(RendezvousHandler):
         return "theirs"
 
     def next_rendezvous(self) -> RendezvousInfo:
-        raise NotImplementedError
+        pytest.fail("nobody meets in these tests")
 
     def is_closed(self) -> bool:
         return False
 
     def set_closed(self) -> None:
-        raise NotImplementedError
+        pytest.fail("nobody meets in these tests")
 
     def num_nodes_waiting(self) -> int:
         return 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from planaria.agent.trust import OPEN_DOOR
 from planaria.elastic import events
 from planaria.elastic.events import handlers
 from planaria.elastic.rendezvous import (
@@ -68,7 +69,7 @@ def test_every_name_that_torchrun_and_we_have_makes_a_handler_that_describes_its
 def test_a_subclass_that_waits_in_its_own_way_is_not_ours_to_take_apart() -> None:
     class Own(DynamicRendezvousHandler):
         def next_rendezvous(self) -> RendezvousInfo:
-            raise NotImplementedError
+            pytest.fail("it is only looked at")
 
     class Like(DynamicRendezvousHandler):
         pass
@@ -264,3 +265,28 @@ def test_none_is_no_time(key: str) -> None:
     backend: Any = None
     with pytest.raises(TypeError, match=f"^You passed '{key}=None' as a rendezvous configuration option$"):
         create_handler(backend, backend, params)
+
+
+@pytest.mark.parametrize("backend", ["c10d", "etcd", "static"])
+def test_a_meeting_that_strangers_can_come_to_is_said_once(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    handler = made(backend, "node1:1", "2:2", rank=0)
+    handler.warn_if_open()
+    handler.warn_if_open()
+    assert [line for line in caplog.messages if "no token and no TLS" in line] == [f"job: {OPEN_DOOR}"]
+
+
+def test_nothing_is_said_of_a_meeting_on_loopback_or_with_a_token_or_of_nobody(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made("c10d", "localhost:1", "1:2").warn_if_open()
+    made("c10d", "localhost:0", "1:1").warn_if_open()
+    monkeypatch.setenv("PLANARIA_TOKEN", "s3cret")
+    made("c10d", "node1:1", "1:2").warn_if_open()
+    assert not caplog.messages
+
+
+def test_who_waits_for_a_round_is_told_of_the_open_door(caplog: pytest.LogCaptureFixture) -> None:
+    handler = made("c10d", f"0.0.0.0:{get_free_port()}", "2:2", join_timeout=1)
+    with pytest.raises(RendezvousTimeoutError):
+        handler.next_rendezvous()
+    assert f"job: {OPEN_DOOR}" in caplog.messages

@@ -246,6 +246,16 @@ def test_more_threads_than_a_store_can_watch_for_are_told_so() -> None:
     assert told == [f"at most {MOST_WAITING} threads of a process can wait for keys of one store"]
 
 
+def test_a_wait_that_is_over_leaves_nothing() -> None:
+    thread = LoopThread()
+    client = Client(thread, MemoryStore)
+    for _ in range(3):
+        assert client.wait_for("never", 0.01) is None
+    assert not client._boxes
+    assert not thread._open
+    thread.stop()
+
+
 def test_a_loop_that_fails_is_the_failure_of_those_who_wait() -> None:
     thread = LoopThread()
     store = Store(Client(thread, MemoryStore))

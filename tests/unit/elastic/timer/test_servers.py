@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIMEOUT_S = 60
+CROWD = 1100  # open files: above what select() takes
 # Python 3.12 warns of fork beside threads; these belong to pytest-xdist and hold no lock that a child here would want.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -160,18 +163,74 @@ def test_a_request_that_is_too_long_says_so(watched: Watched, tmp_path: Path) ->
         client.acquire("x" * 5000, 1.0)
 
 
+def fill(path: Path) -> None:
+    """Write to a pipe until nothing more goes in."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(descriptor, b"\n" * 4096)
+    os.close(descriptor)
+
+
 def test_a_client_waits_for_room_in_a_full_pipe(tmp_path: Path) -> None:
     server = timer.FileTimerServer(str(tmp_path / "pipe"), "run", max_interval=0.05)
-    descriptor = os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK)
-    while select.select([], [descriptor], [], 0)[1]:
-        os.write(descriptor, b"\n" * 4096)
-    os.close(descriptor)
+    fill(tmp_path / "pipe")
     writer = threading.Thread(target=timer.FileTimerClient(str(tmp_path / "pipe")).acquire, args=("a", 1e10))
     writer.start()
     server.start()
     writer.join(TIMEOUT_S)
     server.run_once()
     assert len(server._timers) == 1
+
+
+def test_a_pipe_that_somebody_deletes_is_made_again_and_said(
+    watched: Watched, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "pipe").unlink()
+    timer.FileTimerClient(str(tmp_path / "pipe")).acquire("mine", time.time())  # waits for the pipe a while
+    watched.wait_for("timer expired", "mine")
+    assert f"watchdog: {tmp_path / 'pipe'} was deleted; it was made again" in caplog.messages
+
+
+def test_a_pipe_that_ran_full_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server = timer.FileTimerServer(str(tmp_path / "pipe"), "run")
+    fill(tmp_path / "pipe")
+    server.start()
+    server.run_once()
+    assert [line for line in caplog.messages if "was full, so a worker may have failed to write to it" in line]
+
+
+@pytest.fixture
+def crowded() -> Iterator[None]:
+    """All numbers that `select` would take are in use."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < CROWD + 100:
+        pytest.skip(f"this user may have {before[1]} open files at most")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], CROWD + 100), before[1]))
+    taken = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
+    try:
+        while taken[-1] < CROWD:
+            taken.append(os.dup(taken[0]))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("crowded")
+def test_more_than_a_thousand_open_files_disturb_neither_server_nor_client(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = timer.FileTimerServer(str(tmp_path / "pipe"), "run")
+    fill(tmp_path / "pipe")
+    writer = threading.Thread(target=timer.FileTimerClient(str(tmp_path / "pipe")).acquire, args=("a", 1e10))
+    writer.start()
+    server.start()
+    writer.join(TIMEOUT_S)
+    server.run_once()
+    assert len(server._timers) == 1
+    assert "Error running watchdog" not in caplog.text
 
 
 def test_a_request_is_written_as_torch_writes_it() -> None:

@@ -12,6 +12,7 @@ from planaria.elastic.utils.store import barrier, get_all, store_timeout, synchr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def in_ranks(size: int, work: Callable[[int], Any]) -> dict[int, Any]:
@@ -123,3 +124,24 @@ def test_a_free_port_is_one_that_a_socket_gets() -> None:
         port = held.getsockname()[1]
         assert port > 0
         assert get_free_port() != port
+
+
+def test_a_store_that_strangers_can_reach_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    store = create_c10d_store(True, "0.0.0.0")
+    (said,) = caplog.messages
+    assert said.startswith(f"no token: whoever reaches port {store.port} of this host")
+
+
+def test_nothing_is_said_of_a_store_on_loopback_or_with_a_token(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_c10d_store(True, "127.0.0.1")
+    monkeypatch.setenv("PLANARIA_TOKEN", "s3cret")
+    create_c10d_store(True, "0.0.0.0")
+    assert not caplog.messages
+
+
+def test_a_token_that_cannot_be_used_is_a_wrong_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PLANARIA_TOKEN_FILE", str(tmp_path / "missing"))
+    with pytest.raises(ValueError, match="PLANARIA_TOKEN_FILE"):
+        create_c10d_store(True, "127.0.0.1")

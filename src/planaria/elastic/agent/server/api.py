@@ -32,7 +32,7 @@ from planaria.elastic.events import EventSource, record
 from planaria.elastic.metrics import prof
 from planaria.elastic.multiprocessing import SignalException
 from planaria.elastic.multiprocessing.signals import SIGNALS_TO_HANDLE, raise_on_signals, signals_named, undisturbed
-from planaria.elastic.rendezvous.api import RendezvousGracefulExitError
+from planaria.elastic.rendezvous.api import is_named
 from planaria.elastic.store import DistStoreError
 from planaria.elastic.utils.logging import get_logger
 
@@ -65,12 +65,10 @@ class ElasticAgent(abc.ABC):
         Raises:
             Exception: Something other than a worker failed.
         """
-        raise NotImplementedError
 
     @abc.abstractmethod
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
         """Return the worker group of a role. It is the agent's own, and changes while the agent runs."""
-        raise NotImplementedError
 
 
 class SimpleElasticAgent(Recording, ElasticAgent):
@@ -101,22 +99,18 @@ class SimpleElasticAgent(Recording, ElasticAgent):
     @abc.abstractmethod
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         """Start every worker of the group; return the id of each by its local rank."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         """Stop every worker, whatever state it is in: gone, stuck or never started."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         """Look at the workers and return the state of the group now, without waiting."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         """Let go of everything at the end of a run; workers that still live get `death_sig`, and `timeout` to heed it."""
-        raise NotImplementedError
 
     @prof
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
@@ -195,15 +189,17 @@ class SimpleElasticAgent(Recording, ElasticAgent):
             self._total_execution_time = int(time.monotonic() - began)
             self._record_metrics(result)
             self._record_worker_events(result)
-        except RendezvousGracefulExitError as left:
-            logger.info("the rendezvous was left in good order: %s", left)
-            return RunResult(state=WorkerState.STOPPED)
         except SignalException as told:
             logger.warning("received %s, stopping the workers", told.sigval.name)
             with undisturbed():
                 is_shut_down = True
                 self._shutdown(told.sigval, timeout=self._shutdown_timeout)
             raise
+        except Exception as left:
+            if not is_named(left, "RendezvousGracefulExitError"):
+                raise
+            logger.info("the rendezvous was left in good order: %s", left)
+            return RunResult(state=WorkerState.STOPPED)
         else:
             return result
         finally:

@@ -6,12 +6,15 @@ That takes a rendezvous of ours (or none), and an agent without ways of its own.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
 from planaria.agent.embedded import Watching, run_embedded
-from planaria.agent.model import Job
+from planaria.agent.model import HealthCheck, Job
 from planaria.agent.report import causes
+from planaria.contract.env import for_workers
+from planaria.elastic.agent.server.health_check_server import HOST_VARIABLE
 from planaria.elastic.agent.server.model import RunResult, Worker, WorkerState
 from planaria.elastic.events import Event, EventSource, record
 from planaria.elastic.metrics import put_metric
@@ -29,6 +32,8 @@ from planaria.elastic.rendezvous.api import (
 )
 from planaria.elastic.rendezvous.handler import is_ours
 from planaria.elastic.utils.logging import get_logger
+from planaria.elastic.utils.secrets import credentials_here
+from planaria.observe.responder import LOOPBACK
 from planaria.process.model import Call, Command, LogSettings
 
 if TYPE_CHECKING:
@@ -54,6 +59,7 @@ _WAYS = (
     "_exit_barrier",
     "_set_local_rank_env",
     "_setup_local_watchdog",
+    "_setup_healthcheck",
 )
 _ERRORS: dict[str, type[RendezvousError]] = {
     "timeout": RendezvousTimeoutError,
@@ -87,6 +93,8 @@ def run(agent: LocalElasticAgent) -> RunResult:
     spec, specs = group.spec, _spec_logs(agent)
     listener = None if spec.event_log_handler == "null" else told
     watching = Watching(told.say, told.warn, told.on_round, told.beat, listener)
+    handler: Any = spec.rdzv_handler  # one of ours, see `can_drive`
+    handler.warn_if_open()
     ended = run_embedded(_job(agent, specs), watching)
     agent._remaining_restarts = spec.max_restarts - ended.group.restarts  # noqa: SLF001
     result = _result(ended, specs, agent._handled_signals())  # noqa: SLF001
@@ -115,12 +123,22 @@ def _job(agent: LocalElasticAgent, specs: SpecLogs) -> Job:
         virtual_local_rank=spec.virtual_local_rank,
         always_restart=True,  # as torch does, whatever the error
         meeting=handler.meeting,
+        health=_health_check(agent),
     )
+
+
+def _health_check(agent: LocalElasticAgent) -> HealthCheck | None:
+    """Return where probes are answered; whoever brought a server of their own has it answer them."""
+    port = agent._health_check_port()  # noqa: SLF001
+    if port is None:
+        return None
+    host = os.environ.get(HOST_VARIABLE) or LOOPBACK
+    return HealthCheck(port, host, token=credentials_here().token)
 
 
 def _environment(agent: LocalElasticAgent) -> dict[str, str]:
     named = agent._signals_to_handle  # noqa: SLF001
-    return {**os.environ, **({SIGNALS_TO_HANDLE: named} if named is not None else {})}
+    return {**for_workers(os.environ), **({SIGNALS_TO_HANDLE: named} if named is not None else {})}
 
 
 def _spec_logs(agent: LocalElasticAgent) -> SpecLogs:
@@ -220,12 +238,12 @@ def _result(ended: Ended, specs: SpecLogs, signals: tuple[int, ...]) -> RunResul
 
 
 def _stopped(outcome: Outcome, signals: tuple[int, ...]) -> BaseException:
-    """Return what a run ends with that somebody ended: by a signal, or by `planaria stop` on any node."""
+    """Return what a run ends with that somebody ended: by a signal or `planaria drain`, or by `planaria stop` on any node."""
     if outcome.kind == "stopped":
         return RendezvousClosedError(outcome.explanation)
-    if outcome.signal in signals:
-        return as_exception(outcome.signal)
-    return KeyboardInterrupt()
+    if outcome.signal == signal.SIGINT and outcome.signal not in signals:
+        return KeyboardInterrupt()
+    return as_exception(outcome.signal)
 
 
 def _failures(ended: Ended, specs: SpecLogs) -> dict[int, ProcessFailure]:

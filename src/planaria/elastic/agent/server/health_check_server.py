@@ -1,4 +1,4 @@
-"""A health check of an agent that somebody embeds: torch's interface, and a server behind it that answers.
+"""A health check of an agent that asks, or of its caller's own: torch's interface, and a server behind it that answers.
 
 `GET /livez` (and `/`) is 200 while the last sign of life is younger than the timeout, else 503. A subclass that serves by other
 means overrides `start` and `stop`. It listens on loopback, or where the variable PET_HEALTH_CHECK_HOST says.
@@ -39,6 +39,8 @@ class HealthCheckServer:
     _alive_callback: Callable[[], int]
     _port: int
     _timeout: int
+    host = ""
+    """Where it listens; empty: where the variable says, or loopback. It may be set before the start."""
 
     def __init__(self, alive_callback: Callable[[], int], port: int, timeout: int) -> None:
         self._alive_callback = alive_callback
@@ -60,7 +62,7 @@ class HealthCheckServer:
         """Answer from now on. Where the port cannot be had, say so and go on without: a probe is no reason to fail a job."""
         if self._responder is not None:
             return
-        host = os.environ.get(HOST_VARIABLE) or LOOPBACK
+        host = self.host or os.environ.get(HOST_VARIABLE) or LOOPBACK
         try:
             responder = Responder(host, self._port, self._answer)
             responder.start()

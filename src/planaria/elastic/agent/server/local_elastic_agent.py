@@ -54,6 +54,7 @@ TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE
 """Seconds a worker may sleep in the kernel (state D) before the group is given up; 0 or nothing: for ever."""
 
 _CUDA = "CUDA_VISIBLE_DEVICES"
+_HIGHEST_PORT = 65535
 _ALIVE_S = 60  # how old the last sign of life may be before the health check says no; torch's number
 
 logger = get_logger(__name__)
@@ -113,8 +114,10 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._looked_at: int | None = None
 
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        if embedding.can_drive(self, LocalElasticAgent):
+            return embedding.run(self)
         self._setup_healthcheck()
-        return embedding.run(self) if embedding.can_drive(self, LocalElasticAgent) else super()._invoke_run(role)
+        return super()._invoke_run(role)
 
     @prof
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
@@ -267,18 +270,27 @@ class LocalElasticAgent(SimpleElasticAgent):
         return frozenset(self._pcontext.pids().values()) if self._pcontext is not None else frozenset()
 
     def _setup_healthcheck(self) -> None:
-        """Start the health check server if its port is named and nobody has started one."""
+        """Start the health check server of an agent that is asked. A driven one answers more, from its own loop."""
+        port = self._health_check_port()
+        if port is None:
+            return
+        server = create_healthcheck_server(alive_callback=self._get_alive_time, port=port, timeout=_ALIVE_S)
+        server.start()
+        self._health_check_server = server
+
+    def _health_check_port(self) -> int | None:
+        """Return where this agent is to answer probes; None: nowhere, or somebody has started a server for it."""
         port = os.environ.get(TORCHELASTIC_HEALTH_CHECK_PORT)
         if port is None or self._health_check_server is not None:
-            return
+            return None
         try:
             number = int(port)
         except ValueError:
-            logger.warning("%s expects a port, got %r: no health check", TORCHELASTIC_HEALTH_CHECK_PORT, port)
-            return
-        server = create_healthcheck_server(alive_callback=self._get_alive_time, port=number, timeout=_ALIVE_S)
-        server.start()
-        self._health_check_server = server
+            number = -1
+        if 0 <= number <= _HIGHEST_PORT:
+            return number
+        logger.warning("%s expects a port, got %r: no health check", TORCHELASTIC_HEALTH_CHECK_PORT, port)
+        return None
 
     def _get_alive_time(self) -> int:
         """Return when this agent last gave a sign of life, in wall seconds: now while it meets or waits for others."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import socket
+import os
 import time
 import traceback
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING
 
 from planaria.elastic.agent.server.model import WorkerState
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from planaria.elastic.agent.server.model import RunResult, Worker, WorkerGroup
-
-
-@cache  # asking takes seconds where the name service is slow, and every event says it
-def _get_fq_hostname() -> str:
-    return socket.getfqdn(socket.gethostname())
 
 
 class Recording:
@@ -94,7 +88,7 @@ class Recording:
             "group_rank": group.group_rank,
             "worker_id": str(worker.id) if worker else None,
             "role": spec.role,
-            "hostname": _get_fq_hostname(),
+            "hostname": os.uname().nodename,  # a name service, which torch asks, may take seconds; the loop stands still
             "state": state,
             "total_run_time": self._total_execution_time,
             "rdzv_backend": spec.rdzv_handler.get_backend(),

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from planaria.contract.env import for_workers
 from planaria.elastic.multiprocessing.start import new_worker, order_for
 from planaria.process.running import Running
 
@@ -93,7 +94,7 @@ class SubprocessHandler:
         if numa_options is not None:
             argv = _bound(argv, local_rank_id, numa_options)
         self.local_rank_id = local_rank_id
-        environment = {**os.environ, **{name: str(value) for name, value in env.items()}}
+        environment = {**for_workers(os.environ), **{name: str(value) for name, value in env.items()}}
         check_program(argv[0], environment)
         self.running = new_worker(local_rank_id, environment, stdout or "", stderr or "", time.monotonic())
         self.running.start(order_for(self.running, argv, environment))

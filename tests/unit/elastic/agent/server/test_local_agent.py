@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from scripted_agent import Handler
 
+from planaria.agent.trust import OPEN_DOOR
 from planaria.base.value import replace
 from planaria.contract.failure import Failure
 from planaria.elastic.agent.server import embedding, local_elastic_agent, recording
@@ -22,6 +23,7 @@ from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException, 
 from planaria.elastic.multiprocessing.errors import ChildFailedError, record
 from planaria.elastic.rendezvous import RendezvousParameters
 from planaria.elastic.rendezvous.registry import get_rendezvous_handler
+from planaria.process.sentry import Sentry
 
 
 def program(code):
@@ -99,13 +101,12 @@ def test_programs_have_torchruns_environment_and_macros_and_fail_with_their_stat
 @pytest.mark.parametrize("handler", [None, alone])
 def test_a_worker_that_is_deaf_to_sigterm_is_killed_after_the_shutdown_timeout(tmp_path, handler):
     deaf = (
-        "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        f"open({str(tmp_path)!r} + '/up' + os.environ['RANK'], 'w').close()\n"
-        "if os.environ['RANK'] == '1':\n"
-        f"    while not os.path.exists({str(tmp_path)!r} + '/up0'): time.sleep(0.01)\n"
-        "    sys.exit(1)\n"
-        "time.sleep(100)"
+        "import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "is_deaf = os.environ['RANK'] == '0'\n"
+        f"open({str(tmp_path / 'meet')!r}, 'w' if is_deaf else 'r').close()\n"  # each waits there for the other
+        "sys.exit(1) if not is_deaf else signal.pause()"
     )
+    os.mkfifo(tmp_path / "meet")
     agent = agent_of(tmp_path, handler and handler(), max_restarts=0, shutdown_timeout=1, **program(deaf))
     began = time.monotonic()
     assert agent.run().is_failed()
@@ -284,7 +285,7 @@ def test_a_worker_is_stuck_when_every_look_for_so_long_finds_it_in_the_kernel(mo
 
 
 def test_a_stuck_worker_costs_all_restarts(tmp_path, monkeypatch):
-    agent = agent_of(tmp_path, **program("import time; time.sleep(100)"))
+    agent = agent_of(tmp_path, **program("import signal; signal.pause()"))
     monkeypatch.setattr(agent._stuck, "timeout_s", 0.01)
     monkeypatch.setattr("planaria.elastic.agent.server.stuck.read_proc_state", lambda _pid: "D")
     result = agent.run()
@@ -314,26 +315,33 @@ class Server:
         self.calls.append("stop")
 
 
-@pytest.mark.parametrize("handler", [None, alone])
-def test_the_health_check_lasts_from_before_the_rendezvous_to_the_end_through_restarts(tmp_path, monkeypatch, handler):
+def test_the_health_check_of_an_asked_agent_lasts_from_before_the_rendezvous_to_the_end(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(
         local_elastic_agent, "create_healthcheck_server", lambda **how: made.append(Server(**how)) or made[0]
     )
     monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", "8080")
-    agent = agent_of(tmp_path, handler and handler(), entrypoint=rank_times, args=(1,), start_method="fork")
+    agent = agent_of(tmp_path, entrypoint=rank_times, args=(1,), start_method="fork")
     agent.run()
     (server,) = made
     assert (server.port, server.calls) == (8080, ["start", "stop"])
     assert abs(server.alive_callback() - time.time()) < 60
 
 
-def test_a_port_that_is_none_starts_no_health_check(tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", "http")
+@pytest.mark.parametrize("word", ["http", "65536", "-1", ""])
+def test_a_port_that_is_none_starts_no_health_check(tmp_path, monkeypatch, caplog, word):
+    monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", word)
     agent = agent_of(tmp_path, entrypoint="x")
     agent._setup_healthcheck()
     assert agent._health_check_server is None
-    assert "TORCHELASTIC_HEALTH_CHECK_PORT expects a port, got 'http'" in caplog.text
+    assert f"TORCHELASTIC_HEALTH_CHECK_PORT expects a port, got {word!r}" in caplog.text
+
+
+def test_an_agent_with_a_health_check_of_its_own_is_asked(tmp_path):
+    agent = agent_of(tmp_path, alone(), entrypoint="x")
+    assert embedding.can_drive(agent, LocalElasticAgent)
+    agent._setup_healthcheck = lambda: None
+    assert not embedding.can_drive(agent, LocalElasticAgent)
 
 
 def test_a_callback_that_was_there_first_is_alive_until_the_agent_takes_over():
@@ -367,3 +375,25 @@ def test_a_run_that_others_finish_without_this_node_is_left_in_good_order(tmp_pa
     monkeypatch.setattr(embedding, "run_embedded", lambda *_given: ended)
     result = agent.run()
     assert (result.state, result.return_values) == (WorkerState.STOPPED, {})
+
+
+def test_the_sentry_forgets_the_workers_of_a_life_that_is_over(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(Sentry, "know", lambda _sentry, workers: told.append(len(workers)))
+    agent_of(tmp_path, alone(), entrypoint=rank_times, args=(1,), start_method="fork").run()
+    assert told == [2, 0, 2, 0, 0], "two lives, and the end"
+
+
+def test_who_drives_a_meeting_that_strangers_can_come_to_is_told_so_first(tmp_path, monkeypatch, caplog):
+    said_before = []
+
+    def meet(*_):
+        said_before.extend(caplog.messages)
+        raise ConnectionError("nobody is met here")
+
+    monkeypatch.setattr(embedding, "run_embedded", meet)
+    handler = get_rendezvous_handler(RendezvousParameters("c10d", "node1:1", "run", 1, 2))
+    agent = agent_of(tmp_path, handler, entrypoint=rank_times, args=(1,), start_method="fork")
+    with pytest.raises(ConnectionError):
+        agent.run()
+    assert f"run: {OPEN_DOOR}" in said_before

@@ -184,6 +184,7 @@ def test_a_run_is_told_in_events_with_plain_values(monkeypatch):
     told = []
     for module in (api, recording):
         monkeypatch.setattr(module, "record", lambda event, _to: told.append(event))
+    monkeypatch.setattr("socket.getfqdn", None)  # the name service may be slow: it is not asked
     agent, _ = scripted(api, ["FAILED", "SUCCEEDED"])
     agent.run()
     names = [event.name.rpartition(".")[2] for event in told]
@@ -192,6 +193,7 @@ def test_a_run_is_told_in_events_with_plain_values(monkeypatch):
     assert told[-1].metadata["global_rank"] == 1
     assert '"local_rank": 1' in told[-1].metadata["metadata"]
     assert told[-1].metadata["agent_restarts"] == 1
+    assert told[-1].metadata["hostname"] == os.uname().nodename
 
 
 def test_a_run_is_counted_in_metrics():

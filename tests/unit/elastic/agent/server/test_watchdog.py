@@ -66,3 +66,21 @@ def test_an_agent_that_is_asked_says_for_which_scope_a_worker_was_ended(tmp_path
     result = LocalElasticAgent(spec, DefaultLogsSpecs(str(tmp_path)), start_method="fork").run()
     assert result.failures[0].exitcode == -signal.SIGKILL
     assert result.failures[0].message.startswith("watchdog: scope 'forward' expired; Signal 9 (SIGKILL)")
+
+
+def delete_and_go_on():
+    from planaria.elastic import timer
+
+    os.unlink(os.environ["TORCHELASTIC_TIMER_FILE"])
+    timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
+    with timer.expires(after=600, scope="forward"):
+        return "fine"
+
+
+def test_a_worker_that_deletes_the_pipe_is_told_of_and_lives_on(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("TORCHELASTIC_ENABLE_FILE_TIMER", "1")
+    monkeypatch.setenv("TORCHELASTIC_TIMER_FILE", str(tmp_path / "fifo"))
+    spec = WorkerSpec("trainer", 1, Handler([]), entrypoint=delete_and_go_on, max_restarts=0, monitor_interval=0.01)
+    result = LocalElasticAgent(spec, DefaultLogsSpecs(str(tmp_path)), start_method="fork").run()
+    assert result.return_values == {0: "fine"}
+    assert f"watchdog: {tmp_path / 'fifo'} was deleted; it was made again" in caplog.messages

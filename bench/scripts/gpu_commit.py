@@ -1,0 +1,282 @@
+"""Measure commits and restores of one size, in this process; write what was found to a file. Run by bench/gpu.py.
+
+planaria run --nproc-per-node=1 gpu_commit.py SIZE OUTPUT STEPS [device]
+"""
+# ruff: noqa: SLF001, BLE001  it measures from inside, and one figure that cannot be had must not cost the others
+
+import json
+import mmap
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import torch
+import torch.distributed as dist
+from gpu_model import batch, build, tensors, train
+
+from planaria.errors import StateRefused
+from planaria.worker import ElasticState
+from planaria.worker.vault import LocalVault
+
+SIZE, OUTPUT, STEPS = sys.argv[1], sys.argv[2], int(sys.argv[3])
+DEVICE = sys.argv[4] if len(sys.argv) > 4 else "cuda"
+STEP_S = 0.066
+found: dict[str, object] = {"size": SIZE, "torch": torch.__version__, "python": sys.version.split()[0]}
+
+
+def note(name: str, value: object) -> None:
+    found[name] = value
+    print(f"{name}: {value}", flush=True)
+    with open(OUTPUT, "w") as file:
+        json.dump(found, file, indent=1)
+
+
+def synchronize() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    return {
+        "median": statistics.median(ordered),
+        "mean": statistics.fmean(ordered),
+        "p10": ordered[len(ordered) // 10],
+        "p90": ordered[-1 - len(ordered) // 10],
+        "most": ordered[-1],
+        "n": len(ordered),
+    }
+
+
+def timed(call: Callable[[], object]) -> float:
+    synchronize()
+    begin = time.perf_counter()
+    call()
+    synchronize()
+    return 1000 * (time.perf_counter() - begin)
+
+
+class Clock:
+    """Moments on the device, in ms; on the CPU, of the program."""
+
+    def __init__(self) -> None:
+        self._marks: list[object] = []
+
+    def mark(self) -> None:
+        if DEVICE == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append(event)
+        else:
+            self._marks.append(time.perf_counter())
+
+    def steps(self) -> list[float]:
+        synchronize()
+        pairs = zip(self._marks, self._marks[1:], strict=False)
+        if DEVICE == "cuda":
+            return [one.elapsed_time(other) for one, other in pairs]  # type: ignore[attr-defined]
+        return [1000 * (other - one) for one, other in pairs]  # type: ignore[operator]
+
+
+model, optimizer = build(SIZE, DEVICE)
+rows = 4
+words = batch(SIZE, rows, DEVICE)
+for _ in range(3):
+    train(model, optimizer, words)
+first = timed(lambda: [train(model, optimizer, words) for _ in range(5)]) / 5
+if SIZE == "1.6 GB" and DEVICE == "cuda":
+    rows = max(1, round(rows * 1000 * STEP_S / first))
+    words = batch(SIZE, rows, DEVICE)
+    for _ in range(3):
+        train(model, optimizer, words)
+bytes_of_state = sum(part.numel() * part.element_size() for part in tensors(model, optimizer))
+note("state bytes", bytes_of_state)
+note("tensors", len(tensors(model, optimizer)))
+note("batch", rows)
+
+
+def state_here() -> ElasticState:
+    """The agent's memory where it lends so much, else this process's: some machines' memory grows only when it is used."""
+    state = ElasticState(model=model, optimizer=optimizer, step=0)
+    try:
+        note("first commit, ms", timed(lambda: state.commit(wait="node")))
+        note("vault", type(state._vault).__name__)
+    except StateRefused as problem:
+        note("agent refused", str(problem))
+        state = ElasticState(model=model, optimizer=optimizer, step=0, vault=LocalVault(free_bytes=lambda: 1 << 50))
+        note("first commit, ms", timed(lambda: state.commit(wait="node")))
+        note("vault", type(state._vault).__name__)
+    return state
+
+
+state = state_here()
+note("second commit, ms", timed(lambda: state.commit(wait="node")))
+note("third commit, ms", timed(lambda: state.commit(wait="node")))
+
+
+def run(count: int, *, commits: bool) -> tuple[list[float], list[float]]:
+    stalls, clock = [], Clock()
+    clock.mark()
+    for _ in range(count):
+        train(model, optimizer, words)
+        if commits:
+            state.step += 1
+            begin = time.perf_counter()
+            state.commit()
+            stalls.append(1000 * (time.perf_counter() - begin))
+        clock.mark()
+    return clock.steps(), stalls
+
+
+plain: list[float] = []
+with_commits: list[float] = []
+stalls: list[float] = []
+run(5, commits=True)
+for turn in range(8):
+    steps, found_stalls = run(STEPS // 4, commits=bool(turn % 2))
+    (with_commits if turn % 2 else plain).extend(steps[1:])
+    stalls += found_stalls
+note("step without commits, ms", spread(plain))
+note("step with a commit each, ms", spread(with_commits))
+note("step time more, %", 100 * (statistics.fmean(with_commits) / statistics.fmean(plain) - 1))
+note("step time more by medians, %", 100 * (statistics.median(with_commits) / statistics.median(plain) - 1))
+note("commit() call, ms", spread(stalls))
+
+
+def parts_of_a_call() -> dict[str, float]:
+    """Where the time of a commit() call goes, each measured by itself."""
+    from planaria.worker import capture
+
+    state.commit(wait="node")
+    before = state._captured
+    walks = [timed(lambda: capture.Captured(state._kept_here(), before=before)) for _ in range(20)]
+    whole = [timed(lambda: capture.Captured(state._kept_here())) for _ in range(5)]
+    opens = [timed(lambda: state._vault.open(before.layout.size_bytes)) for _ in range(20)] if before else [0.0]
+    return {"walk again": min(walks), "whole walk": min(whole), "open": statistics.median(opens)}
+
+
+with suppress(Exception):
+    note("parts of a call, ms", parts_of_a_call())
+note("synchronous commit, ms", spread([timed(lambda: state.commit(wait="node")) for _ in range(20)]))
+
+# What is restored is what was committed, however training went on meanwhile.
+same, restores = [], []
+for _ in range(5 if SIZE == "1.6 GB" else 2):
+    train(model, optimizer, words)
+    state.step += 1
+    wanted = [part.clone() for part in tensors(model, optimizer)]
+    state.commit()
+    for _ in range(3):
+        train(model, optimizer, words)
+    restores.append(timed(state.restore))
+    same.append(all(torch.equal(one, other) for one, other in zip(wanted, tensors(model, optimizer), strict=True)))
+    del wanted
+note("restored bytes are the committed ones", all(same))
+note("restore in this process, ms", spread(restores))
+
+
+def digests() -> dict[str, float]:
+    from planaria.contract.snapshot import BLOCK_BYTES
+    from planaria.worker.device import Cuda, block_sums
+
+    device = Cuda(0)
+    large = [part for part in tensors(model, optimizer) if part.numel() * part.element_size() >= BLOCK_BYTES]
+    blocks = device.blocks(large)
+    begin = time.perf_counter()
+    device._kernel.launch(blocks, torch.cuda.current_stream().cuda_stream)
+    first_ms = 1000 * (time.perf_counter() - begin)
+    times = [timed(lambda: device.sum_blocks(blocks, large)) for _ in range(10)]
+    wanted = torch.cat([block_sums(part) for part in large])
+    return {
+        "kernel, first": first_ms,
+        "kernel": min(times),
+        "torch's operations": min(timed(lambda: [block_sums(part) for part in large]) for _ in range(3)),
+        "kernel is right": float(torch.equal(wanted, blocks.sums)),
+    }
+
+
+def moves() -> dict[str, float]:
+    """Ways to bring shared memory onto the device and back, GB/s, for 1.6 GB that another mapping has touched."""
+    from planaria.worker.bounce import Bounce
+
+    count = 1 << 30
+    descriptor = os.memfd_create("bench")
+    os.ftruncate(descriptor, count)
+    one = torch.frombuffer(memoryview(mmap.mmap(descriptor, count)), dtype=torch.uint8)
+    fresh_s = timed(lambda: one.fill_(3)) / 1000
+    target = torch.empty(count, dtype=torch.uint8, device=DEVICE)
+    found = {"touch": fresh_s}
+
+    def mapping() -> torch.Tensor:
+        return torch.frombuffer(memoryview(mmap.mmap(descriptor, count)), dtype=torch.uint8)
+
+    found["pageable, new mapping"] = timed(lambda: target.copy_(mapping())) / 1000
+    found["pinning for the bounce"] = 0.0
+    begin = time.perf_counter()
+    bounce = Bounce(target.device)
+    found["pinning for the bounce"] = time.perf_counter() - begin
+    found["bounce, new mapping"] = timed(lambda: bounce.send([(target, mapping())])) / 1000
+    again = mapping()
+    found["register, new mapping"] = (
+        timed(lambda: torch.cuda.cudart().cudaHostRegister(again.data_ptr(), count, 0)) / 1000
+    )
+    found["registered, up"] = timed(lambda: target.copy_(again, non_blocking=True)) / 1000
+    found["registered, down"] = timed(lambda: again.copy_(target, non_blocking=True)) / 1000
+    found["unregister"] = timed(lambda: torch.cuda.cudart().cudaHostUnregister(again.data_ptr())) / 1000
+    os.close(descriptor)
+    return {name: count / 1e9 / seconds if seconds else 0.0 for name, seconds in found.items()}
+
+
+if DEVICE == "cuda":
+    for name, call in (("digests, ms", digests), ("moves, GB/s", moves)):
+        try:
+            note(name, call())
+        except Exception as problem:
+            note(name, repr(problem))
+
+
+def beside(name: str, call: Callable[[str], object], count: int) -> None:
+    """Another way to save the same state: the stall, and what the next steps cost."""
+    stalls, after = [], []
+    for _ in range(count):
+        folder = tempfile.mkdtemp(dir="/dev/shm" if shutil.disk_usage("/dev/shm").free > 3 * bytes_of_state else None)
+        try:
+            synchronize()
+            begin = time.perf_counter()
+            future = call(folder)
+            stalls.append(1000 * (time.perf_counter() - begin))
+            after += run(5, commits=False)[0]
+            if hasattr(future, "result"):
+                future.result()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    note(f"{name}: stall, ms", spread(stalls))
+    note(f"{name}: the steps after it, ms", spread(after))
+
+
+def everything() -> dict[str, object]:
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def with_dcp(folder: str) -> object:
+    from torch.distributed.checkpoint import async_save
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    parts = get_state_dict(model, optimizer)
+    return async_save({"model": parts[0], "optimizer": parts[1]}, checkpoint_id=folder)
+
+
+count = 3 if SIZE == "1.6 GB" else 1
+beside("torch.save", lambda folder: torch.save(everything(), f"{folder}/all.pt"), count)
+try:
+    dist.init_process_group("cpu:gloo,cuda:nccl" if DEVICE == "cuda" else "gloo")
+    beside("torch.distributed.checkpoint.async_save", with_dcp, count)
+    dist.destroy_process_group()
+except Exception as problem:
+    note("torch.distributed.checkpoint.async_save", repr(problem))
+note("complete", True)

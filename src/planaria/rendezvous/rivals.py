@@ -1,0 +1,97 @@
+"""Two leaders, or two worlds: answering who leads, and giving way to whoever has the better right. No clock, no sockets."""
+
+from __future__ import annotations
+
+from planaria.rendezvous.messages import Leads, Redirect
+from planaria.rendezvous.model import AskAround, Close, Send
+from planaria.rendezvous.quorum import NEVER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.rendezvous.leader import Leader
+    from planaria.rendezvous.member import Member
+    from planaria.rendezvous.messages import Ask, Join
+    from planaria.rendezvous.model import Answered, Effect, Settings
+    from planaria.rendezvous.tenure import Tenure
+
+ELDER_S = 5.0  # how long one who was asked by an older world does not found another: the old one may be between leaders
+
+
+class Rivals:
+    """What this agent makes of others that lead, or belong to a world that is older than its own."""
+
+    def __init__(self, settings: Settings, member: Member, tenure: Tenure, out: list[Effect]) -> None:
+        self._settings = settings
+        self._member = member
+        self._tenure = tenure
+        self._out = out
+        self._elder_at = NEVER
+
+    def may_found(self, now: float) -> bool:
+        """Tell whether no older world was heard of lately."""
+        return now >= self._elder_at + ELDER_S
+
+    def asked(self, conn: str, ask: Ask, now: float) -> None:
+        """Answer who leads; who asks may lead itself."""
+        self._out += [Send(conn, self._leads(now)), Close(conn)]
+        if ask.run_id != self._settings.run_id or ask.node == self._settings.node:
+            return
+        if ask.round >= 0 and self._member.post.standing.round < 0:
+            self._elder_at = now
+        if ask.address:
+            self._met(ask, now)
+        elif ask.round >= 0 and self._tenure.has_no_round:
+            self._tenure.give_way()  # there is a world already: whoever asks belongs to it
+
+    def _leads(self, now: float) -> Leads:
+        own, member, leader = self._settings, self._member, self._tenure.leader
+        number = member.post.standing.round
+        if leader is not None:
+            office = leader.office
+            number = max(number, office.roll.last.round)
+            if office.ended is None or office.ended.kind != "lost":
+                valid = office.established and (office.ended is not None or office.is_valid(now))
+                return Leads(own.run_id, own.node, own.address, office.term, number, valid, seeking=False)
+        known = member.known_leader
+        return Leads(own.run_id, own.node, known, member.term, number, valid=False, seeking=not known)
+
+    def turns_away(self, conn: str, join: Join, now: float) -> bool:
+        """Send away one that belongs to an older world, which is not ours to take over, and give way to that."""
+        is_elder = join.run_id == self._settings.run_id and join.standing.round >= 0
+        if not is_elder or not self._tenure.has_no_round or self._settings.external:
+            return False
+        self._elder_at = now
+        self._out += [Send(conn, Redirect("", 0)), Close(conn)]
+        self._tenure.give_way()
+        return True
+
+    def answered(self, leader: Leader, answer: Answered, now: float) -> None:
+        """Take what somebody says who was asked while we lead."""
+        office = leader.office
+        leads = answer.leads if answer.leads and answer.leads.run_id == self._settings.run_id else None
+        if leads is None:
+            return
+        if leads.address == answer.address:
+            self._met(leads, now)
+        elif leads.address and not office.is_valid(now):
+            self._out.append(AskAround(leads.address, office.ask(now)))  # hearsay: let it speak for itself
+        elif leads.round >= 0 and not office.roll.has_round and not self._settings.external:
+            self._elder_at = now
+            self._tenure.give_way()
+
+    def _met(self, other: Ask | Leads, now: float) -> None:
+        """Hear of another leader, from itself: the weaker of two gives way."""
+        if self._settings.external:
+            return
+        member, leader = self._member, self._tenure.leader
+        claim = other.valid, other.round >= 0, other.term
+        if leader is None:
+            if member.phase == "seeking" and claim[2] >= member.floor and claim[1] >= (member.post.standing.round >= 0):
+                member.join(other.address, now)
+            return
+        office = leader.office
+        own = (office.established and office.is_valid(now), office.roll.has_round, office.term)
+        is_weaker = claim > own or (claim == own and other.node < self._settings.node)
+        if is_weaker and leader.ending.gives_way(other.round, now):
+            self._tenure.give_way(other.address, claim[2])
+            member.join(other.address, now)

@@ -1,0 +1,113 @@
+"""What an agent makes of what the store says: who leads, that another does, how the run ended, trouble. No clock, no sockets.
+
+`claim.py` knows the run's keys; this gives up, keeps or takes up a leadership by them.
+"""
+
+from __future__ import annotations
+
+from planaria.rendezvous import words
+from planaria.rendezvous.messages import Ask, Ended
+from planaria.rendezvous.model import KeyRead, KeyWritten, Say, Standing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.rendezvous.claim import Claim
+    from planaria.rendezvous.leader import Leader
+    from planaria.rendezvous.member import Member
+    from planaria.rendezvous.model import Effect, Settings, StoreAnswered, StoreLeaseLost, StoreTrouble
+    from planaria.rendezvous.tenure import Tenure
+
+TROUBLE_S = 30.0  # the same words of the store after so much peace are a new trouble; it is asked again much more often
+
+
+class Stored:
+    """An agent's part that the store is concerned with. `trouble` is what the store last complained of, until it answers."""
+
+    def __init__(self, settings: Settings, member: Member, tenure: Tenure, claim: Claim, out: list[Effect]) -> None:
+        self._settings = settings
+        self._member = member
+        self._tenure = tenure
+        self._claim = claim
+        self._out = out
+        self._troubles: dict[str, float] = {}
+        self.trouble = ""
+
+    def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float, *, age_s: float) -> None:
+        """Take an answer of the store. `age_s` is how long this agent has taken part in the run."""
+        self._claim.heard(event, now)
+        self.trouble = ""
+        if isinstance(event, KeyRead) and event.key == "outcome" and self._member.phase != "ended":
+            self._hear_outcome(age_s)
+        if self._tenure.leader is not None:
+            self._tell_leader(self._tenure.leader, event, now)
+
+    def _tell_leader(
+        self, leader: Leader, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float
+    ) -> None:
+        claim, tenure = self._claim, self._tenure
+        other = claim.other_leader()
+        match event:
+            case KeyWritten("round", 0):
+                tenure.give_way()
+            case KeyRead("round") if claim.is_ahead_of(leader.office.term, leader.office.roll.last):
+                tenure.give_way()  # while we were away from the store, another led
+                self._out += claim.read_leader_again()
+            case _ if other is not None:
+                tenure.give_way(other.address, claim.leader_revision)
+            case KeyWritten("leader", revision) if revision:
+                leader.raise_term(revision)
+            case KeyWritten("round", revision):
+                leader.round_written(revision, now)
+            case KeyWritten("outcome", revision) if revision:
+                leader.ending.outcome_written()
+            case KeyRead("leader", None):
+                self._out += claim.claim_again(now)
+
+    def _hear_outcome(self, age_s: float) -> None:
+        """End with the run. A leader that did not end it itself had lost the store meanwhile."""
+        ended, leader = self._claim.outcome_for(age_s, self._member.post.standing.epoch), self._tenure.leader
+        if ended is not None and (leader is None or leader.office.ended is None):
+            self._tenure.give_way()
+            self._member.end(ended)
+
+    def hear_trouble(self, trouble: StoreTrouble, now: float) -> None:
+        """Go at once if only people can help and nothing would be lost; else say what the store says, once a trouble."""
+        self._claim.heard(trouble, now)
+        self.trouble = trouble.why
+        if trouble.final and self._member.post.standing.round < 0 and self._member.phase != "ended":
+            self._tenure.give_way()
+            self._member.end(Ended("refused", 2, trouble.why, (), 0))
+            return
+        leader = self._tenure.leader
+        waits = leader is not None and leader.office.phase == "starting"
+        line = f"{'the next round waits for the store' if waits else 'trouble with the store'}: {trouble.why}; still trying"
+        recent = {known: at for known, at in self._troubles.items() if now < at + TROUBLE_S}
+        if line not in recent and self._member.phase != "ended":
+            self._out.append(Say(line))
+        self._troubles = {**recent, line: now}
+
+    def seek(self, now: float) -> bool:
+        """Find a leader by the keys, or be it; return whether what this agent knew was of a run that is over."""
+        own, member, claim = self._settings, self._member, self._claim
+        is_over = claim.serves_another(member.post.standing.epoch)
+        if is_over and member.post.standing.ran >= 0:
+            member.end(Ended("refused", 2, words.another_run(own.run_id), (), 0))
+            return False
+        if is_over:
+            member.post.standing = Standing()  # it waited for a place in that run
+        order = claim.decide(Ask(own.run_id, own.node, "", member.term, member.post.standing.round, valid=False), now)
+        self._out += order.effects
+        if order.lead is not None and self._tenure.leader is None:
+            self._lead(*order.lead, now)
+        elif order.join is not None:
+            member.join(order.join, now)
+        return is_over
+
+    def _lead(self, term: int, standing: Standing, now: float) -> None:
+        own = self._member.post.standing
+        newest = max(standing, own, key=lambda one: (one.term, one.round))
+        leader = self._tenure.begin(term, newest, now)
+        leader.ending.round_revision = self._claim.round_revision
+        ended = self._claim.untold_end(own.epoch) if own.epoch else None
+        if ended is not None:
+            leader.ending.repeat_end(ended, now)

@@ -1,0 +1,51 @@
+"""What a leadership learns from what a joining node knows: the newest round, who of it is dead, since when nobody led. Pure.
+
+Newer rounds than ours are possible only while we claim; later we have made the newest one ourselves.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.rendezvous.messages import Join
+    from planaria.rendezvous.model import Standing
+    from planaria.rendezvous.office import Office
+    from planaria.rendezvous.roll import Roll
+
+
+def take(office: Office, join: Join, now: float) -> None:
+    """Take over what a joining node knows."""
+    standing, roll = join.standing, office.roll
+    if not office.established:
+        if join.bound_term > 0:
+            roll.fence_floor = max(roll.fence_floor, now - join.since_ack_s)
+        if _is_better(join, roll):
+            roll.adopt(standing)
+            office.restart_count = standing.restart_count
+        _take_deaths(roll, join, now)
+        office.next_round = max(office.next_round, standing.next_round, standing.round + 1)
+    roll.enter(join)
+
+
+def _take_deaths(roll: Roll, join: Join, now: float) -> None:
+    """Count the proofs of those without whom no newer round could have begun while they held the lease to gather them."""
+    known = join.standing
+    is_same = (known.term, known.round) == (roll.last.term, roll.last.round)
+    if is_same and (known.slot is not None or join.node in roll.spares):
+        concerned = {*roll.members, *roll.base, *roll.spares}
+        roll.gone |= set(join.gone) & concerned
+        roll.dead = {node: now for node in join.dead if node in concerned and node not in roll.here} | roll.dead
+
+
+def _is_better(join: Join, roll: Roll) -> bool:
+    """Tell whether a node's newest round, and not ours, is the last that can have started."""
+    theirs, ours = join.standing, roll.last
+    if (theirs.term, theirs.round) > (ours.term, ours.round):
+        return theirs.ran >= theirs.round or not any(_shows_no_start(seat.join, theirs) for seat in roll.here.values())
+    return theirs.round >= 0 and _shows_no_start(join, ours)
+
+
+def _shows_no_start(join: Join, standing: Standing) -> bool:
+    """Tell whether a node proves that a round never started, and never will: it is in it, and was not told of it."""
+    older = (join.standing.term, join.standing.round) < (standing.term, standing.round)
+    return older and any(join.node == deputy.node for deputy in standing.deputies[: standing.size])

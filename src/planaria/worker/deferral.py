@@ -1,0 +1,129 @@
+"""Signals that a drain has announced wait until the step is over; any other is obeyed at once.
+
+An agent that drains tells its workers first and sends them the owner's signal then. A worker that stops by itself, after its
+step, must not die of that signal. But the agent sends SIGTERM for other reasons too, because another rank has failed for
+example, and then nothing is left to finish: a process that hangs in a collective with the dead has to go at once. There the
+handler of the main thread never runs, so a thread looks at the signals as well.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from planaria.base.linux import unhandle_signal
+from planaria.worker.link import LINK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+)  # what a launcher handles unless told otherwise
+
+
+class Deferral:
+    """Defers the signal that `announced` names. Signals that the program handles itself are left alone."""
+
+    def __init__(self, announced: Callable[[], str | None]) -> None:
+        self._announced = announced
+        self._before: dict[int, Any] = {}
+        self._pipe: tuple[int, int] | None = None
+        self.deferred: int | None = None
+        """The last signal that was deferred."""
+        self._mask: set[int] | None = None
+        os.register_at_fork(before=self._fork, after_in_parent=self._forked, after_in_child=self._be_a_child)
+
+    def begin(self) -> None:
+        """Take the signals over, in the main thread; elsewhere, and the second time, this does nothing."""
+        if self._before or threading.current_thread() is not threading.main_thread():
+            return
+        for number in SIGNALS:
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                self._before[number] = signal.signal(number, self._handle)
+        self._watch()
+
+    def end(self) -> None:
+        """Give the signals back."""
+        if not self._before:
+            return
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+        if self._pipe is not None:
+            signal.set_wakeup_fd(-1)
+            os.close(self._pipe[1])  # the thread ends with it
+            self._pipe = None
+
+    def _watch(self) -> None:
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        if before != -1:  # somebody else's loop wakes up by it; without the thread, only a hang is noticed late
+            signal.set_wakeup_fd(before)
+            os.close(reader)
+            os.close(writer)
+            return
+        os.set_blocking(reader, True)
+        self._pipe = reader, writer
+        # A thread, because a main thread that hangs in a library runs no handler.
+        threading.Thread(target=self._look, args=(reader,), name="planaria signals", daemon=True).start()
+
+    def _look(self, reader: int) -> None:
+        """Obey SIGTERM at once unless it was announced. The kernel's handler of Python writes each number as a byte."""
+        while heard := os.read(reader, 64):
+            for number in heard:
+                if number in self._before and not self._is_announced(number) and number != signal.SIGINT:
+                    self._obey(number)
+        os.close(reader)
+
+    def _handle(self, number: int, frame: object) -> None:
+        if self._is_announced(number):
+            return
+        before = self._before[number]
+        if callable(before):
+            before(number, frame)
+        else:
+            self._obey(number)
+
+    def _is_announced(self, number: int) -> bool:
+        found = self._announced() == signal.Signals(number).name
+        self.deferred = number if found else self.deferred
+        return found
+
+    def _obey(self, number: int) -> None:
+        unhandle_signal(number)
+        os.kill(os.getpid(), number)
+
+    def _fork(self) -> None:
+        """Hold the signals back: a child that meets one before it has let go of the pipe would wake its parent's thread."""
+        if self._before:
+            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
+
+    def _forked(self) -> None:
+        if self._mask is not None:
+            mask, self._mask = self._mask, None
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _be_a_child(self) -> None:
+        """Give the signals back: whoever started this process may end it by one, and waits for that."""
+        if self._before:
+            signal.set_wakeup_fd(-1)
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+            self._before = {}
+        self._forked()
+
+
+def _announced() -> str | None:
+    drain = LINK.drain()
+    return drain.reason if drain is not None else None
+
+
+DEFERRAL = Deferral(_announced)
+"""This process's own."""

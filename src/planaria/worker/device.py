@@ -1,0 +1,161 @@
+"""What a commit and a restore need of a GPU: a stream beside the program's, events, registered memory, sums of blocks.
+
+A thin driver: `flight.py` and `upload.py` decide what happens in which order, and their tests give them another one of these.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from planaria.contract.snapshot import BLOCK_BYTES
+from planaria.worker.bounce import Bounce
+from planaria.worker.kernel import Blocks, Kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from typing import Any
+
+_MOST_REGISTERED = 3  # a worker is lent three slots at most
+_MODULUS = 65521  # of Adler-32
+_ROW, _ROWS = 256, BLOCK_BYTES // 256
+
+
+class Cuda:
+    """One GPU of this process."""
+
+    def __init__(self, index: int) -> None:
+        torch: Any = sys.modules["torch"]
+        self.device = torch.device("cuda", index)
+        self._cuda = torch.cuda
+        self._stream = torch.cuda.Stream(self.device, priority=0)
+        self._kernel = Kernel(index)
+        self._registered: dict[int, Any] = {}
+        self._bounce: Bounce | None = None
+
+    def beside(self) -> AbstractContextManager[object]:
+        """Return a context in which operations go to the stream beside the program's."""
+        return self._cuda.stream(self._stream)  # type: ignore[no-any-return]  # torch is not known to the type checker here
+
+    def here(self) -> AbstractContextManager[object]:
+        """Return a context in which this device is the current one: every thread begins with the first."""
+        return self._cuda.device(self.device)  # type: ignore[no-any-return]  # as above
+
+    def mark(self) -> Any:
+        """Return an event for all that has been asked of the current stream."""
+        event = self._cuda.Event()
+        event.record(self._cuda.current_stream(self.device))
+        return event
+
+    def wait_beside(self, event: Any) -> None:
+        """Have the stream beside wait for an event; the program does not."""
+        self._stream.wait_event(event)
+
+    def wait_here(self, event: Any) -> None:
+        """Have the current stream wait for an event; the program does not."""
+        self._cuda.current_stream(self.device).wait_event(event)
+
+    def wait(self, event: Any) -> None:
+        """Wait, in this thread, for an event."""
+        event.synchronize()
+
+    def is_captured(self) -> bool:
+        """Tell whether the current stream is being captured into a graph, whose replays call no hooks."""
+        return bool(self._cuda.is_current_stream_capturing())
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy one tensor into another of its form, on the current stream, without waiting when the memory is registered."""
+        target.copy_(source, non_blocking=True)
+
+    def empty_on_host(self, count: int, dtype: str) -> Any:
+        """Return new memory that the device can write to while the program runs."""
+        torch: Any = sys.modules["torch"]
+        return torch.empty(count, dtype=getattr(torch, dtype), pin_memory=True)
+
+    def register(self, memory: Any) -> bool:
+        """Have the driver pin memory, a tensor of bytes, once; tell whether it is. Memory that was let go is let go here.
+
+        A registration holds on to its memory, so what is registered cannot be unmapped. The first time costs some 0.2 s a GB.
+        """
+        address, size = memory.data_ptr(), len(memory)
+        found = self._registered.pop(address, None)
+        if found is not None and len(found) == size:
+            self._registered[address] = found  # the newest last
+            return True
+        if found is not None:
+            self._unregister(address)
+        for other in [at for at, part in self._registered.items() if len(part) < size]:  # too small to be lent again
+            del self._registered[other]
+            self._unregister(other)
+        while len(self._registered) >= _MOST_REGISTERED:
+            oldest = next(iter(self._registered))
+            del self._registered[oldest]
+            self._unregister(oldest)
+        if int(self._cuda.cudart().cudaHostRegister(address, size, 0)):
+            return False
+        self._registered[address] = memory
+        return True
+
+    def _unregister(self, address: int) -> None:
+        self._cuda.cudart().cudaHostUnregister(address)
+
+    def upload(self, pairs: list[tuple[Any, Any]]) -> None:
+        """Copy host tensors into contiguous tensors here. On the current stream everything is there behind this."""
+        known = [(at, at + len(memory)) for at, memory in self._registered.items()]
+        pageable = []
+        for target, source in pairs:
+            if any(start <= source.data_ptr() < end for start, end in known):
+                target.copy_(source, non_blocking=True)
+            elif source.numel():
+                pageable.append((target, source))
+        if pageable:
+            self.prepare()
+            assert self._bounce is not None
+            self._bounce.send(pageable)
+            self._bounce = None  # a restore happens once in a life
+
+    def prepare(self) -> None:
+        """Make what the first restore needs before it is needed."""
+        if self._bounce is None:
+            self._bounce = Bounce(self.device)
+
+    def blocks(self, tensors: list[Any]) -> Blocks:
+        """Return the blocks of tensors that are contiguous and begin at multiples of 16."""
+        return Blocks(tensors)
+
+    def sum_blocks(self, blocks: Blocks, tensors: list[Any]) -> None:
+        """Compute the sums of all blocks, on the current stream."""
+        try:
+            self._kernel.launch(blocks, self._cuda.current_stream(self.device).cuda_stream)
+        except OSError:
+            torch: Any = sys.modules["torch"]
+            torch.cat([block_sums(tensor) for tensor in tensors], out=blocks.sums)
+
+
+def block_sums(tensor: Any) -> Any:
+    """Return the Adler-32 of each block of a contiguous tensor, with torch's operations on its own device.
+
+    Sums of rows and of columns of a block give the sum of `place * byte` without anything as large as the tensor beside it.
+    """
+    torch: Any = sys.modules["torch"]
+    flat = tensor.detach().reshape(-1).view(torch.uint8)
+    whole = len(flat) // BLOCK_BYTES * BLOCK_BYTES
+    found = []
+    if whole:
+        square = flat[:whole].view(-1, _ROWS, _ROW)
+        rows, columns = square.sum(2, dtype=torch.int64), square.sum(1, dtype=torch.int64)
+        placed = _ROW * (rows * _upto(_ROWS, flat)).sum(1) + (columns * _upto(_ROW, flat)).sum(1)
+        found.append(_adler(BLOCK_BYTES, rows.sum(1), placed))
+    if whole < len(flat):
+        rest = flat[whole:].to(torch.int64)
+        found.append(_adler(len(rest), rest.sum(), (rest * _upto(len(rest), flat)).sum()).reshape(1))
+    return torch.cat(found) if found else torch.empty(0, dtype=torch.int32, device=flat.device)
+
+
+def _upto(count: int, like: Any) -> Any:
+    return sys.modules["torch"].arange(count, device=like.device)
+
+
+def _adler(length: int, total: Any, placed: Any) -> Any:
+    second = (length + length * total - placed) % _MODULUS
+    return ((second << 16) | (1 + total) % _MODULUS).to(sys.modules["torch"].int32)  # the same 32 bits

@@ -1,0 +1,149 @@
+"""Which tensors of a commit fly, that is, are copied from the GPU while training goes on, and what has to happen before.
+
+| a tensor on the GPU | how it is copied |
+| a parameter or a state of an optimizer of this state | beside the program; the optimizer's next step waits on the device |
+| any other: buffers, averages, frozen parameters | within the GPU, in the order of the program's stream, then beside it |
+| more than `STAGED_BYTES` of the latter, or on a second GPU | at once, and the program waits; said once |
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+
+from planaria.contract.commit import size_text
+from planaria.worker import arrays
+from planaria.worker.flight import Flight, Pad
+from planaria.worker.vault import say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from planaria.worker.capture import Captured
+    from planaria.worker.device import Cuda
+
+STAGED_BYTES = 64 << 20  # of GPU memory that a commit takes for itself
+
+
+def open_cuda(index: int) -> Cuda:
+    """Return a GPU. What it takes is imported here: a program without one does not wait for it."""
+    from planaria.worker.device import Cuda
+
+    return Cuda(index)
+
+
+class Runway:
+    """The GPU side of an elastic state's commits. Without a tensor on a GPU it does nothing."""
+
+    def __init__(self) -> None:
+        self.device: Cuda | None = None
+        self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._captured_steps: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._flight: Flight | None = None
+        self._table = b""
+        self._pad: Pad | None = None
+        self._flown: dict[int, bool] = {}  # numbers of tensors that fly, and whether they are staged first
+        self._stage: dict[int, Any] = {}
+        self._has_said = False
+
+    def look(self, state: Mapping[str, Any]) -> None:
+        """Open the device on which the parameters are, if they are on one: what takes time begins early."""
+        torch: Any = sys.modules.get("torch")
+        for value in state.values() if torch and self.device is None else ():
+            if isinstance(value, torch.nn.Module):
+                for parameter in value.parameters():
+                    if arrays.is_on_device(parameter):
+                        self._open(parameter)
+                        return
+
+    def _open(self, tensor: Any) -> Cuda:
+        if self.device is None:
+            self.device = open_cuda(tensor.device.index or 0)
+        return self.device
+
+    def depart(self, captured: Captured, buffer: memoryview) -> Flight | None:
+        """Copy what cannot wait, and begin the flight of the rest; None when everything is copied.
+
+        The flight is then to be issued and landed by the thread that seals.
+        """
+        if captured.layout.table is not self._table:
+            self._plan(captured)
+        captured.copy_into(buffer, self._flown)
+        if not self._flown or self._pad is None:
+            return None
+        torch: Any = sys.modules["torch"]
+        sources = captured.arrays.sources
+        if self._stage:
+            with torch.no_grad():
+                torch._foreach_copy_([*self._stage.values()], [sources[number] for number in self._stage])
+        flying = [self._stage.get(number, sources[number]) for number in self._flown]
+        self._flight = Flight(self._pad, flying, torch.frombuffer(buffer, dtype=torch.uint8))
+        return self._flight
+
+    def _plan(self, captured: Captured) -> None:
+        layout, sources = captured.layout, captured.arrays.sources
+        on_device = {
+            number: source
+            for number, source in enumerate(sources)
+            if arrays.is_on_device(source) and layout.tensors[number].length
+        }
+        self._table, self._flown, self._stage, self._pad = layout.table, {}, {}, None
+        if not on_device:
+            return
+        self._hook(captured.optimizers)
+        covered = self._covered(captured)
+        device = self._open(
+            next((on_device[number] for number in covered if number in on_device), next(iter(on_device.values())))
+        )
+        mine = {number: source for number, source in on_device.items() if source.device == device.device}
+        others = {number: source for number, source in mine.items() if number not in covered}
+        late = sum(layout.tensors[number].length for number in others)
+        if late > STAGED_BYTES:
+            mine = {number: source for number, source in mine.items() if number in covered}
+            others = {}
+        self._say(sum(layout.tensors[number].length for number in on_device if number not in mine))
+        self._flown = {number: number in others for number in mine}
+        torch: Any = sys.modules["torch"]
+        self._stage = {
+            number: torch.empty(tuple(one.shape), dtype=one.dtype, device=one.device) for number, one in others.items()
+        }
+        self._pad = Pad(device, [(number, layout.tensors[number]) for number in self._flown])
+
+    def _covered(self, captured: Captured) -> set[int]:
+        """Return the numbers of tensors that only an optimizer with a hook of ours changes."""
+        torch: Any = sys.modules["torch"]
+        found = set()
+        optimizer: Any
+        for optimizer in captured.optimizers:
+            if optimizer not in self._hooked or optimizer in self._captured_steps:
+                continue
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            states = [item for state in optimizer.state.values() for item in state.values()]
+            found |= {captured.arrays.number_of(one) for one in (*parameters, *states) if isinstance(one, torch.Tensor)}
+        return {number for number in found if number is not None}
+
+    def _hook(self, optimizers: list[Any]) -> None:
+        for optimizer in optimizers:
+            if optimizer not in self._hooked:
+                optimizer.register_step_pre_hook(self._before_step)
+                self._hooked.add(optimizer)
+
+    def _before_step(self, optimizer: Any, *_: object) -> None:
+        if self.device is not None and self.device.is_captured():
+            # A graph's replays call no hooks: from now on this optimizer's tensors cannot be left to fly.
+            self._captured_steps.add(optimizer)
+            self._table = b""
+            return
+        if self._flight is not None:
+            self._flight.hold()
+            self._flight = None
+
+    def _say(self, size_bytes: int) -> None:
+        if size_bytes and not self._has_said:
+            self._has_said = True
+            say(
+                f"{size_text(size_bytes)} on a GPU belong to no optimizer of this state and are copied while the program "
+                "waits (said once)"
+            )

@@ -1,0 +1,281 @@
+"""The training state of a sharded model, as `fully_shard` (FSDP2) makes it: on disk, readable in a world of any size.
+
+    state = ShardedState("commits", model=model, optimizer=optimizer, scheduler=scheduler, sampler=sampler, step=0)
+    train_loop(state, step, commit_every=50)
+
+Each rank writes what it has; torch.distributed.checkpoint decides who writes and who reads which part. See docs/state.md.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+from planaria.contract import snapshot as snapshots
+from planaria.contract.commit import Stamp
+from planaria.errors import StateRefused
+from planaria.worker import bundle, capture, exchange
+from planaria.worker.bundle import Bundles
+from planaria.worker.exchange import Group
+from planaria.worker.state import Commit, ElasticState, Synced
+from planaria.worker.storage import Place, Reader, Writer
+from planaria.worker.synced import log_synced
+from planaria.worker.vault import LocalVault, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from typing import Any
+
+    from planaria.contract.commit import Tier
+    from planaria.worker.bundle import Listed
+
+_SHARDED = ("model", "optimizer")
+_GROUPS = "optimizer"  # what of an optimizer is no tensor, among the plain values
+
+
+class ShardedState(ElasticState):
+    """An `ElasticState` whose model and optimizer may be sharded. It lives in `directory`, which all nodes share.
+
+    `commit` copies the state and lets a thread write it; the next one waits for the one before. Every rank commits the same
+    steps: it is a collective call. The newest `keep` commits stay.
+    """
+
+    def __init__(
+        self,
+        directory: str | Bundles,
+        *,
+        model: Any = None,
+        optimizer: Any = None,
+        keep: int = 2,
+        **values: Any,
+    ) -> None:
+        super().__init__(model=model, optimizer=optimizer, vault=LocalVault(), replicated=False, **values)
+        fields = vars(self)
+        fields["_bundles"] = directory if isinstance(directory, Bundles) else Bundles(directory, keep)
+        fields["_saving"] = None
+        fields["_group"] = None
+        fields["_life"] = ""
+        fields["_has_failed"] = False
+
+    if TYPE_CHECKING:
+        _bundles: Bundles
+        _saving: Future[Any] | None
+        _group: Any
+        _life: str
+        _has_failed: bool
+
+    def commit(self, wait: Tier | None = None, timeout_s: float = 600.0) -> Commit:
+        """Copy the state and have it written. With `wait`, whichever tier, it is on disk then, or a line says why not.
+
+        Raises:
+            StateRefused: A value cannot be kept.
+        """
+        self._begin_life()
+        self._finish_saving(timeout_s)
+        generation = self.stamp.generation + 1 if self.stamp else 1
+        here = self._here()
+        stamp = Stamp(1, 0, generation, self._step(generation), here.world_size, here.rank)
+        tensors, rest = self._split()
+        captured = capture.Captured(rest)
+        values = memoryview(bytearray(captured.layout.size_bytes))
+        captured.copy_into(values)
+        snapshots.seal(values, captured.layout, stamp)
+        place = Place(generation, stamp.step, here.rank, here.world_size, self._life)
+        self._save(tensors, Writer(self._bundles, place, values))
+        vars(self)["stamp"] = stamp
+        reached: Tier | None = None
+        if wait is not None:
+            reached = "disk" if self._finish_saving(timeout_s) else None
+        return Commit(stamp, captured.layout.size_bytes, reached)
+
+    def restore(self) -> Stamp | None:
+        """Go back to the newest commit whose files are all what they were; return which one it is, or None without one.
+
+        With a process group of torch it is a collective call.
+
+        Raises:
+            StateRefused: There is a commit, and it is not one of this state.
+        """
+        self._begin_life()
+        self._finish_saving(None)
+        here = self._here()
+        for name in self._names(here):
+            listed = self._verified(name, here)
+            if listed is not None:
+                self._load(listed, here)
+                stamp = Stamp(1, 0, listed.generation, listed.step, here.world_size, here.rank)
+                vars(self)["stamp"] = stamp
+                return stamp
+        return None
+
+    def sync(self) -> Synced:
+        """Restore, all ranks together. At a first start every rank keeps what it has: seed all of them alike."""
+        stamp = self.restore()
+        here = self._here()
+        log_synced(self, here.rank, here.rank)
+        return Synced(stamp, here.rank)
+
+    def settle(self, timeout_s: float = 600.0) -> bool:
+        """Wait for the commit that is being written; tell whether it is on disk. Nobody ends the process group before."""
+        return self._finish_saving(timeout_s)
+
+    def _here(self) -> Group:
+        dist: Any = sys.modules.get("torch.distributed")
+        if dist and dist.is_available() and dist.is_initialized():
+            return Group(dist.get_rank(), dist.get_world_size(), "cpu")
+        return Group(0, 1, "cpu")
+
+    def _begin_life(self) -> None:
+        """Make the group that a thread may talk in while training talks in its own, and a name for this life's drafts."""
+        if self._life:
+            return
+        dist: Any = sys.modules.get("torch.distributed")
+        here = self._here()
+        if dist and dist.is_available() and dist.is_initialized():
+            vars(self)["_group"] = dist.new_group(backend="gloo")
+        vars(self)["_life"] = bytes(self._told(here, memoryview(bytearray(os.urandom(8))))).hex()
+
+    def _told(self, here: Group, sent: memoryview) -> memoryview:
+        """Return what rank 0 has to say."""
+        if here.world_size == 1:
+            return sent
+        return exchange.broadcast(here, 0, sent if here.rank == 0 else None, self._group)
+
+    def _names(self, here: Group) -> list[str]:
+        """Return the commits that rank 0 sees: folders that are shared over a network may look different elsewhere."""
+        found = "\n".join(self._bundles.commits()).encode() if here.rank == 0 else b""
+        return bytes(self._told(here, memoryview(bytearray(found or b"\n")))).decode().split()
+
+    def _verified(self, name: str, here: Group) -> Listed | None:
+        """Return a commit if its files are right. Each rank looks at some of them, and all go by what any rank finds."""
+        problem, listed = "", None
+        try:
+            listed = self._bundles.read(name)
+            self._bundles.verify(listed, listed.files[here.rank :: here.world_size])
+        except (OSError, ValueError) as exc:
+            problem = str(exc) or repr(exc)
+            say(f"passed over {name}: {problem}")
+        if here.world_size == 1:
+            return None if problem else listed
+        torch: Any = sys.modules["torch"]
+        bad = torch.tensor([bool(problem)], dtype=torch.int32)
+        torch.distributed.all_reduce(bad, torch.distributed.ReduceOp.MAX, group=self._group)
+        return None if bad.item() else listed
+
+    def _split(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the tensors that ranks share out, by name, and everything else."""
+        api = import_module("torch.distributed.checkpoint.state_dict")
+        rest = {name: part for name, part in self._parts.items() if name not in _SHARDED}
+        tensors: dict[str, Any] = {}
+        model, optimizer = self._parts.get("model"), self._parts.get("optimizer")
+        if model is not None:
+            tensors |= {f"model/{key}": value for key, value in api.get_model_state_dict(model).items()}
+        if optimizer is not None and optimizer.state:  # without a step there is none, and asking would make it
+            found = api.get_optimizer_state_dict(model, optimizer)
+            plain: dict[str, dict[str, object]] = {}
+            for key, state in found["state"].items():
+                for name, value in state.items():
+                    if hasattr(value, "data_ptr"):
+                        tensors[f"optimizer/{key}/{name}"] = value
+                    else:
+                        plain.setdefault(key, {})[name] = value
+            rest[_GROUPS] = {"param_groups": found["param_groups"], "plain": plain}
+        return tensors, rest
+
+    def _save(self, tensors: dict[str, Any], writer: Writer) -> None:
+        dcp = import_module("torch.distributed.checkpoint")
+        planner = dcp.DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+        options = {"storage_writer": writer, "planner": planner, "process_group": self._group}
+        saving = dcp.async_save(tensors, no_dist=self._group is None, **options)
+        vars(self)["_saving"] = getattr(saving, "upload_completion", saving)
+
+    def _finish_saving(self, timeout_s: float | None) -> bool:
+        """Wait for the commit that is being written; tell whether it is on disk. Trouble is told once, and training goes on."""
+        saving, fields = self._saving, vars(self)
+        if saving is None:
+            return True
+        try:
+            saving.result(timeout_s)
+        except Exception as exc:  # noqa: BLE001  whatever a disk, or torch about it, has to say
+            if not self._has_failed:
+                say(f"{self.stamp} is not on disk: {exc!r}; training goes on, and the next commit is tried")
+            fields["_has_failed"] = True
+            return False
+        finally:
+            fields["_saving"] = None
+        if self._has_failed:
+            say(f"{self.stamp} is on disk: commits are written again")
+            fields["_has_failed"] = False
+        return True
+
+    def _load(self, listed: Listed, here: Group) -> None:
+        saved = self._saved_values(listed, here)
+        optimizer = self._parts.get("optimizer")
+        api = import_module("torch.distributed.checkpoint.state_dict")
+        if optimizer is not None and _GROUPS in saved and not optimizer.state:
+            api.get_optimizer_state_dict(self._parts["model"], optimizer)  # makes it, to be overwritten
+        tensors, rest = self._split()
+        if _GROUPS not in saved:
+            tensors = {key: value for key, value in tensors.items() if not key.startswith("optimizer/")}
+            rest.pop(_GROUPS, None)
+        _check(listed, tensors)
+        dcp = import_module("torch.distributed.checkpoint")
+        planner = dcp.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+        reader = Reader(self._bundles, listed)
+        dcp.load(
+            tensors, storage_reader=reader, planner=planner, process_group=self._group, no_dist=self._group is None
+        )
+        missing = capture.give_back(saved, rest)
+        if missing:
+            say(f"the commit has no {', '.join(missing)}: left as they are")
+        self._give_back(tensors, rest.pop(_GROUPS, None))
+        self._parts.update(rest)
+
+    def _saved_values(self, listed: Listed, here: Group) -> capture.Saved:
+        """Return the plain values of a commit: this rank's own, or rank 0's without its random numbers."""
+        rank = here.rank if here.rank < listed.world_size else 0
+        with open(self._bundles.path(listed, bundle.values_name(rank)), "rb") as file:
+            memory = memoryview(bytearray(file.read()))
+        found = snapshots.read(memory)
+        if found is None:
+            raise StateRefused(f"{listed.name} has no values of rank {rank}")
+        saved = capture.saved_parts(memory, found)
+        return saved if rank == here.rank else {name: part for name, part in saved.items() if name != capture.RNG}
+
+    def _give_back(self, tensors: dict[str, Any], groups: Any) -> None:
+        api = import_module("torch.distributed.checkpoint.state_dict")
+        model = self._parts.get("model")
+        if model is not None:
+            api.set_model_state_dict(model, _below("model/", tensors))
+        if groups is None:
+            return
+        state: dict[str, dict[str, Any]] = {key: dict(plain) for key, plain in groups["plain"].items()}
+        for key, value in _below("optimizer/", tensors).items():
+            name, _, field = key.rpartition("/")
+            state.setdefault(name, {})[field] = value
+        found = {"state": state, "param_groups": groups["param_groups"]}
+        api.set_optimizer_state_dict(model, self._parts["optimizer"], optim_state_dict=found)
+
+
+def _below(prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _check(listed: Listed, tensors: dict[str, Any]) -> None:
+    """See that a commit has the tensors of this program, before any of them is changed."""
+    hint = "was the commit made by another version of the program? choose another folder to begin anew"
+    if tensors.keys() != listed.tensors.keys():
+        only = sorted(tensors.keys() ^ listed.tensors.keys())
+        where = "the commit" if only[0] in listed.tensors else "the program"
+        raise StateRefused(
+            f"{listed.name} has other tensors: {only[0]} is only in {where} ({len(only)} differ)", hint=hint
+        )
+    for key, value in tensors.items():
+        kept = listed.tensors[key]
+        form = str(value.dtype).removeprefix("torch."), [*value.shape]
+        if form != (kept.dtype, kept.shape):
+            raise StateRefused(
+                f"{key} is {form[0]} {form[1]} here and {kept.dtype} {kept.shape} in {listed.name}", hint=hint
+            )

@@ -1,0 +1,60 @@
+"""The GPT example with FSDP2 under `planaria run`: kills in mid-epoch, a drain, and a world of another size."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "real"))
+
+from trained import Trained, iterations
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(115)]
+SMALL = ("--width=16", "--depth=1", "--length=8", "--batch-size=4", "--print-freq=1")
+FINISHED = re.compile(rb"finished after step (\d+): weights (\w+)\n")
+
+
+def result(out: bytes) -> tuple[int, bytes]:
+    ((steps, weights),) = FINISHED.findall(out)
+    return int(steps), weights
+
+
+def test_ranks_that_are_killed_go_on_from_the_last_commit_to_the_same_weights(tmp_path: Path) -> None:
+    plain = Trained("gpt", "--steps=12", "--commit-every=4", f"--commits={tmp_path / 'plain'}", *SMALL)
+    killed = Trained("gpt", "--steps=12", "--commit-every=4", f"--commits={tmp_path / 'killed'}", *SMALL)
+    try:
+        wanted = result(plain.run().out)
+        job = killed.start("--max-restarts=1")
+        killed.wait_line("iteration: 8,")  # the commit after step 4 is on disk: that after step 8 has waited for it
+        killed.kill(job, 1)
+        end = job.wait(90)
+        assert end.status == 0, end.err
+        assert iterations(end.err)[2:] in ([4, 4], [8, 8], [12, 12])
+        assert result(end.out) == wanted == (12, wanted[1])
+        killed.room.assert_deserted()
+    finally:
+        plain.close()
+        killed.close()
+
+
+def test_a_drain_stops_all_ranks_after_the_same_step_and_one_rank_alone_goes_on_there(tmp_path: Path) -> None:
+    example = Trained("gpt", "--steps=200", "--commit-every=100", f"--commits={tmp_path / 'commits'}", *SMALL)
+    try:
+        job = example.start()
+        example.wait_line("iteration: 5,")
+        job.signal(signal.SIGTERM)
+        end = job.wait(60)
+        assert end.status == 128 + signal.SIGTERM, end.err
+        assert end.err.count("this rank has committed and stops: this node drains (SIGTERM)") == 2
+        last = int(re.findall(rb"iteration: (\d+)", end.out)[-1])
+        job = example.start(world_size=1)
+        example.wait_blocks(1)
+        job.signal(signal.SIGTERM)
+        assert iterations(job.wait(60).err) == [last + 1]
+    finally:
+        example.close()

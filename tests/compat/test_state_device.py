@@ -1,0 +1,283 @@
+"""Commits of tensors on a device, with a device made of the CPU: what is copied when, and what a step has to wait for."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+from zlib import adler32
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("models come with torch", allow_module_level=True)
+
+import torch
+from fake_device import FakeDevice
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from planaria.contract import snapshot as snapshots
+from planaria.contract.snapshot import BLOCK_BYTES, BLOCKS
+from planaria.errors import StateRefused
+from planaria.worker import arrays, runway
+from planaria.worker.device import block_sums
+from planaria.worker.runway import Runway
+from planaria.worker.state import ElasticState
+from planaria.worker.vault import LocalVault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.torch
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDevice]:
+    found = FakeDevice()
+    monkeypatch.setattr(arrays, "DEVICES", ("cpu",))
+    monkeypatch.setattr(runway, "open_cuda", lambda _index: found)
+    yield found
+    found.gate.set()
+
+
+def make(vault: LocalVault | None = None, **values: Any) -> ElasticState:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(100, 200), nn.BatchNorm1d(200), nn.Linear(200, 10))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False)
+    return ElasticState(vault=vault or LocalVault(), model=model, optimizer=optimizer, step=0, **values)
+
+
+def train(state: ElasticState) -> None:
+    state.optimizer.zero_grad()
+    state.model(torch.randn(8, 100)).square().mean().backward()
+    state.optimizer.step()
+    state.step += 1
+
+
+def tensors(state: ElasticState) -> list[torch.Tensor]:
+    states = [item for kept in state.optimizer.state.values() for item in kept.values()]
+    return [*state.model.state_dict().values(), *states]
+
+
+def copies(state: ElasticState) -> list[torch.Tensor]:
+    return [part.clone() for part in tensors(state)]
+
+
+def equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) == len(other) and all(map(torch.equal, one, other))
+
+
+def test_a_step_has_the_device_wait_for_the_copy_and_the_snapshot_is_of_before(device: FakeDevice) -> None:
+    state = make()
+    train(state)
+    wanted = copies(state)
+    device.gate.clear()
+    state.commit()
+    train(state)  # its forward pass changes BatchNorm's statistics, its step everything else
+    assert "the device waits" in device.log
+    assert "waited" not in device.log
+    device.gate.set()
+    state.restore()
+    assert equal(tensors(state), wanted)
+    assert state.step == 1
+
+
+def test_without_the_hook_the_snapshot_would_be_torn(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Runway, "_before_step", lambda *_: None)
+    state = make()
+    train(state)
+    wanted = copies(state)
+    device.gate.clear()
+    state.commit()
+    train(state)
+    device.gate.set()
+    state.restore()
+    assert not equal(tensors(state), wanted)
+
+
+def test_a_commit_is_sealed_only_when_the_copy_is_done(device: FakeDevice) -> None:
+    vault = LocalVault()
+    state = make(vault)
+    device.gate.clear()
+    state.commit()
+    for _ in range(3):  # the sealing thread has had its chance
+        threading.Event().wait(0.01)  # nothing can be awaited: it is that nothing happens
+        assert snapshots.read(vault._slots[0]) is None
+    device.gate.set()
+    state.commit(wait="node")
+    assert all(snapshots.read(slot) for slot in vault._slots)
+
+
+def test_what_a_hook_does_not_cover_and_is_large_is_copied_at_once_and_said_once(
+    device: FakeDevice, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runway, "STAGED_BYTES", 10_000)
+    state = make(average=torch.ones(50_000))
+    for _ in range(2):
+        device.gate.clear()
+        state.commit()
+        state.average.zero_()
+        device.gate.set()
+        state.restore()
+        assert state.average.sum() == 50_000
+    assert capfd.readouterr().err.count("on a GPU belong to no optimizer of this state") == 1
+
+
+def test_an_average_of_moderate_size_may_change_right_after_the_commit(device: FakeDevice) -> None:
+    state = make(average=torch.ones(50_000))
+    device.gate.clear()
+    state.commit()
+    state.average.zero_()
+    state.model[1].running_mean.fill_(7)
+    device.gate.set()
+    state.restore()
+    assert state.average.sum() == 50_000
+    assert not state.model[1].running_mean.any()
+
+
+def test_a_step_in_a_captured_graph_is_not_relied_upon(device: FakeDevice) -> None:
+    state = make()
+    train(state)
+    state.commit(wait="node")
+    device.captures = True
+    train(state)
+    wanted = copies(state)
+    device.gate.clear()
+    state.commit()
+    train(state)
+    device.gate.set()
+    state.restore()
+    assert equal(tensors(state), wanted)
+
+
+def test_digests_are_the_device_s_and_verified_there(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = LocalVault()
+    state = make(vault)
+    train(state)
+    by_host: list[str] = []
+    digest = snapshots._digest
+    monkeypatch.setattr(
+        snapshots, "_digest", lambda memory, tensor: (by_host.append(tensor.name), digest(memory, tensor))[1]
+    )
+    state.commit(wait="node")
+    found = snapshots.read(vault._slots[0])
+    assert found
+    large = {tensor.name: tensor.digest_kind for tensor in found.tensors if tensor.length >= BLOCK_BYTES}
+    assert len(large) == 3  # the first weight and its two moments
+    assert {*large.values()} == {BLOCKS}
+    state.restore()
+    assert "upload" in device.log
+    assert by_host
+    assert not large.keys() & {*by_host}
+    snapshots.verify(vault._slots[0], found)
+
+
+@pytest.mark.usefixtures("device")
+def test_a_copy_that_was_damaged_is_noticed_behind_the_upload_and_the_one_before_is_used(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    vault = LocalVault()
+    state = make(vault)
+    train(state)
+    wanted = copies(state)
+    state.commit(wait="node")
+    train(state)
+    state.commit(wait="node")
+    damage(vault._slots[1])
+    assert state.restore().step == 1  # type: ignore[union-attr]  # there is one
+    assert equal(tensors(state), wanted)
+    assert "model['0.weight'] is damaged" in capfd.readouterr().err
+    damage(vault._slots[0])
+    with pytest.raises(StateRefused, match="the state has been changed in part: the commit was damaged, and there is"):
+        state.restore()
+
+
+def damage(slot: memoryview) -> None:
+    found = snapshots.read(slot)
+    assert found
+    row = next(tensor for tensor in found.tensors if tensor.digest_kind == BLOCKS)
+    slot[row.offset + 1000] ^= 4
+
+
+@pytest.mark.usefixtures("device")
+def test_a_fresh_optimizer_gets_its_state_where_its_parameters_are() -> None:
+    vault = LocalVault()
+    state = make(vault)
+    train(state)
+    state.commit(wait="node")
+    other = make(vault)
+    other.restore()
+    assert equal(tensors(other), tensors(state))
+    train(other)
+    other.commit(wait="node")
+
+
+CHANGES: dict[str, Any] = {
+    "nothing": lambda _state: None,
+    "a learning rate": lambda state: state.optimizer.param_groups[0].update(lr=0.5),
+    "a transposed parameter": lambda state: setattr(state.model.square, "data", state.model.square.data.t()),
+    "other memory": lambda state: setattr(state.model[0].weight, "data", state.model[0].weight.data.clone()),
+    "a new buffer": lambda state: state.model[0].register_buffer("extra", torch.arange(5.0)),
+    "a new state": lambda state: state.optimizer.load_state_dict(state.optimizer.state_dict()),
+    "no state": lambda state: state.optimizer.state.clear(),
+    "another group": lambda state: state.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]}),
+    "another model": lambda state: setattr(state, "model", nn.Linear(3, 3)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("where", ["cpu", "another"])
+@pytest.mark.usefixtures("device")
+def test_a_second_walk_sees_every_change(monkeypatch: pytest.MonkeyPatch, change: str, where: str) -> None:
+    monkeypatch.setattr(arrays, "DEVICES", (where,))
+    state = make()
+    state.model.register_parameter("square", nn.Parameter(torch.rand(40, 40)))
+    state.optimizer.add_param_group({"params": [state.model.square]})
+    train(state)
+    state.commit(wait="node")
+    CHANGES[change](state)
+    model, optimizer = state.model.state_dict(), state.optimizer.state_dict()
+    wanted = {key: item.clone() for key, item in model.items()}
+    rate, states = optimizer["param_groups"][0]["lr"], len(optimizer["state"])
+    state.commit(wait="node")
+    with torch.no_grad():
+        for part in state.model.state_dict().values():
+            part.zero_()
+    state.optimizer.param_groups[0]["lr"] = 9.0
+    state.restore()
+    assert {key: item.tolist() for key, item in state.model.state_dict().items()} == {
+        key: item.tolist() for key, item in wanted.items()
+    }
+    assert state.optimizer.param_groups[0]["lr"] == rate
+    assert len(state.optimizer.state_dict()["state"]) == states
+
+
+@pytest.mark.usefixtures("device")
+def test_tensors_that_a_program_has_replaced_are_not_held() -> None:
+    state = make()
+    train(state)
+    state.commit(wait="node")
+    first = weakref.ref(state.optimizer.state[state.model[0].weight]["exp_avg"])
+    state.optimizer.state.clear()
+    assert first() is None
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 3), st.integers(0, 2**20))
+def test_sums_on_the_device_are_those_of_zlib(pattern: bytes, blocks: int, seed: int) -> None:
+    length = blocks * BLOCK_BYTES + len(pattern)
+    content = (pattern + seed.to_bytes(4, "little")) * (length // (len(pattern) + 4) + 1)
+    content = content[:length]
+    tensor = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    wanted = [adler32(content[at : at + BLOCK_BYTES]) for at in range(0, length, BLOCK_BYTES)]
+    assert [found & 0xFFFFFFFF for found in block_sums(tensor).tolist()] == wanted
+
+
+def test_sums_of_the_largest_bytes_do_not_overflow() -> None:
+    content = b"\xff" * (2 * BLOCK_BYTES)
+    found = block_sums(torch.frombuffer(bytearray(content), dtype=torch.float32))
+    assert [one & 0xFFFFFFFF for one in found.tolist()] == [adler32(content[:BLOCK_BYTES])] * 2

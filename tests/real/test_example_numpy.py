@@ -1,0 +1,75 @@
+"""The NumPy example under a real launcher: whatever is killed, it goes on at the same step and ends with the same weights."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from programs import hide_torch
+from trained import Trained, iterations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytest.importorskip("numpy")
+pytestmark = pytest.mark.timeout(115)
+WORDS = ("--epochs=2", "--samples=800", "--print-freq=1", "--step-seconds=0.03")
+STEPS = 50
+FINISHED = re.compile(rb"finished after step (\d+): .* weights (\w+)\n")
+
+
+@pytest.fixture
+def example() -> Iterator[Trained]:
+    found = Trained("numpy", *WORDS)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def result(out: bytes) -> str:
+    (found,) = FINISHED.findall(out)
+    assert int(found[0]) == STEPS
+    return found[1].decode()
+
+
+def test_workers_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same_weights(example: Trained) -> None:
+    plain = result(example.run().out)
+    job = example.start("--max-restarts=3")
+    for life, ranks in enumerate([(1,), (0,), (0, 1)]):
+        example.wait_blocks(2 * life + 2)
+        reached = 10 * life + 7
+        example.wait_line(f"iteration: {reached},")
+        example.kill(job, *ranks)
+    end = job.wait()
+    assert end.status == 0, end.err
+    began = iterations(end.err)
+    assert [began[at] == began[at + 1] for at in range(0, 8, 2)] == [True] * 4, "all ranks at the same step"
+    for life in range(3):
+        assert began[2 * life + 2] >= 10 * life + 7, "no step that was committed is made again"
+    assert result(end.out) == plain
+
+
+def test_a_drain_stops_all_ranks_after_the_same_step_and_the_next_run_ends_with_the_same_weights(
+    example: Trained,
+) -> None:
+    plain = result(example.run().out)
+    flag = f"--snapshot-dir={example.room.path('commits')}"
+    job = example.start(flag)
+    example.wait_line("iteration: 9,")
+    job.signal(signal.SIGTERM)
+    end = job.wait()
+    assert end.status == 128 + signal.SIGTERM, end.err
+    assert end.err.count("this rank has committed and stops: this node drains (SIGTERM)") == 2
+    last = int(re.findall(rb"iteration: (\d+)", end.out)[-1])
+    again = example.run(flag)
+    assert iterations(again.err) == [last + 1] * 2
+    assert result(again.out) == plain
+
+
+def test_it_needs_no_torch(example: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", hide_torch(tmp_path / "without-torch"))
+    result(example.run(world_size=1 + 1).out)

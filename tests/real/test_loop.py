@@ -1,0 +1,149 @@
+"""`train_loop` under a real agent, without torch: drains, stops for other reasons, children that load data, progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+from harness import Room, kill, wait_until
+from ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOOP = """
+import time
+from planaria import worker
+from planaria.worker import ElasticState
+from planaria.worker.deferral import DEFERRAL
+
+state = ElasticState(step=0, seen=[])
+def until_drained():
+    '''Be in the middle of a step when the signal comes, and see it deferred.'''
+    while DEFERRAL.deferred is None:
+        time.sleep(0.005)
+
+def step(state):
+    if state.step == 200:
+        raise StopIteration
+    state.seen.append(state.step)
+    tell(f"step {state.step}")
+    if state.step % 3 == 2:
+        until_drained()
+    else:
+        wait_at("step")
+    return 0.5
+"""
+DRAINED = "this rank has committed and stops: this node drains (SIGTERM)"
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    found = Room()
+    found.make_gate("step")
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def test_a_drain_lets_a_rank_finish_its_step_and_the_next_run_goes_on_there(room: Room) -> None:
+    flags = ("--nproc-per-node=1", f"--snapshot-dir={room.path('commits')}")
+    script = LOOP + "worker.train_loop(state, step, commit_every=100)"
+    for first in (0, 3):
+        job = room.start(flags, script)
+        room.open_gate("step", 2)
+        room.hear(f"step {first + 2}")
+        job.signal(signal.SIGTERM)
+        end = job.wait()
+        assert end.status == 128 + signal.SIGTERM, end.err
+        assert DRAINED in end.err
+        assert f"\titeration={first}\n" in end.err
+
+
+def test_a_rank_that_is_stopped_because_another_failed_does_not_wait_for_its_step(room: Room) -> None:
+    """Also one that hangs where no handler of Python runs: in a library that waits for the dead."""
+    hang = """
+import ctypes
+def step(state):
+    if RANK == 1 and LIFE == 0:
+        wait_at("fail")
+        os.kill(os.getpid(), signal.SIGKILL)
+    if LIFE == 1:
+        raise StopIteration
+    tell("hangs")
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)  # no signal ends this wait
+"""
+    room.make_gate("fail")
+    flags = ("--nproc-per-node=2", "--max-restarts=1", "--shutdown-timeout=600")
+    job = room.start(flags, LOOP + hang + "worker.train_loop(state, step)")
+    room.hear("hangs")
+    room.open_gate("fail")
+    end = job.wait()
+    assert end.status == 0, end.err
+    assert end.report["lives"][0]["failures"][0]["rank"] == 1
+
+
+def test_a_signal_that_nobody_announced_ends_a_worker_as_ever(room: Room) -> None:
+    job = room.start(("--nproc-per-node=1",), LOOP + "tell(f'pid {os.getpid()}')\nworker.train_loop(state, step)")
+    pid = room.hear_value("pid")
+    room.hear("step 0")
+    kill(pid, signal.SIGTERM)
+    end = job.wait()
+    assert end.status == 1, end.err
+    assert "SIGTERM" in end.report["first_cause"]["message"]
+
+
+def test_children_that_a_loop_forked_obey_signals_and_their_parent_does_not_die_with_them(room: Room) -> None:
+    forked = """
+def child():
+    if pid := os.fork():
+        return pid
+    wait_forever()
+
+def step(state):
+    for _ in range(20):
+        pid = child()
+        os.kill(pid, signal.SIGTERM)  # at once: perhaps before it has left what it shares with us
+        _, status = os.waitpid(pid, 0)
+        tell(f"ended {os.waitstatus_to_exitcode(status)}")
+    raise StopIteration
+"""
+    end = room.run(("--nproc-per-node=1",), LOOP + forked + "worker.train_loop(state, step)")
+    assert end.status == 0, end.err
+    room.hear(f"ended {-signal.SIGTERM}", 20)
+
+
+def test_status_shows_step_samples_and_loss(room: Room) -> None:
+    port = free_port()
+    sampled = """
+from planaria.worker.data import ElasticSampler
+sampler = ElasticSampler(1000, 8)
+state = ElasticState(step=0, sampler=sampler)
+batches = iter(sampler.count())
+def step(state):
+    tell("step")
+    wait_at("step")
+    next(batches)
+    return {"loss": 0.25}
+worker.train_loop(state, step)
+"""
+    job = room.start(("--nproc-per-node=1", f"--health-check-port={port}"), LOOP + sampled)
+    room.open_gate("step", 2)
+    room.hear("step", 3)
+
+    def progress() -> dict[str, object] | None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/status") as answer:
+            return json.load(answer)["progress"]["0"]
+
+    found = wait_until(lambda: (seen := progress()) and seen["step"] == 2 and seen, "two steps")
+    assert found["values"] == {"samples": 16.0, "loss": 0.25}
+    job.signal(signal.SIGKILL)
+    os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOWAIT)
+    room.is_littered = True

@@ -1,0 +1,79 @@
+"""Run an example that trains, watch its lines, and find its workers by rank."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness import Room, _read, children_of, is_alive, kill, wait_gone, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from harness import End, Launcher
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SYNCED = re.compile(r"Rank (\d+): Model state synced from rank: (\d+)\n((?:\t[a-z_]+=\S+\n)+)")
+LIMIT_S = 60.0  # what an example may take, by far
+
+
+class Trained:
+    """One example in a room of its own, started as often as a test likes."""
+
+    def __init__(self, name: str, *words: str) -> None:
+        self.room = Room()
+        self._command = [str(EXAMPLES / name / "main.py"), *words]
+
+    def start(self, *flags: str, world_size: int = 2) -> Launcher:
+        words = ["--standalone", f"--nproc-per-node={world_size}", *flags, *self._command]
+        return self.room.start_command(words, env={"OMP_NUM_THREADS": "1"})
+
+    def run(self, *flags: str, world_size: int = 2) -> End:
+        end = self.start(*flags, world_size=world_size).wait(LIMIT_S)
+        assert end.status == 0, end.err
+        self.room.assert_deserted()
+        return end
+
+    def wait_line(self, pattern: str, count: int = 1) -> None:
+        """Wait until so many lines of the job's output match."""
+        found = re.compile(pattern.encode(), re.MULTILINE)
+        wait_until(lambda: len(found.findall(self.room.read("out"))) >= count, f"{count} times {pattern!r}", LIMIT_S)
+
+    def wait_blocks(self, count: int) -> None:
+        wait_until(lambda: len(blocks(self.room.read("err").decode())) >= count, f"{count} ranks in sync", LIMIT_S)
+
+    def workers(self, job: Launcher) -> dict[int, int]:
+        """Return the pids of the workers that run now, by rank."""
+        found = {}
+        for pid in children_of(job.agent()):
+            variables = _read(f"/proc/{pid}/environ").split(b"\0")
+            ranks = [int(one[5:]) for one in variables if one.startswith(b"RANK=")]
+            if ranks and is_alive(pid):
+                found[ranks[0]] = pid
+        return found
+
+    def kill(self, job: Launcher, *ranks: int) -> None:
+        """End workers by SIGKILL, and see them gone."""
+        pids = [self.workers(job)[rank] for rank in ranks]
+        for pid in pids:
+            kill(pid, signal.SIGKILL)
+        wait_gone(pids)
+
+    def close(self) -> None:
+        self.room.close()
+
+
+def blocks(err: str) -> list[tuple[int, dict[str, str]]]:
+    """Return what ranks said after their syncs, in order: the rank, and where it goes on."""
+    return [(int(rank), dict(_fields(fields))) for rank, _, fields in SYNCED.findall(err)]
+
+
+def _fields(lines: str) -> Iterator[Sequence[str]]:
+    return (line.strip().split("=") for line in lines.splitlines())
+
+
+def iterations(err: str) -> list[int]:
+    """Return the steps at which ranks went on, in the order of their lives."""
+    return [int(fields["iteration"]) for _, fields in blocks(err)]

@@ -1,0 +1,39 @@
+"""How tests wait: for the end of a process by its descriptor, for facts that nobody announces by looking again and again."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S = 40.0  # how long anything may take before a test calls it a hang: two busy cores, shared with others
+_BETWEEN_LOOKS_S = 0.005
+
+
+def wait_until(predicate: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+    """Return the predicate's first true answer.
+
+    Raises:
+        AssertionError: There was none in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not (answer := predicate()):
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(_BETWEEN_LOOKS_S)  # whoever waits here has no event to wait for
+    return answer
+
+
+def wait_dead(pid: int, timeout_s: float = PATIENCE_S) -> bool:
+    """Wait until a process, anybody's, is dead, reaped or not; tell whether that came true."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)

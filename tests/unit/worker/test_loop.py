@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from planaria import worker
+from planaria.contract.control import Drain, Progress, Resize, decode, encode
+from planaria.errors import UsageError
+from planaria.worker import ElasticState, loop
+from planaria.worker.data import ElasticSampler
+from planaria.worker.link import Link
+from planaria.worker.vault import LocalVault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class Agent:
+    """The other end of the control socket."""
+
+    def __init__(self, path: str) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen()
+        self._peer: socket.socket | None = None
+        self._heard = b""
+
+    @property
+    def path(self) -> str:
+        return self._listener.getsockname()
+
+    @property
+    def peer(self) -> socket.socket:
+        if self._peer is None:
+            self._peer, _ = self._listener.accept()
+        return self._peer
+
+    def tell(self, notice: Drain | Resize) -> None:
+        self.peer.sendall(encode(notice))
+
+    def reports(self) -> list[Any]:
+        self.peer.setblocking(False)
+        return [decode(line) for line in self.peer.recv(1 << 16).splitlines()]
+
+    def close(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+        self._listener.close()
+
+
+class Told:
+    """A state that notes what is done with it."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.stamp = None
+        self.done: list[object] = []
+
+    def sync(self) -> None:
+        self.done.append("sync")
+
+    def commit(self, wait: str | None = None, timeout_s: float = 600.0) -> None:
+        assert timeout_s > 0
+        self.done.append((self.step, wait))
+
+
+def stepping(count: int, then: Callable[[int], object] = lambda _: None) -> Callable[[Any], object]:
+    """Return a step that can be made so often."""
+    steps = iter(range(count))
+    return lambda _: then(next(steps))
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    found = Agent(str(tmp_path / "c"))
+    link = Link(lambda: found.path)
+    monkeypatch.setattr(loop, "LINK", link)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    yield found
+    link._give_up()
+    found.close()
+
+
+def test_a_loop_syncs_steps_and_commits_until_the_data_is_over(agent: Agent) -> None:
+    state = Told()
+    worker.train_loop(state, stepping(3))
+    assert state.done == ["sync", (1, None), (2, None), (3, None)]
+
+
+def test_commits_are_as_rare_as_asked_for_and_the_last_step_is_always_committed(agent: Agent) -> None:
+    state = Told()
+    worker.train_loop(state, stepping(5), commit_every=2)
+    assert state.done == ["sync", (2, None), (4, None), (5, "node")]
+    state = Told()
+    worker.train_loop(state, stepping(4), commit_every=2, wait="disk")
+    assert state.done == ["sync", (2, "disk"), (4, "disk")]
+
+
+def test_seconds_decide_when_steps_do_not(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(loop, "monotonic", lambda: now[0])
+    state = Told()
+
+    def wait_a_while(_: int) -> None:
+        now[0] += 4.0
+
+    worker.train_loop(state, stepping(6, wait_a_while), commit_every_s=10.0)
+    assert state.done == ["sync", (3, None), (6, None)]
+
+
+def test_the_agent_hears_of_step_samples_and_loss(agent: Agent) -> None:
+    sampler = ElasticSampler(40, batch_size=8, seed=1, rank=0, world_size=1)
+    state = ElasticState(sampler=sampler, step=0, vault=LocalVault())
+    batches = iter(sampler.count())
+    worker.train_loop(state, lambda _: {"loss": len(next(batches)) / 16, "note": "not a number"}, commit_every=10)
+    expected = [Progress(n, (("samples", 8.0 * n), ("loss", 0.5))) for n in range(1, 6)]
+    assert agent.reports() == expected
+
+
+class Far:
+    """A number that takes a while to be read, as one on a GPU."""
+
+    class device:  # noqa: N801  as torch spells it
+        type = "cuda"
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __float__(self) -> float:
+        self.reads += 1
+        return 2.5
+
+
+def test_a_loss_on_a_device_is_read_once_a_second_and_told_with_every_step(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(loop, "monotonic", lambda: now[0])
+    far = Far()
+
+    def step(number: int) -> Far:
+        now[0] = number * 0.25
+        return far
+
+    worker.train_loop(Told(), stepping(8, step), commit_every=100)
+    assert far.reads == 2
+    assert agent.reports() == [Progress(n, (("loss", 2.5),)) for n in range(1, 9)]
+
+
+@pytest.mark.parametrize("notice", [Drain("SIGTERM", 30.0), Resize("node b joined", 10.0)])
+def test_a_notice_ends_the_loop_after_its_step_with_a_commit(
+    agent: Agent, notice: Drain | Resize, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = Told()
+
+    def step(number: int) -> None:
+        if number == 3:
+            agent.tell(notice)
+
+    with pytest.raises(SystemExit) as caught:
+        worker.train_loop(state, stepping(100, step), commit_every=50)
+    assert caught.value.code == 0
+    assert state.done == ["sync", (4, "node")]
+    assert notice.reason in capsys.readouterr().err
+
+
+def test_a_commit_that_was_made_is_not_made_again(agent: Agent) -> None:
+    state = Told()
+    with pytest.raises(SystemExit):
+        worker.train_loop(state, stepping(9, lambda n: n == 1 and agent.tell(Drain("SIGTERM", 5.0))), agree=delayed())
+    assert state.done == ["sync", (1, None), (2, None), (3, "node")]
+
+
+def delayed() -> Callable[[int], int]:
+    """Return how ranks agree, one call late."""
+    known = [0]
+
+    def agree(wish: int) -> int:
+        known.append(wish)
+        return known[-2]
+
+    return agree
+
+
+def test_ranks_that_cannot_agree_leave_with_the_last_commit_that_all_have(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    state = Told()
+    with pytest.raises(SystemExit):
+        worker.train_loop(state, stepping(9, lambda n: n == 2 and agent.tell(Drain("SIGTERM", 5.0))))
+    assert state.done == ["sync", (1, None), (2, None)]
+
+
+def test_another_ranks_wish_counts_and_its_agents_notice_is_waited_for(agent: Agent) -> None:
+    """A rank whose own agent has not heard yet must not end before it has: that would be the end of the training."""
+    wishes = iter([0, 0, 2])
+    state = Told()
+    committed = threading.Event()
+
+    def tell_late() -> None:
+        committed.wait(30)
+        state.done.append("told")
+        agent.tell(Resize("node b left", 10.0))
+
+    late = threading.Thread(target=tell_late)
+    late.start()
+    commit = state.commit
+
+    def commit_and_go_on(**options: Any) -> None:
+        commit(**options)
+        if state.step == 3:
+            committed.set()
+
+    state.commit = commit_and_go_on  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        worker.train_loop(state, stepping(9), agree=lambda _: next(wishes))
+    late.join()
+    assert state.done == ["sync", (1, None), (2, None), (3, "node"), "told"]
+
+
+def test_an_error_of_the_step_is_the_callers(agent: Agent) -> None:
+    def step(_: Any) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        worker.train_loop(Told(), step)
+
+
+def test_without_an_agent_the_loop_is_the_same() -> None:
+    state = Told()
+    worker.train_loop(state, stepping(2, lambda _: math.pi))
+    assert state.done == ["sync", (1, None), (2, None)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"commit_every": 0}, "commit_every expects a whole number above 0, got 0"),
+        ({"commit_every": 1.5}, "commit_every expects a whole number above 0, got 1.5"),
+        ({"commit_every_s": 0.0}, "commit_every_s expects a number above 0, got 0.0"),
+        ({"commit_every_s": math.nan}, "commit_every_s expects a number above 0, got nan"),
+        ({"check_every": 0}, "check_every expects a whole number above 0, got 0"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said.replace(".", r"\.")):
+        worker.train_loop(Told(), stepping(1), **options)
+
+
+def test_seconds_are_refused_where_ranks_could_not_agree_on_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="commit_every_s needs ranks that agree"):
+        worker.train_loop(Told(), stepping(1), commit_every_s=5.0)
+    state = Told()
+    worker.train_loop(state, stepping(1), commit_every_s=5.0, agree=lambda wish: wish)
+    assert state.done == ["sync", (1, "node")]
+
+
+def test_a_loop_of_ones_own_asks_and_leaves(agent: Agent) -> None:
+    state = Told()
+    try:
+        assert not worker.should_stop()
+        agent.tell(Drain("SIGTERM", 30.0))
+        assert worker.should_stop()
+        with pytest.raises(SystemExit):
+            worker.leave(state, wait="disk")
+    finally:
+        loop.DEFERRAL.end()
+    assert state.done == [(0, "disk")]
