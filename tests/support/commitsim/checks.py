@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planaria.agent.council_messages import Complete, Plan, Reached, order_of
+from planaria.agent.council_messages import Complete, Failed, Plan, Reached, order_of
 
 if TYPE_CHECKING:
     from commitsim.node import Node
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from planaria.agent.council_messages import Ruling
     from planaria.agent.slots import Slot
     from planaria.contract.commit import Order, Stamp
+
+
+PLENTY_BYTES = 10**9
 
 
 class Violation(Exception):
@@ -60,6 +63,8 @@ class Checks:
                 order = order_of(numbers)
                 if self.safe is None or (order is not None and order >= self.safe):
                     self.safe, self.safe_losses = order, self._gone(round_, order)
+            case Failed("buddy", _, _) if self.world.free_bytes < PLENTY_BYTES:
+                self.safe = None  # without room for a third slot it is given up rather than that training stops
             case Reached("disk", numbers, _, _) if slot == 0 and self.world.has_disk:
                 self.counts["written"] += 1
                 if max(self.world.directory.whole, default=()) < numbers:
@@ -106,7 +111,7 @@ class Checks:
         if (
             self.world.has_buddies
             and len(self.world.alive) > 1
-            and self.world.free_bytes == 10**9
+            and self.world.free_bytes == PLENTY_BYTES
             and self.safe != newest
         ):
             return False

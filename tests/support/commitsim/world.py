@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from commitsim.checks import Checks
+from commitsim.checks import PLENTY_BYTES, Checks
 from commitsim.clock import Clock
 from commitsim.net import Net
 from commitsim.node import Directory, Node
@@ -24,7 +24,7 @@ class World:
         self.directory = Directory()
         self.has_disk = rng.random() < 0.5
         self.has_buddies = rng.random() < 0.85
-        self.free_bytes = rng.choice((10**9, 10**9, 200_000, 90_000))
+        self.free_bytes = rng.choice((PLENTY_BYTES, PLENTY_BYTES, 200_000, 90_000))
         self.checks = Checks(self)
         self._names = itertools.count()
         self._numbers = itertools.count()
