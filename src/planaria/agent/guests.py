@@ -94,7 +94,7 @@ class Guests:
         return self._stock.view(slot), self._stock.hold(slot)
 
     def _why_not(self, round_: int) -> str:
-        """Refuse what is of another round: of a world that is over for good, of one to come for now."""
+        """Refuse what is of another round, but not for good: it says nothing about the part, and who asks hears of its end."""
         if self.round is None or round_ > self.round:
             return "this node is not in that round yet"
-        return f"{REFUSED}round {round_} is over" if round_ < self.round else ""
+        return f"round {round_} is over" if round_ < self.round else ""

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 VALUES = b"a state that is not looked at"
 LAYOUT = snapshots.arrange([], VALUES)
-LOOK_S = 0.04
+LOOK_S = 0.06
+IDLE_S = 1.0
 
 
 class Heap:
@@ -260,7 +261,7 @@ class Worker:
         if self.generation < self.node.world.last_generation:
             self.later(self.commit, self.pace_s * self.node.world.rng.random())
         else:
-            self.later(self.step)
+            self.later(self.step, IDLE_S)
 
     def commit(self) -> None:
         if self.delegate.plan is None or self.plan is None or self.delegate.plan.order != self.plan.order:

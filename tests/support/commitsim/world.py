@@ -180,7 +180,7 @@ class World:
         self.clear()
         if self.rng.random() < 0.5:
             self.crash()
-        self.clock.run_until(self.clock.now + 2.0)
+        self.clock.run_until(self.clock.now + 1.0)
         self.last_generation = max((order[2] for order, _ in self.checks.stamps), default=0) + 3
         self.clock.run_until(self.clock.now + LONG_S, self.checks.is_settled)
         self.checks.check_settled()
