@@ -30,6 +30,7 @@ class Checks:
         self.complete_losses = 0
         self.safe: Order | None = None
         self.safe_losses = 0
+        self.written: Order | None = None
         self.rotten: dict[int, Order] = {}
         self.counts = {"memory": 0, "disk": 0, "none": 0, "unknown": 0, "buddy": 0, "written": 0, "complete": 0}
 
@@ -69,6 +70,7 @@ class Checks:
                 self.counts["written"] += 1
                 if max(self.world.directory.whole, default=()) < numbers:
                     raise Violation(f"{numbers} is said to be on disk")
+                self.written = max(order_of(numbers) or (0, 0, 0), self.written or (0, 0, 0))
 
     def _gone(self, round_: int, order: Order | None) -> int:
         dead = sum(not node.alive or node.is_leaving for node in self.world.rosters[round_])
@@ -87,9 +89,11 @@ class Checks:
             return
         if plan.kind == "memory":
             self._check_sealed(order)
-        whole = max(self.world.directory.whole, default=None)
-        if whole is not None and not self.world.directory.fails and (order is None or order < whole):
-            raise Violation(f"{whole} is on disk, and all begin from {order}")
+        written = (
+            self.written
+        )  # another may be whole there that an old round's writer has just finished, and nobody was told
+        if written is not None and not self.world.directory.fails and (order is None or order < written):
+            raise Violation(f"{written} is on disk, and all begin from {order}")
         if self.safe is not None and self.safe_losses <= 1 and (order is None or order < self.safe):
             raise Violation(f"{self.safe} had reached a buddy, {self.safe_losses} lost since; all begin from {order}")
         if self.complete is not None and not self.complete_losses and (order is None or order < self.complete):
