@@ -2,7 +2,7 @@
 
 The newest commit of the promised tier is always there, the same for all ranks and whole: what workers alone lose is nothing
 that was complete, what an agent loses is nothing that had reached `buddy`. The points are calls and returns of all functions
-that have to do with commits, found while the job runs (`tests/support/mortal.py`); those that nobody died at come first.
+that have to do with commits, found while the job runs (`tests/support/mortal.py`); those that were tried least come first.
 
 PLANARIA_TEST_STATE_KILLS says how many deaths (25; 1,000 at night), PLANARIA_TEST_SEED which.
 """
@@ -41,13 +41,9 @@ class Mortals(Training):
         super().__init__(room, "--mortal", *options, program="committing", **settings)
         self._room = room
         self._rng = rng
-        self.struck: dict[str, int] = {}
+        self._tried: dict[tuple[str, str], int] = {}  # how often a point was tried, by the kind of strike
+        self.deaths = 0  # on order, or where they should have been
         self.missed = 0
-
-    @property
-    def deaths(self) -> int:
-        """How many have died on order, or should have."""
-        return sum(self.struck.values()) + self.missed
 
     def add(self, **settings: Any) -> CrewNode:
         launcher = (sys.executable, str(SUPPORT / "mortal.py"), self._place(self.next_name), "run")
@@ -56,22 +52,23 @@ class Mortals(Training):
     def _place(self, name: str) -> str:
         return self._room.path(f"mortal.{name}")
 
-    def _order(self, name: str, known: Sequence[str], most: int = 2) -> str:
-        """Order a death at a point that was seldom struck; return it."""
-        least = min(self.struck.get(point, 0) for point in known)
-        point = self._rng.choice([point for point in known if self.struck.get(point, 0) == least])
-        mortal.give(self._place(name), point, self._rng.randint(0, most))
+    def _order(self, kind: str, name: str, known: Sequence[str]) -> str:
+        """Order a death at a point that was seldom tried; return it. What is passed once while one begins is not waited for."""
+        least = min(self._tried.get((kind, point), 0) for point in known)
+        point = self._rng.choice([point for point in known if self._tried.get((kind, point), 0) == least])
+        self._tried[kind, point] = least + 1
+        mortal.give(self._place(name), point, 0 if kind == "begins" else self._rng.randint(0, 2))
         return point
 
     def _wait_death(self, point: str, is_dead: Callable[[], bool], kill_it: Callable[[], None]) -> str:
         """Wait until somebody has died as ordered; tell where."""
+        self.deaths += 1
         try:
             wait_until(is_dead, "a death", SOON_S)
         except AssertionError:
             self.missed += 1
             kill_it()
             return "anywhere"
-        self.struck[point] = self.struck.get(point, 0) + 1
         return point
 
     # The strikes.
@@ -81,7 +78,7 @@ class Mortals(Training):
         (node, rank), pid = self._rng.choice(sorted(life.pids.items()))
         name = f"{node}.{rank}"
         self.wait_step(life.step + 2, life)
-        point = self._order(name, mortal.points(self._place(name)))
+        point = self._order("worker", name, mortal.points(self._place(name)))
         where = self._wait_death(point, lambda: not is_alive(pid), lambda: kill(pid))
         mortal.take_back(self._place(name))
         self.workers_lost(life, f"worker {name} at {where}")
@@ -90,7 +87,7 @@ class Mortals(Training):
         """Kill a worker, and then one that restores."""
         node, rank = self._rng.choice(sorted(life.pids))
         name = f"{node}.{rank}.begin"
-        point = self._order(name, mortal.points(self._place(name)), most=0)
+        point = self._order("begins", name, mortal.points(self._place(name)))
         kill(self._rng.choice([*life.pids.values()]))
         self.workers_lost(life, "a worker")
         pid, self._over = wait_until(lambda: self.book.look().worker(node, rank, life.round), "a worker that restores")
@@ -102,7 +99,7 @@ class Mortals(Training):
         """Let an agent die while commits are made complete, copied or written; another takes its place."""
         self.wait_kept("buddy", life)
         node = self._rng.choice(self.alive)
-        point = self._order(node.name, mortal.points(self._place(node.name)))
+        point = self._order("agent", node.name, mortal.points(self._place(node.name)))
         self._await_agent(life, node, point)
         self.add()
 
@@ -112,7 +109,7 @@ class Mortals(Training):
         lost = self._rng.choice(self.alive)
         known = mortal.points(self._place(lost.name))
         self.kill_agent(life, lost)
-        point = self._order(self.next_name, known)
+        point = self._order("begins", self.next_name, known)
         self._await_agent(life, self.add(), point)
         self.add()
 
@@ -120,7 +117,7 @@ class Mortals(Training):
         """Let the only agent die while commits are written; what is not on disk goes with it."""
         self.wait_kept("disk", life)
         (node,) = self.alive
-        self._await_agent(life, node, self._order(node.name, mortal.points(self._place(node.name))))
+        self._await_agent(life, node, self._order("agent", node.name, mortal.points(self._place(node.name))))
         self.agents_lost(life)
         self.add()
 
@@ -131,7 +128,7 @@ class Mortals(Training):
         known = mortal.points(self._place(node.name))
         self.kill_agent(life, node)
         self.agents_lost(life)
-        point = self._order(self.next_name, known, most=0)
+        point = self._order("begins", self.next_name, known)
         self._await_agent(life, self.add(), point)
         self.agents_lost(life)
         self.add()
