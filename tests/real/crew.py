@@ -155,14 +155,20 @@ class Crew:
         room.write("log", "")
 
     def add(
-        self, name: str, *flags: str, host: Any = None, env: Mapping[str, str] | None = None, args: Sequence[str] = ()
+        self,
+        name: str,
+        *flags: str,
+        host: Any = None,
+        env: Mapping[str, str] | None = None,
+        args: Sequence[str] = (),
+        launcher: Sequence[str] = LAUNCHER,
     ) -> CrewNode:
-        """Start one more node."""
+        """Start one more node, on a host and by another launcher where one is given."""
         assert name not in self.nodes
         own = {"TMPDIR": self.room.tmp, "CREW_NODE": name, "OMP_NUM_THREADS": "1", **(env or {})}
         before = host.command(name) if host is not None else []
         report = f"--report-file={self.room.path(f'report.{name}')}"
-        argv = [*before, *LAUNCHER, report, *self._flags, *flags, self._script, *args]
+        argv = [*before, *launcher, report, *self._flags, *flags, self._script, *args]
         with open(self.room.path(f"out.{name}"), "wb") as out, open(self.room.path(f"err.{name}"), "wb") as err:
             process = subprocess.Popen(
                 argv, cwd=self.room.root, env=clean_environment(**own), stdin=subprocess.DEVNULL, stdout=out, stderr=err

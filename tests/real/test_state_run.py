@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from harness import Room, kill
-from ports import free_port
 from probes import door, needs_curl, planaria, status
 
 from planaria.archive.shelf import Shelf
@@ -287,31 +286,3 @@ def test_status_tells_the_newest_commit_of_each_tier(room: Room, tmp_path: Path)
     assert {tier: commit and commit["step"] for tier, commit in found.items()} == {"node": 3, "buddy": None, "disk": 3}
     room.open_gate("pause", 2)
     assert launcher.wait().status == 0
-
-
-TWO_NODES = """
-from planaria.worker import ElasticState
-
-state = ElasticState(step=0)
-state.restore()
-tell(f"began {RANK} {LIFE} {state.step}")
-state.step += 1
-state.commit(wait="node")
-tell(f"committed {RANK} {LIFE}")
-if LIFE == 0:
-    wait_at("death")
-    if RANK == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    wait_forever()
-"""
-
-
-def test_each_of_two_nodes_keeps_what_its_own_workers_have_sealed(room: Room) -> None:
-    room.make_gate("death")
-    script = room.write("nodes.py", "from told import *\n" + TWO_NODES)
-    meeting = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--max-restarts=1")
-    nodes = [room.start_command([*meeting, "--rdzv-id=two", script]) for _ in range(2)]
-    room.hear_many(["committed 0 0", "committed 1 0"])
-    room.open_gate("death", 2)
-    room.hear_many(["began 0 1 1", "began 1 1 1", "committed 0 1", "committed 1 1"])
-    assert [node.wait().status for node in nodes] == [0, 0]

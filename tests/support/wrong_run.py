@@ -224,11 +224,7 @@ TABLE: tuple[Row | str, ...] = (
         "--snapshot-dir expects a directory, got 'data.txt': '/home/you/data.txt' is not one",
     ),
     Row(["--snapshot-dir=", "ok.py"], {}, "--snapshot-dir expects a directory, got ''"),
-    Row(
-        ["--snapshot-dir=commits", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=a:1", "ok.py"],
-        {},
-        "--snapshot-dir expects one node so far; this job may have more",
-    ),
+    Row(["--snapshot-buddy=maybe", "ok.py"], {}, "--snapshot-buddy expects one of on, off, got 'maybe'"),
     Row(["--snapshot-keep=0", "ok.py"], {}, "--snapshot-keep expects 1 or more commits, got '0'"),
     Row(["--snapshot-keep=x", "ok.py"], {}, "--snapshot-keep expects a whole number, got 'x'"),
     Row(["--report-file=empty_dir", "ok.py"], {}, "--report-file expects the path of a file, got 'empty_dir'"),

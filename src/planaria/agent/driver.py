@@ -29,7 +29,7 @@ from planaria.agent.model import (
     WorkerExited,
     WorkersStarted,
 )
-from planaria.agent.rounds import lone_round
+from planaria.agent.rounds import Neighbours, lone_round
 from planaria.base import signals
 from planaria.errors import InternalError
 from planaria.process.children import Children
@@ -82,6 +82,8 @@ class Driver:
         self._watchdog: Watchdog | None = None
         self.observer: Observer | None = None
         self.keeper: Keeper | None = None
+        self.neighbours = Neighbours()
+        self.has_handed_over = False  # what only this node had of the newest commit is elsewhere
         self.say: Callable[[str], object] = lambda _line: None
         self.was_noticed = False  # the owner gave notice of the end, instead of sending a signal
         self.reserve: Reserve | None = None
@@ -168,7 +170,7 @@ class Driver:
         if self._watchdog is not None:
             self._watchdog.serve(self.workers.by_pid)
         if self.keeper is not None:
-            self.keeper.begin(life)
+            self.keeper.begin(life, self.neighbours)
         if self.reserve is not None:
             self.reserve.began(self.group)
         self._queue.insert(0, WorkersStarted(self._loop.now(), life.master_port))
@@ -242,7 +244,25 @@ class Driver:
             self.control.catch_up()  # a commit that was sealed before the end counts
         if self._watchdog is not None:
             self._watchdog.forget()
-        self.post(TreeEnded(self._loop.now(), clean))
+        self._before_leaving(lambda: self.post(TreeEnded(self._loop.now(), clean)))
+
+    def _before_leaving(self, go_on: Callable[[], object]) -> None:
+        """Hand over what only this node has, if it is about to leave the others: within what is left of its grace."""
+        group = self.group
+        is_leaving = group.phase == FINISHING and group.outcome is not None and group.outcome.kind == "signal"
+        left_s = group.stop_at + self._job.shutdown_timeout_s - self._loop.now()
+        if self.keeper is None or not is_leaving or group.alone or group.run_over or left_s <= 0:
+            go_on()
+            return
+
+        def done(is_there: bool) -> None:
+            if timer.is_pending:
+                timer.cancel()
+                self.has_handed_over = is_there
+                go_on()
+
+        timer = self._loop.call_later(left_s, go_on)
+        self.keeper.hand_over(done)
 
     def _on_exit(self, pid: int, status: int) -> None:
         if self.reserve is not None and self.reserve.exited(pid, status):
@@ -279,14 +299,22 @@ class Driver:
         asked = vault.decode(line)
         if asked is None or self.life is None:
             return
-        if self.keeper is None:
-            from planaria.agent.keeper import Keeper
-
-            self.keeper = Keeper(self._loop, self.control, self._job.local_world_size, self._job.shelter, self.say)
-            self.keeper.begin(self.life)
-        self.keeper.hear(peer, asked)
+        self.keep().hear(peer, asked)
         if self.reserve is not None:
             self.reserve.lend(peer.local_rank)
+
+    def keep(self) -> Keeper:
+        """Return the one that keeps snapshots in this life."""
+        if self.keeper is None:
+            from planaria.agent.keeper import Keeper
+            from planaria.agent.stock import Stock
+
+            assert self.life is not None
+            dock = None if self._job.meeting is None else self.seat.dock
+            stock = Stock(self._job.local_world_size)
+            self.keeper = Keeper(self._loop, self.control, stock, self._job.shelter, self.say, dock)
+            self.keeper.begin(self.life, self.neighbours)
+        return self.keeper
 
     @property
     def watchdog(self) -> Watchdog:

@@ -1,33 +1,38 @@
-"""Keep the snapshots of this node's workers: in memory that outlives them, and in a directory that outlives this agent.
+"""Keep the snapshots of this node's workers: in memory that outlives them, on a second node, and on disk.
 
-An agent imports this when a worker asks for memory the first time. `slots` has the rules; here are descriptors, peers and
-the thread that writes to disk. A thread, not a process: whatever process an agent has is ended with its workers at every
-restart, and digests and writes let go of the interpreter's lock. It runs at a low priority of its own.
+An agent imports this when a worker asks for memory the first time, or another node does. Here workers are answered; `stock` has
+the memory, `delegate` and `council` agree with the other nodes on what counts, `guests` serves them, `disk` has the directory.
 """
 
 from __future__ import annotations
 
-import _thread
-import os
-
-from planaria.agent.slots import Slots
+from planaria.agent.beginners import ASTRAY, Beginners
+from planaria.agent.council import Council
+from planaria.agent.delegate import Delegate, Gear, Ledger
+from planaria.agent.guests import Guests
+from planaria.agent.hall import Hall
+from planaria.agent.rounds import Neighbours
 from planaria.base.mailbox import Mailbox
-from planaria.base.memory import free_bytes
 from planaria.contract import vault
 from planaria.contract.commit import TIERS, Stamp
 from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from planaria.agent.control import ControlServer, Peer
+    from planaria.agent.delegate import Dock
     from planaria.agent.disk import Disk
+    from planaria.agent.dock import Host
     from planaria.agent.model import Shelter
-    from planaria.agent.slots import Slot
+    from planaria.agent.stock import Stock
     from planaria.base.loop import Loop, Timer
     from planaria.contract.commit import Order
     from planaria.contract.env import Round
+
+
+LOOK_EVERY_S = 0.05
 
 
 class _Waiting:
@@ -44,58 +49,109 @@ class _Waiting:
 
 
 class Keeper:
-    """Keeps the commits of one node's workers through their lives. Called on the loop, but for `disk`'s own thread."""
+    """Keeps the commits of one node's workers through their lives. Called on the loop."""
 
     def __init__(
         self,
         loop: Loop,
         control: ControlServer,
-        local_world_size: int,
+        stock: Stock,
         shelter: Shelter,
         say: Callable[[str], object],
-        free: Callable[[], int] = free_bytes,
+        open_dock: Callable[[Host], Dock] | None = None,
     ) -> None:
         self._loop = loop
         self._control = control
-        self._free_bytes = free
-        self._lock = _thread.allocate_lock()  # around slots: the disk's thread pins and lets go of them
-        self._slots = Slots(local_world_size)
-        self._memory: dict[int, int] = {}  # descriptors, by the number of the slot
+        self._shelter = shelter
+        self._say = say
+        self._mailbox = Mailbox(loop)
+        self.disk: Disk | None = None if shelter.directory is None else self._open_disk(shelter.directory)
+        self._stock = stock
+        self.guests = Guests(self._stock, self._aside)
+        self._dock = None if open_dock is None else open_dock(self.guests)
+        self._stock.on_free = self._lend
+        self._ledger = Ledger(self.disk.next_run if self.disk is not None else 1)
+        self._delegate: Delegate | None = None
+        self._beginners: Beginners
+        self._life: Round | None = None
         self._given: set[tuple[Peer, int]] = set()
+        self._joining: list[tuple[Peer, vault.Join]] = []
         self._opening: list[tuple[Peer, vault.Open]] = []
         self._awaiting: list[_Waiting] = []
-        self._life: Round | None = None
-        self._mailbox = Mailbox(loop)
-        self.disk: Disk | None = None
-        self.newest: dict[str, Stamp] = {}  # by tier
-        if shelter.directory is None:
-            say(
-                "commits are kept in this agent's memory: they outlive the workers, not the agent "
-                "(--snapshot-dir keeps them on disk too)"
-            )
-        else:
-            self.disk = self._open_disk(shelter.directory, shelter.keep, say)
-        self._run = self.disk.next_run if self.disk is not None else 1
+        self._leaving: Callable[[bool], object] | None = None
+        if self.disk is None:
+            self._warn()
 
-    def _open_disk(self, directory: str, keep: int, say: Callable[[str], object]) -> Disk:
+    def _open_disk(self, directory: str) -> Disk:
         from planaria.agent.disk import Disk
 
-        return Disk(directory, keep, self._pin, self._mailbox.post, say, self._on_disk)
+        return Disk(directory, self._shelter.keep, self._mailbox.post, self._say)
 
-    def begin(self, life: Round) -> None:
-        """Serve the workers of a new life. What the last one did not complete is over."""
+    def _warn(self) -> None:
+        if self._dock is not None and self._shelter.has_buddies:
+            where, lost = "the memory of two agents", "the loss of one node, not of two"
+        else:
+            where, lost = "this agent's memory", "the workers, not the agent"
+        self._say(f"commits are kept in {where}: they outlive {lost} (--snapshot-dir keeps them on disk too)")
+
+    @property
+    def newest(self) -> Mapping[str, Stamp]:
+        """Return the newest commit of each tier."""
+        return self._ledger.newest
+
+    def begin(self, life: Round, neighbours: Neighbours | None = None) -> None:
+        """Serve the workers of a new life, and agree with the others on what it begins from."""
+        self._end_round()
         self._life = life
+        self.guests.round = life.number
+        gear = Gear(
+            loop=self._loop,
+            stock=self._stock,
+            disk=self.disk,
+            dock=self._dock,
+            ledger=self._ledger,
+            aside=self._aside,
+            say=self._say,
+            on_change=self._go_on,
+        )
+        has_buddies = self._shelter.has_buddies
+        self._delegate = delegate = Delegate(life, neighbours or Neighbours(), gear, has_buddies)
+        if life.group_rank == 0:
+            council = Council(
+                life.number, life.group_world_size, has_directory=self.disk is not None, has_buddies=has_buddies
+            )
+            self.guests.hall = Hall(council, delegate.hear)
+        self._beginners = Beginners(life, delegate, self._stock, self._aside, self._answer)
+        delegate.begin(self.guests.hall)
+
+    def _end_round(self) -> None:
         self._given.clear()
+        self._joining.clear()
         self._opening.clear()
         for waiting in self._awaiting:
             waiting.timer.cancel()
         self._awaiting.clear()
-        with self._lock:
-            self._slots.end_round()
+        if self._delegate is not None:
+            self._delegate.close()
+        if self.guests.hall is not None:
+            self.guests.hall.close()
+            self.guests.hall = None
+
+    def _aside(self, work: Callable[[], str], then: Callable[[str], object]) -> None:
+        """Do work in a thread, because digests of gigabytes take seconds and let go of the interpreter's lock."""
+        import threading
+
+        def run() -> None:
+            found = work()
+            self._mailbox.post(lambda: then(found))
+
+        threading.Thread(target=run, name="planaria verifier", daemon=True).start()
+
+    # What workers ask.
 
     def memory_of(self, local_rank: int) -> dict[int, int]:
         """Return the descriptors of a worker's slots, by number: for whoever will take its place."""
-        return {slot.number: self._memory[slot.number] for slot in self._slots.of(local_rank)}
+        return {slot.number: self._stock.descriptor(slot) for slot in self._stock.slots.of(local_rank)}
 
     def hear(self, peer: Peer, message: vault.Message) -> None:
         """Take a worker's message.
@@ -104,39 +160,61 @@ class Keeper:
             ValueError: No worker of this life says so; a commit of a round that is over is refused here.
         """
         match message:
-            case vault.Join(number):
-                self._answer(peer, self._place(peer, number))
+            case vault.Join():
+                self._joining.append((peer, message))
             case vault.Open():
                 self._opening.append((peer, message))
-                self._lend()
             case vault.Sealed():
                 self._on_sealed(peer, message)
             case vault.Await():
                 self._await(peer, message)
             case vault.Load():
-                self._load(peer, message)
+                self._current()
+                self._beginners.load(peer, message)
             case _:
                 raise ValueError("that is for an agent to say")
+        self._go_on()
 
-    def _place(self, peer: Peer, number: int) -> vault.Place:
-        life = self._current()
-        rank = life.first_rank + peer.local_rank
-        return vault.Place(number, self._run, life.number, rank, life.world_size, peer.local_rank == 0)
+    def _go_on(self) -> None:
+        """Answer whoever can be answered now."""
+        self._welcome()
+        self._lend()
+        self._beginners.hand_out()
+        self._settle()
+        complete, leaving = self._stock.slots.complete, self._leaving
+        if leaving is not None and complete is not None and self._ledger.order("disk") >= complete:
+            self._leaving = None
+            leaving(True)
 
-    def _current(self) -> Round:
-        if self._life is None:
+    def _welcome(self) -> None:
+        life, delegate = self._current()
+        if not delegate.run:
+            return
+        joining, self._joining = self._joining, []
+        for peer, message in joining:
+            rank = life.first_rank + peer.local_rank
+            place = (delegate.run, life.number, rank, life.world_size, peer.local_rank == 0)
+            self._answer(peer, vault.Place(message.id, *place))
+
+    def _current(self) -> tuple[Round, Delegate]:
+        if self._life is None or self._delegate is None:
             raise ValueError("there is no life")
-        return self._life
+        return self._life, self._delegate
 
     def _answer(self, peer: Peer, message: vault.Message, descriptors: tuple[int, ...] = ()) -> None:
         self._control.reply(peer, vault.encode(message), descriptors)
 
     def _lend(self) -> None:
-        """Lend memory to those who wait for it, where there is some now."""
+        """Lend memory to those who wait for it, where there is some now; not before it is clear what is needed of it."""
+        if self._delegate is None or self._delegate.plan is None:
+            return
         waiting, self._opening = self._opening, []
         for peer, message in waiting:
+            if self._beginners.is_astray(peer):
+                self._answer(peer, vault.Refused(message.id, ASTRAY, "its next life begins with all others"))
+                continue
             try:
-                slot = self._take_slot(peer.local_rank, message.size_bytes)
+                slot = self._stock.lend(peer.local_rank, message.size_bytes)
             except StateRefused as problem:
                 self._answer(peer, vault.Refused(message.id, problem.message, problem.hint))
                 continue
@@ -145,59 +223,26 @@ class Keeper:
                 continue
             is_new = (peer, slot.number) not in self._given
             self._given.add((peer, slot.number))
-            numbers = tuple(one.number for one in self._slots.of(peer.local_rank))
-            memory = (self._memory[slot.number],) if is_new else ()
+            numbers = tuple(one.number for one in self._stock.slots.of(peer.local_rank))
+            memory = (self._stock.descriptor(slot),) if is_new else ()
             self._answer(peer, vault.Slot(message.id, slot.number, is_new, numbers), memory)
 
-    def _take_slot(self, local_rank: int, size_bytes: int) -> Slot | None:
-        with self._lock:
-            free, touched = self._free_bytes(), self._touched_bytes()
-            found = self._slots.choose(local_rank, may_add=self._slots.has_room(size_bytes, free, touched))
-            if found is None:
-                return None
-            if not isinstance(found, int):
-                found.stamp = None
-                if found.size_bytes >= size_bytes:
-                    return found
-                self._let_go(found)  # the old one goes first: there may be no room for both
-            self._slots.check(local_rank, size_bytes, self._free_bytes(), self._touched_bytes())
-            slot = self._slots.add(local_rank, size_bytes)
-            try:
-                self._memory[slot.number] = new_memory(slot.size_bytes)
-            except OSError as problem:
-                self._slots.remove(slot)
-                raise StateRefused(f"the system gives no memory for a snapshot: {problem.strerror}") from problem
-            return slot
-
-    def _let_go(self, slot: Slot) -> None:
-        self._slots.remove(slot)
-        os.close(self._memory.pop(slot.number))
-
-    def _touched_bytes(self) -> int:
-        return sum(os.fstat(descriptor).st_blocks * 512 for descriptor in self._memory.values())
-
     def _on_sealed(self, peer: Peer, message: vault.Sealed) -> None:
-        life = self._current()
+        life, delegate = self._current()
         stamp = Stamp(message.run, message.round, message.generation, message.step, message.world_size, message.rank)
-        here = (self._run, life.number, life.world_size, life.first_rank + peer.local_rank)
+        here = (delegate.run, life.number, life.world_size, life.first_rank + peer.local_rank)
         if (stamp.run, stamp.round, stamp.world_size, stamp.rank) != here:
             raise ValueError("a commit of another round, or of another rank")
-        with self._lock:
-            is_complete = self._slots.seal(peer.local_rank, message.number, stamp)
-        if not is_complete:
-            return
-        self.newest["node"] = stamp
-        if self.disk is not None:
-            self.disk.wake()
-        self._lend()
-        self._settle()
+        if self._beginners.is_astray(peer):
+            raise ValueError(ASTRAY)
+        if self._stock.slots.seal(peer.local_rank, message.number, stamp):
+            delegate.sealed(stamp.order)
 
     def _await(self, peer: Peer, message: vault.Await) -> None:
         if message.tier not in TIERS:
             raise ValueError("no tier of ours")
         timer = self._loop.call_later(message.timeout_s, lambda: self._settle(late=message))
         self._awaiting.append(_Waiting(peer, message, timer))
-        self._settle()
 
     def _settle(self, late: vault.Await | None = None) -> None:
         """Answer those whose commit has come as far as they want, or as far as it will."""
@@ -213,86 +258,61 @@ class Keeper:
         return found[-1] if found else ""
 
     def _is_settled(self, waiting: _Waiting, reached: str) -> bool:
-        if not reached:
-            return False
-        wants_disk = waiting.message.tier == "disk" and reached != "disk"
-        return not (wants_disk and self.disk is not None and not self.disk.has_failed(waiting.order))
+        _, delegate = self._current()
+        tier = waiting.message.tier
+        if not reached or [*TIERS].index(reached) >= [*TIERS].index(tier):  # type: ignore[arg-type]  # both are tiers
+            return bool(reached)
+        is_tried = delegate.has_buddy if tier == "buddy" else self.disk is not None
+        failed = delegate.failed.get(tier)
+        return not is_tried or (failed is not None and failed >= waiting.order)
 
-    def _load(self, peer: Peer, message: vault.Load) -> None:
-        if message.is_damaged:  # no rank may go on from memory when one of them cannot
-            with self._lock:
-                self._slots.forget_commits()
-            self.newest.pop("node", None)
-        kept = self._slots.kept()
-        if kept:
-            own = kept.get(self._current().first_rank + peer.local_rank)
-            shared = kept[min(kept)]
-            parts = {"own": own, "shared": shared if shared is not own else None}
-            memory = tuple(self._memory[slot.number] for slot in parts.values() if slot is not None)
-            names = tuple(name for name, slot in parts.items() if slot is not None)
-            self._answer(peer, vault.Found(message.id, names, "", ()), memory)
-        elif self.disk is not None:
-            self.disk.find(lambda order: self._found_on_disk(peer, message, order))
-        else:
-            self._answer(peer, vault.Found(message.id, (), "", ()))
-
-    def _found_on_disk(self, peer: Peer, message: vault.Load, found: Stamp | str | None) -> None:
-        if isinstance(found, str):
-            self._answer(peer, vault.Refused(message.id, found, "a commit of an earlier run may lie there"))
-            return
-        if found is None or self.disk is None:
-            self._answer(peer, vault.Found(message.id, (), "", ()))
-            return
-        self.newest.setdefault("disk", found)
-        self._answer(peer, vault.Found(message.id, (), self.disk.directory, found.order))
-
-    def _pin(self) -> list[tuple[Stamp, int, int, Callable[[], None]]]:
-        """Return the newest complete commit for the disk's thread: stamps, descriptors, sizes, and how to let go."""
-        with self._lock:
-            pinned = []
-            for slot in self._slots.kept().values():
-                assert slot.stamp is not None
-                pinned.append((slot.stamp, self._memory[slot.number], slot.size_bytes, self._hold(slot)))
-            return pinned
-
-    def _hold(self, slot: Slot) -> Callable[[], None]:
-        slot.pins += 1
-
-        def let_go() -> None:
-            with self._lock:
-                slot.pins -= 1
-            self._mailbox.post(self._lend)
-
-        return let_go
-
-    def _on_disk(self, stamp: Stamp | None) -> None:
-        """Hear, on the loop, that the disk has written a commit, or (None) tried to."""
-        if stamp is not None:
-            self.newest["disk"] = stamp
-        self._settle()
+    # The end.
 
     def close(self) -> None:
         """Let go of all memory: for a process that goes on without this agent."""
-        for slot in self._slots.all():
-            self._let_go(slot)
+        self._end_round()
+        self._stock.close()
         self._mailbox.close()
 
+    def hand_over(self, on_done: Callable[[bool], object]) -> None:
+        """Bring what only this node has to its buddy before it leaves, or have it on disk; tell whether all of it is there.
+
+        The disk is for all nodes to write, so that there is nothing to be done but to wait.
+        """
+        if self._delegate is not None and self._delegate.has_buddy:
+            self._delegate.chores.hand_over(on_done)
+        elif self.disk is None or self._stock.slots.complete is None:
+            on_done(False)
+        else:
+            self._leaving = on_done
+            self._go_on()
+
     def flush(self, within_s: float) -> bool:
-        """Have the newest complete commit on disk, within so many seconds; tell whether it is. For the end of a run."""
-        if self.disk is None or self._slots.complete is None:
+        """Have the newest complete commit on disk, within so many seconds; tell whether it is. For the end of a run.
+
+        What only this node's workers are known to have sealed is written too: other nodes may write theirs.
+        """
+        slots = self._stock.slots
+        if self.disk is None or slots.complete is None:
             return False
-        return self.disk.flush(self._slots.complete, within_s)
+        complete, deadline = slots.complete, self._loop.now() + within_s
+        for order in sorted({complete, *(one for one in slots.whole() if one > complete)}):
+            self._write(order, deadline)
+        while (left_s := deadline - self._loop.now()) > 0 and not self.disk.has(complete) and not self._is_alone:
+            self._loop.run_once(
+                min(left_s, LOOK_EVERY_S)
+            )  # other nodes write their files, and only the directory tells
+        return self.disk.has(complete)
 
+    @property
+    def _is_alone(self) -> bool:
+        return self._life is None or self._life.group_world_size == 1
 
-def new_memory(size_bytes: int) -> int:
-    """Return a descriptor of anonymous memory whose size nobody can change: who reads it never meets a missing page."""
-    import fcntl
-
-    descriptor = os.memfd_create("planaria-snapshot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        os.ftruncate(descriptor, size_bytes)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+    def _write(self, order: Order, deadline: float) -> None:
+        told: list[object] = []
+        parts = [slot for slot in self._stock.slots.parts() if slot.stamp is not None and slot.stamp.order == order]
+        if self.disk is None or not parts:
+            return
+        self.disk.write(self._stock.pinned(parts), told.append)
+        while not told and (left_s := deadline - self._loop.now()) > 0:
+            self._loop.run_once(left_s)

@@ -162,7 +162,7 @@ def _shelter(job: Job, loop: Loop, driver: Driver, outcome: Outcome) -> Outcome:
         return outcome
     is_drain = outcome.kind in ("signal", "stopped")
     left_s = driver.group.stop_at + job.shutdown_timeout_s - loop.now() if is_drain else job.shutdown_timeout_s
-    flushed = driver.keeper.flush(left_s)
+    flushed = driver.keeper.flush(left_s) or driver.has_handed_over
     if flushed and driver.was_noticed and outcome.kind == "signal":
         return replace(outcome, status=exit_status.DRAINED)
     return outcome

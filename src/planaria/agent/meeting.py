@@ -27,7 +27,7 @@ from planaria.agent.membership import (
     TellResize,
 )
 from planaria.agent.report import life_line, round_line
-from planaria.agent.rounds import placed_round
+from planaria.agent.rounds import Neighbours, placed_round
 from planaria.base.text import safe_line
 from planaria.contract import exit_status
 from planaria.contract.control import Resize, encode
@@ -140,7 +140,9 @@ class Seat:
         return self._dock
 
     def guest(self, connection: Connection, payload: bytes) -> None:
-        """Take a connection that is not for the rendezvous. Nobody may be there for it yet; it dials again."""
+        """Take a connection that is not for the rendezvous. Before this node has a life, it has to dial again."""
+        if self._dock is None and self._group.life is not None:
+            self._group.keep()  # another node's workers asked for memory sooner than ours
         if self._dock is None:
             connection.close()
         else:
@@ -218,6 +220,7 @@ class Seat:
         self._screen.say(round_line(self._group.group, place))
         if self._port is not None:
             self._port.is_fresh = False
+        self._group.neighbours = Neighbours(place.anchor, place.buddy)
         self._group.begin(placed_round(self._job, place))
 
     def _tell(self, *, clean: bool) -> None:

@@ -85,10 +85,14 @@ class HealthCheck(Value):
 
 
 class Shelter(Value):
-    """Where commits go beside memory; `directory` None: nowhere. Of those on disk the newest `keep` stay."""
+    """Where commits go beside this node's memory; `directory` None: nowhere. Of those on disk the newest `keep` stay.
+
+    With `has_buddies` each node of several keeps a copy of its neighbour's.
+    """
 
     directory: str | None = None
     keep: int = 2
+    has_buddies: bool = True
 
 
 class Job(Value):

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from planaria.base.value import Value
 from planaria.contract.env import Round
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.agent.model import Job, StartWorkers
     from planaria.rendezvous.messages import Place
+
+
+class Neighbours(Value):
+    """Where the agent of slot 0 is, and the agent of the next slot; empty for a node alone."""
+
+    anchor: str = ""
+    buddy: str = ""
 
 
 def lone_round(job: Job, order: StartWorkers, master_port: int) -> Round:

@@ -1,6 +1,7 @@
-"""Which memory of a node holds which commit: what is complete, what may be overwritten, what it takes. Pure.
+"""Which memory of a node holds which part of which commit: what may be overwritten, what may go, what it takes. Pure.
 
-A commit is complete on a node when each of its workers has sealed it. With one node that is the whole world.
+A node's own workers write into slots of theirs. Parts of other nodes lodge here: copies for a neighbour, and what was fetched
+to begin a round with.
 """
 
 from __future__ import annotations
@@ -13,81 +14,110 @@ if TYPE_CHECKING:
 
 SPARE_SHARE = 64  # a slot is larger than asked for by one of so many parts: values grow a little with every commit
 PAGE_BYTES = 4096
+LODGER = -1
+MOST_SLOTS = 4  # of a rank: the copy at the buddy, the one being copied, the newest complete one, the one being written
 
 
 class Slot:
-    """Memory of one local rank. `stamp` is None while it holds no commit that counts; `pins` are its readers."""
+    """Memory of one local rank, or of a `LODGER`. `stamp` is None while no part in it counts; `pins` are its readers."""
 
-    def __init__(self, number: int, local_rank: int, size_bytes: int) -> None:
+    def __init__(self, number: int, owner: int, size_bytes: int) -> None:
         self.number = number
-        self.local_rank = local_rank
+        self.owner = owner
         self.size_bytes = size_bytes
+        self.content_bytes = 0
         self.stamp: Stamp | None = None
+        self.shared = False
         self.pins = 0
 
 
 class Slots:
-    """The slots of all workers of a node."""
+    """The slots of a node. `complete` and `safe` are the newest commits known to be complete, and to have reached `buddy`."""
 
     def __init__(self, local_world_size: int) -> None:
         self._size = local_world_size
         self._slots: dict[int, list[Slot]] = {}
         self._last = 0
         self.complete: Order | None = None
+        self.safe: Order | None = None
+        self.has_buddy = False
+        self.is_stuck = False  # the last copy failed: what is safe is not worth more than going on
+        self.copying: Order | None = None  # what is on its way to the buddies: it may be safe before we hear so
+        self.arriving: Order | None = None  # what the neighbour copies here now
 
-    def of(self, local_rank: int) -> list[Slot]:
+    def of(self, owner: int) -> list[Slot]:
         """Return the slots of a worker."""
-        return self._slots.setdefault(local_rank, [])
+        return self._slots.setdefault(owner, [])
 
     def all(self) -> list[Slot]:
         """Return every slot."""
         return [slot for slots in self._slots.values() for slot in slots]
 
     def choose(self, local_rank: int, *, may_add: bool) -> Slot | int | None:
-        """Return the slot to write, or the place of one to be added; None: wait until a commit is complete or read.
+        """Return the slot to write, or the place of one to be added; None: wait until a commit is complete, copied or read.
 
-        The third is for a reader that holds one of the two for longer than a commit takes; `may_add` when there is room.
+        A third and fourth are for readers that hold one of the two for longer than a commit takes, and for what is safe at
+        the buddy until something newer is; `may_add` when there is room.
         """
         slots = self.of(local_rank)
         if len(slots) < 2:
             return len(slots)
         stamps = [slot.stamp for slot in slots]
         pinned = [at for at, slot in enumerate(slots) if slot.pins]
-        at = slot_to_write(stamps, self.complete, pinned)
+        needed = (self.safe, self.copying)
+        kept = [at for at, stamp in enumerate(stamps) if stamp is not None and stamp.order in needed]
+        at = slot_to_write(stamps, self.complete, [*pinned, *kept])
         if at is not None:
             return slots[at]
-        held = slot_to_write(stamps, self.complete) is not None
-        return len(slots) if held and may_add else None
+        if slot_to_write(stamps, self.complete) is None:
+            return None
+        if may_add and len(slots) < MOST_SLOTS:
+            return len(slots)
+        at = slot_to_write(stamps, self.complete, pinned) if self.is_stuck else None
+        return None if at is None else slots[at]
 
-    def add(self, local_rank: int, size_bytes: int) -> Slot:
-        """Add a slot for commits of this size."""
+    def add(self, owner: int, size_bytes: int) -> Slot:
+        """Add a slot for parts of this size."""
         self._last += 1
-        slot = Slot(self._last, local_rank, whole_pages(size_bytes))
-        self.of(local_rank).append(slot)
+        slot = Slot(self._last, owner, whole_pages(size_bytes))
+        self.of(owner).append(slot)
         return slot
 
     def remove(self, slot: Slot) -> None:
-        """Forget a slot that has become too small."""
-        self.of(slot.local_rank).remove(slot)
+        """Forget a slot."""
+        self.of(slot.owner).remove(slot)
+
+    def free_lodging(self, size_bytes: int) -> Slot | None:
+        """Return memory that a part lodged in before and that is large enough, the smallest such."""
+        free = [
+            slot for slot in self.of(LODGER) if slot.stamp is None and not slot.pins and slot.size_bytes >= size_bytes
+        ]
+        return min(free, key=lambda slot: slot.size_bytes, default=None)
 
     def check(self, local_rank: int, size_bytes: int, free_bytes: int, touched_bytes: int) -> None:
         """See that another slot fits. `touched_bytes` is what of all slots is in memory already, and so not free.
 
-        What was promised to others and they have not touched yet is not free either: everybody has two of its largest.
+        What was promised to others and they have not touched yet is not free either: everybody has two of its largest, and
+        two of a neighbour's, which are taken to be as large.
 
         Raises:
             StateRefused: It does not; with the numbers.
         """
-        promised = sum(_promised(slots) for rank, slots in self._slots.items() if rank != local_rank)
-        check_memory(size_bytes, 0, max(free_bytes + touched_bytes - promised, 0))
+        others = sum(self._promised(rank) for rank in self._slots if rank not in (local_rank, LODGER))
+        check_memory(size_bytes, size_bytes if self.has_buddy else 0, max(free_bytes + touched_bytes - others, 0))
 
     def has_room(self, size_bytes: int, free_bytes: int, touched_bytes: int) -> bool:
         """Tell whether there is room for a slot beyond what everybody was promised."""
-        promised = sum(map(_promised, self._slots.values()))
+        promised = sum(self._promised(rank) for rank in self._slots if rank != LODGER)
         return free_bytes + touched_bytes - promised > whole_pages(size_bytes)
 
+    def _promised(self, local_rank: int) -> int:
+        sizes = [slot.size_bytes for slot in self.of(local_rank)]
+        two = 2 * max(sizes, default=0)
+        return max(two, sum(sizes)) + (two if self.has_buddy else 0)
+
     def seal(self, local_rank: int, number: int, stamp: Stamp) -> bool:
-        """Take in that a slot is sealed; tell whether that completed a commit.
+        """Take in that a slot is sealed; tell whether all workers of this node have sealed that commit now.
 
         Raises:
             ValueError: It is not a slot of this worker.
@@ -96,43 +126,59 @@ class Slots:
         if slot is None:
             raise ValueError("the slot of another")
         slot.stamp = stamp
-        if (self.complete is None or stamp.order > self.complete) and self._is_whole(stamp.order):
-            self.complete = stamp.order
-            return True
-        return False
+        slot.shared = local_rank == 0
+        return stamp.order in self.whole()
 
-    def _is_whole(self, order: Order) -> bool:
-        return all(self._with(rank, order) for rank in range(self._size))
+    def whole(self) -> list[Order]:
+        """Return the commits that all workers of this node have sealed here, oldest first."""
+        sealed = [{slot.stamp.order for slot in self.of(rank) if slot.stamp is not None} for rank in range(self._size)]
+        return sorted(sealed[0].intersection(*sealed))
 
-    def _with(self, local_rank: int, order: Order) -> Slot | None:
-        slots = self._slots.get(local_rank, ())
-        return next((slot for slot in slots if slot.stamp is not None and slot.stamp.order == order), None)
+    def parts(self) -> list[Slot]:
+        """Return every slot with a part that counts, of whatever commit."""
+        return [slot for slot in self.all() if slot.stamp is not None]
 
-    def kept(self) -> dict[int, Slot]:
-        """Return the newest complete commit, by the rank that made each part; empty without one."""
-        if self.complete is None:
-            return {}
-        found = [self._with(rank, self.complete) for rank in range(self._size)]
-        return {slot.stamp.rank: slot for slot in found if slot is not None and slot.stamp is not None}
+    def find(self, order: Order, rank: int) -> Slot | None:
+        """Return where the part of a rank is, or None."""
+        for slot in self.parts():
+            if slot.stamp is not None and (slot.stamp.order, slot.stamp.rank) == (order, rank):
+                return slot
+        return None
 
-    def end_round(self) -> None:
-        """Forget what was sealed and never completed: nobody will complete it now."""
-        for slot in self.all():
-            if slot.stamp is not None and slot.stamp.order != self.complete:
+    def newest_parts(self) -> list[Slot]:
+        """Return all parts of the newest complete commit, and this node's own of what may become complete; its own first.
+
+        Those of neighbours too: what they copied here may be all that is left of them when others leave as well.
+        """
+        whole = self.whole()
+        found = []
+        for slot in self.parts():
+            order = slot.stamp.order if slot.stamp is not None else ()
+            if order == self.complete or (slot.owner != LODGER and order in whole and order > (self.complete or ())):
+                found.append(slot)
+        return sorted(found, key=lambda slot: slot.owner == LODGER)
+
+    def begin(self, order: Order | None, safe: Order | None) -> None:
+        """Begin from a commit: every other one but the one that is `safe` is over."""
+        self.complete, self.safe, self.arriving, self.is_stuck = order, safe, None, False
+        self.copying = None
+        for slot in self.parts():
+            if slot.stamp is not None and slot.stamp.order not in (order, safe):
                 slot.stamp = None
 
-    def forget_commits(self) -> None:
-        """Forget every commit: what is in memory cannot be read."""
-        self.complete = None
-        for slot in self.all():
-            slot.stamp = None
+    def lodgers_gone(self) -> list[Slot]:
+        """Return the parts that lodge here and are needed no longer."""
+        kept = (self.safe, self.copying, self.arriving)
+        return [
+            slot
+            for slot in self.of(LODGER)
+            if slot.stamp is not None
+            and self.complete is not None
+            and slot.stamp.order < self.complete
+            and slot.stamp.order not in kept
+        ]
 
 
 def whole_pages(size_bytes: int) -> int:
-    """Return how large a slot for commits of this size is."""
+    """Return how large a slot for parts of this size is."""
     return ((size_bytes + size_bytes // SPARE_SHARE) // PAGE_BYTES + 2) * PAGE_BYTES
-
-
-def _promised(slots: list[Slot]) -> int:
-    sizes = [slot.size_bytes for slot in slots]
-    return max(2 * max(sizes, default=0), sum(sizes))

@@ -183,9 +183,14 @@ class Shelf:
             return Found(manifest, opened, passed_over)
         return None
 
-    def newest_whole(self, say: Callable[[str], object]) -> Manifest | None:
-        """Return the newest commit of which every file is whole, one file in memory at a time; `say` why others are not."""
+    def newest_whole(self, say: Callable[[str], object], than: Order | None = None) -> Manifest | None:
+        """Return the newest commit of which every file is whole, one file in memory at a time; `say` why others are not.
+
+        One that is not newer `than` this is not looked at.
+        """
         for manifest in self.commits():
+            if than is not None and manifest.order <= than:
+                return None
             try:
                 for rank in range(manifest.world_size):
                     self.open(manifest, rank)

@@ -117,15 +117,20 @@ class Writer:
         outcome: Outcome | None = None
         for pinned in self._take():
             try:
-                if self._is_wanted(pinned.stamp.order) and (outcome is None or isinstance(outcome, Written)):
+                if self._is_done(pinned.stamp.order):
+                    outcome = self.last
+                elif outcome is None or isinstance(outcome, Written):
                     outcome = self.shelf.write(pinned.memory, pinned.stamp)
             finally:
                 pinned.memory.release()
                 pinned.release()
         return outcome
 
-    def _is_wanted(self, order: Order) -> bool:
-        return self.last is None or isinstance(self.last, Failed) or self.last.stamp.order < order
+    def _is_done(self, order: Order) -> bool:
+        """Tell whether this commit, or a newer one, is on disk and whole; other nodes' files may have been missing before."""
+        if isinstance(self.last, Written) and not self.last.complete:
+            return self.last.stamp.order > order
+        return self.last is not None and not isinstance(self.last, Failed) and self.last.stamp.order >= order
 
     def _tell(self, outcome: Outcome) -> None:
         if isinstance(outcome, Failed) and not self._failing:

@@ -13,7 +13,7 @@ from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
     from typing import Literal
 
     Order = tuple[int, int, int]
@@ -58,14 +58,6 @@ class Origin(Value):
         return Stamp(self.run, self.round, generation, step, self.world_size, self.rank)
 
 
-def newest_complete(sealed: Iterable[Stamp]) -> Order | None:
-    """Return the newest commit that every rank of its world has sealed, or None."""
-    ranks: dict[tuple[Order, int], set[int]] = {}
-    for stamp in sealed:
-        ranks.setdefault((stamp.order, stamp.world_size), set()).add(stamp.rank)
-    return max((order for (order, world), found in ranks.items() if found >= {*range(world)}), default=None)
-
-
 def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, pinned: Collection[int] = ()) -> int | None:
     """Return the slot that the next commit may overwrite, or None: wait until a newer commit is complete, or add a slot.
 
@@ -81,18 +73,21 @@ def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, pinned:
 
 
 def check_memory(own_bytes: int, buddy_bytes: int, free_bytes: int) -> None:
-    """See that two copies of a rank's own snapshot and one of its buddy's fit into the memory that is free for them.
+    """See that two copies of a rank's own snapshot and two of a buddy's fit into the memory that is free for them.
+
+    Two of a buddy's: the one that is whole here is kept until the next one is.
 
     Raises:
         StateRefused: They do not; with the numbers.
     """
-    needed = 2 * own_bytes + buddy_bytes
+    needed = 2 * own_bytes + 2 * buddy_bytes
     if needed > free_bytes:
-        buddy = f" and once {size_text(buddy_bytes)} of a buddy's" if buddy_bytes else ""
+        buddy = f" and twice {size_text(buddy_bytes)} of a buddy's" if buddy_bytes else ""
+        off = ", --snapshot-buddy=off" if buddy_bytes else ""
         raise StateRefused(
             f"a snapshot of {size_text(own_bytes)} does not fit: it takes {size_text(needed)} of memory "
             f"(twice {size_text(own_bytes)} of its own{buddy}), and {size_text(free_bytes)} are free",
-            hint="raise the memory limit, or keep less in the ElasticState",
+            hint=f"raise the memory limit{off}, or keep less in the ElasticState",
         )
 
 

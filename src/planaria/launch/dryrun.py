@@ -51,6 +51,7 @@ def as_data(plan: Plan) -> dict[str, object]:
         "log_dir": job.logs.log_dir,
         "snapshot_dir": job.shelter.directory,
         "snapshot_keep": job.shelter.keep,
+        "snapshot_buddy": job.shelter.has_buddies,
         "bootstrap": _command(job).bootstrap,
         "standbys": "auto" if job.standbys is None else job.standbys,
         "meeting": None if job.meeting is None else _meeting(job.meeting),

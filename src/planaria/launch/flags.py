@@ -168,6 +168,14 @@ OURS: tuple[Flag, ...] = (
     ),
     _flag("--snapshot-dir", "text", None, LAUNCHER, "write commits of ElasticState here, in the background", "DIR"),
     _flag("--snapshot-keep", "integer", 2, LAUNCHER, "how many of them to keep", "N"),
+    _flag(
+        "--snapshot-buddy",
+        "choice",
+        "on",
+        LAUNCHER,
+        "on several nodes, keep a copy of each node's commits in the memory of another",
+        choices=("on", "off"),
+    ),
     _flag("--health-check-timeout", "number", 60.0, LAUNCHER, "an agent stuck for so long is not alive", "SECONDS"),
 )
 

@@ -76,6 +76,7 @@ class Options(Value):
     health_check_host: str
     snapshot_dir: str | None
     snapshot_keep: int
+    snapshot_buddy: str
     health_check_timeout: float
 
     def source(self, dest: str) -> str:

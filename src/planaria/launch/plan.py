@@ -259,12 +259,10 @@ def _health(options: Options, environ: Mapping[str, str], machine: Machine) -> H
 
 
 def _shelter(options: Options) -> Shelter:
-    """Return where commits go. Several nodes do not agree yet on which commit all of them write."""
+    """Return where commits go."""
     if options.snapshot_keep < 1:
         raise values.wrong(options.source("snapshot_keep"), "1 or more commits", str(options.snapshot_keep))
-    if options.snapshot_dir is not None and not is_alone(options):
-        raise UsageError(f"{options.source('snapshot_dir')} expects one node so far; this job may have more")
-    return Shelter(options.snapshot_dir, options.snapshot_keep)
+    return Shelter(options.snapshot_dir, options.snapshot_keep, options.snapshot_buddy == "on")
 
 
 def _standbys(options: Options, command: Command, contact: Contact) -> int | None:
@@ -328,6 +326,7 @@ def _without_effect(options: Options, contact: Contact, *, silent: bool) -> tupl
         ("on_lost_majority", alone, "has no effect on one node"),
         ("module", options.run_path and options.module, "has no effect with --run-path"),
         ("no_python", options.run_path and options.no_python, "has no effect with --run-path"),
+        ("snapshot_buddy", alone, "has no effect on one node"),
         ("snapshot_keep", options.snapshot_dir is None, "has no effect without --snapshot-dir"),
         ("health_check_host", silent, "has no effect without --health-check-port"),
         ("health_check_timeout", silent, "has no effect without --health-check-port"),

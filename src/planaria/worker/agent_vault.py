@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     Answer = TypeVar("Answer", vault.Place, vault.Slot, vault.Found, vault.Reached)
 
-ANSWER_S = 30.0  # an agent answers within a moment; one that does not know these questions never does
 WAIT_S = 30.0  # how long a commit waits for memory before that is worth a line
 SLACK_S = 5.0  # what an answer may come later than it was asked for
 _CHUNK_BYTES = 1 << 16
@@ -67,7 +66,7 @@ class AgentVault:
     def origin(self) -> Origin:
         """Return where this worker's commits come from, as its agent says."""
         if self._origin is None:
-            place = self._ask(vault.Join, vault.Place, ANSWER_S)
+            place = self._ask(vault.Join, vault.Place, None)  # known once all nodes are there
             self._origin = Origin(place.run, place.round, place.rank, place.world_size, place.keeps_shared)
         return self._origin
 
@@ -99,9 +98,7 @@ class AgentVault:
         try:
             return self._load(is_damaged=is_damaged)
         except ValueError as problem:
-            say(
-                f"the commit in the agent's memory is damaged ({problem}); an older one on disk is used, if there is one"
-            )
+            say(f"what the agent's memory holds is damaged ({problem}); another copy is used, or an older commit")
             return self._load(is_damaged=True)
 
     def _load(self, *, is_damaged: bool) -> Loaded | None:
@@ -176,7 +173,8 @@ class AgentVault:
         if not self._has_said_wait:
             self._has_said_wait = True
             say(
-                f"this rank has waited {WAIT_S:.0f} s: all ranks commit the same steps, and the disk may be slow (said once)"
+                f"this rank has waited {WAIT_S:.0f} s for its agent: all nodes begin together, all ranks commit the "
+                "same steps, and a disk or a buddy may be slow (said once)"
             )
 
     def _send(self, message: vault.Message) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from planaria.agent.control import Peer
-from planaria.agent.keeper import Keeper, new_memory
+from planaria.agent.keeper import Keeper
 from planaria.agent.model import Shelter
+from planaria.agent.stock import Memfd, Stock
 from planaria.archive.shelf import Shelf
 from planaria.base.loop import Loop
 from planaria.contract import snapshot as snapshots
@@ -35,10 +36,9 @@ class Rig:
         self.keeper = Keeper(
             self.loop,
             self,  # type: ignore[arg-type]  # all that it uses of a control server is `reply`
-            2,
+            Stock(2, lambda: self.free),
             Shelter(directory),
             self.said.append,
-            lambda: self.free,
         )
         self.new_life(0)
 
@@ -57,17 +57,21 @@ class Rig:
         return next((found for peer, found, _ in self.answers[before:] if peer is self.peers[rank]), None)
 
     def commit(self, rank: int, generation: int, size: int = 10_000) -> vault.Slot:
+        before = len(self.answers)
         slot = self.ask(rank, vault.Open(1, size))
+        if slot is None:  # the directory is being searched
+            self.run_until(lambda: len(self.answers) > before)
+            slot = self.answers[before][1]
         assert isinstance(slot, vault.Slot), slot
         self.seal(rank, slot, generation, size)
         return slot
 
     def seal(self, rank: int, slot: vault.Slot, generation: int, size: int = 10_000) -> None:
-        stamp = Stamp(self.keeper._run, self.round, generation, generation * 10, 2, rank)
+        stamp = Stamp(self.keeper._ledger.run, self.round, generation, generation * 10, 2, rank)
         layout = snapshots.arrange([], bytes(size - 5000))
         buffer = memoryview(bytearray(layout.size_bytes))
         snapshots.seal(buffer, layout, stamp)
-        os.pwrite(self.keeper._memory[slot.number], buffer, 0)
+        os.pwrite(self.keeper._stock._numbers[slot.number], buffer, 0)
         fields = (stamp.run, stamp.round, generation, stamp.step, stamp.world_size, rank)
         self.keeper.hear(self.peers[rank], vault.Sealed(slot.number, *fields))
 
@@ -111,7 +115,7 @@ def test_who_stands_by_for_a_rank_may_have_its_memory_and_no_other(rig: Rig) -> 
     own = [rig.commit(0, 1).number]
     other = rig.commit(1, 1).number
     own.append(rig.commit(0, 2).number)
-    assert rig.keeper.memory_of(0) == {number: rig.keeper._memory[number] for number in own}
+    assert rig.keeper.memory_of(0) == {number: rig.keeper._stock._numbers[number] for number in own}
     assert set(rig.keeper.memory_of(1)) == {other}
     rig.commit(1, 2)
     larger = rig.commit(0, 3, 50_000)
@@ -171,7 +175,7 @@ def test_a_slot_that_is_too_small_makes_room_for_a_larger_one(rig: Rig) -> None:
     larger = rig.commit(0, 3, MEGABYTE)
     assert larger.is_new
     assert len(larger.numbers) == 2
-    assert len(rig.keeper._memory) == 4
+    assert len(rig.keeper._stock._numbers) == 4
 
 
 def test_a_wait_is_answered_once_all_have_sealed(rig: Rig) -> None:
@@ -192,9 +196,62 @@ def test_memory_that_cannot_be_read_is_given_to_nobody_again(rig: Rig) -> None:
     for rank in (0, 1):
         rig.commit(rank, 1)
     rig.new_life(1)
-    assert rig.ask(0, vault.Load(3, True)) == vault.Found(3, (), "", ())
+    assert rig.ask(0, vault.Load(3, True)) is None, "first it is looked at"
+    rig.run_until(lambda: rig.answers[-1][1] == vault.Found(3, (), "", ()))
     assert rig.ask(1, vault.Load(4, False)) == vault.Found(4, (), "", ())
     assert rig.keeper.newest == {}
+
+
+def test_a_rank_that_began_from_what_another_could_not_read_commits_no_more(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.new_life(1)
+    assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, ("own",), "", ())
+    assert isinstance(rig.ask(0, vault.Open(4, 10_000)), vault.Slot)
+    rig.ask(1, vault.Load(5, True))
+    rig.run_until(lambda: rig.answers[-1][1] == vault.Found(5, (), "", ()))
+    refused = rig.ask(0, vault.Open(6, 10_000))
+    assert isinstance(refused, vault.Refused)
+    assert "began from a commit that another could not read" in refused.message
+    assert isinstance(rig.ask(1, vault.Open(7, 10_000)), vault.Slot)
+    with pytest.raises(ValueError, match="began from"):
+        rig.keeper.hear(rig.peers[0], vault.Sealed(1, 1, 1, 2, 20, 2, 0))
+
+
+def test_damage_that_is_found_after_others_have_committed_is_refused(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.new_life(1)
+    rig.ask(0, vault.Load(3, False))
+    for rank in (0, 1):
+        rig.commit(rank, 2)
+    rig.ask(0, vault.Load(4, True))
+    rig.run_until(lambda: isinstance(rig.answers[-1][1], vault.Refused))
+    assert rig.keeper.newest["node"].generation == 2
+
+
+def test_without_a_buddy_a_wait_for_one_ends_at_the_node(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    assert rig.ask(1, vault.Await(9, 1, 0, 1, "buddy", TIMEOUT_S)) == vault.Reached(9, "node")
+
+
+def test_who_leaves_without_buddy_and_disk_has_handed_nothing_over(rig: Rig) -> None:
+    told: list[bool] = []
+    rig.keeper.hand_over(told.append)
+    assert told == [False]
+
+
+def test_who_leaves_without_a_buddy_waits_for_the_disk(tmp_path: Path) -> None:
+    rig, told = Rig(str(tmp_path)), list[bool]()
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.keeper.hand_over(told.append)
+    rig.run_until(lambda: told)
+    assert told == [True]
+    assert Shelf(str(tmp_path)).has((1, 0, 1))
+    rig.keeper.close()
+    rig.loop.close()
 
 
 @pytest.mark.parametrize("message", [vault.Reached(1, ""), vault.Await(1, 1, 0, 1, "moon", 1.0)])
@@ -283,7 +340,7 @@ def test_a_damaged_commit_on_disk_is_passed_over_for_all_ranks(tmp_path: Path) -
 
 
 def test_nobody_can_change_the_size_of_memory_that_is_lent() -> None:
-    descriptor = new_memory(8192)
+    descriptor = Memfd().new(8192)
     try:
         for size in (0, 4096, 16384):
             with pytest.raises(PermissionError):

@@ -67,6 +67,11 @@ def test_the_endpoints_of_a_plugin_are_its_own(monkeypatch):
 class Group:
     def __init__(self):
         self.posted = []
+        self.life = None
+        self.kept = lambda: None
+
+    def keep(self):
+        self.kept()
 
     def post(self, event):
         self.posted.append(event)
@@ -180,3 +185,19 @@ def test_a_guest_before_there_is_a_dock_is_let_go_without_a_word_and_later_ones_
     assert (attended[0][:2], late.closed) == ((3, "h"), False)
     seat.close()
     assert late.closed
+
+
+def test_a_guest_that_comes_before_our_own_workers_ask_has_the_keeper_made(loop):
+    """The workers of another node may be faster, and its agent is on the line to the anchor."""
+    driver = meeting.open_rendezvous(loop, JOB, seat := meeting.Seat(JOB, loop, group := Group(), None, None))
+    seat.open(lambda *_: driver)
+    attended = []
+
+    class Host:
+        def attended(self, round_, header, _line):
+            attended.append((round_, header))
+
+    group.life, group.kept = object(), lambda: seat.dock(Host())
+    seat.guest(Wire(), b'["Dock","attend","",3,"h"]')
+    assert attended == [(3, "h")]
+    seat.close()

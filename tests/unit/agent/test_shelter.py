@@ -24,10 +24,12 @@ class Keeper:
         return self.succeeds
 
 
-def ended(outcome: Outcome, keeper: Keeper | None, *, noticed: bool) -> Outcome:
+def ended(outcome: Outcome, keeper: Keeper | None, *, noticed: bool, handed_over: bool = False) -> Outcome:
     job: Any = SimpleNamespace(shutdown_timeout_s=GRACE_S)
     loop: Any = SimpleNamespace(now=lambda: NOW)
-    driver: Any = SimpleNamespace(keeper=keeper, group=SimpleNamespace(stop_at=STOP_AT), was_noticed=noticed)
+    driver: Any = SimpleNamespace(
+        keeper=keeper, group=SimpleNamespace(stop_at=STOP_AT), was_noticed=noticed, has_handed_over=handed_over
+    )
     return _shelter(job, loop, driver, outcome)
 
 
@@ -62,3 +64,7 @@ def test_a_run_whose_launcher_is_gone_ends_at_once() -> None:
 
 def test_a_run_without_commits_ends_as_ever() -> None:
     assert ended(SIGNAL, None, noticed=True) == SIGNAL
+
+
+def test_what_another_node_has_is_not_lost_either() -> None:
+    assert ended(SIGNAL, Keeper(succeeds=False), noticed=True, handed_over=True).status == 75

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from planaria.agent.slots import Slot, Slots, whole_pages
+from planaria.agent.slots import LODGER, Slot, Slots, whole_pages
 from planaria.contract.commit import Stamp
 from planaria.errors import StateRefused
 
@@ -27,25 +27,31 @@ def commit(slots: Slots, generation: int, rank: int) -> bool:
     return slots.seal(rank, slot.number, stamp(generation, rank))
 
 
-def test_a_commit_is_complete_when_the_last_rank_has_sealed_it() -> None:
+def test_a_node_has_a_commit_when_its_last_rank_has_sealed_it() -> None:
     slots = Slots(2)
     assert not commit(slots, 1, 0)
-    assert slots.kept() == {}
+    assert slots.whole() == []
     assert commit(slots, 1, 1)
-    assert slots.complete == (1, 0, 1)
-    assert {rank: slot.stamp for rank, slot in slots.kept().items()} == {0: stamp(1, 0), 1: stamp(1, 1)}
+    assert slots.whole() == [(1, 0, 1)]
+    found = slots.find((1, 0, 1), 1)
+    assert found is not None
+    assert found.stamp == stamp(1, 1)
+    assert slots.find((1, 0, 1), 2) is None
 
 
 def test_who_is_ahead_waits_rather_than_overwrite_what_is_complete() -> None:
     slots = Slots(2)
     for rank in (0, 1):
         commit(slots, 1, rank)
+    slots.complete = (1, 0, 1)
     commit(slots, 2, 0)
     assert taken(slots, 0, may_add=True) is None, "one slot is the complete commit, the other one may become it"
     assert commit(slots, 2, 1)
+    assert taken(slots, 0) is None, "other nodes may not have it yet"
+    slots.complete = (1, 0, 2)
     free = taken(slots, 0)
     assert free is not None
-    assert free not in slots.kept().values()
+    assert free is not slots.find((1, 0, 2), 0)
 
 
 def test_a_slot_that_is_read_is_not_lent_and_a_third_is_made_where_there_is_room() -> None:
@@ -54,6 +60,7 @@ def test_a_slot_that_is_read_is_not_lent_and_a_third_is_made_where_there_is_room
         slot = taken(slots, 0)
         assert slot is not None
         slots.seal(0, slot.number, stamp(generation, 0, 1))
+    slots.complete = (1, 0, 2)
     slots.of(0)[0].pins = 1
     assert taken(slots, 0, may_add=False) is None
     third = taken(slots, 0, may_add=True)
@@ -61,26 +68,73 @@ def test_a_slot_that_is_read_is_not_lent_and_a_third_is_made_where_there_is_room
     assert len(slots.of(0)) == 3
 
 
-def test_a_round_that_ends_takes_with_it_what_it_did_not_complete() -> None:
-    slots = Slots(2)
-    for rank in (0, 1):
-        commit(slots, 1, rank)
-    commit(slots, 2, 0)
-    slots.end_round()
-    assert slots.complete == (1, 0, 1)
-    assert [slot.stamp for slot in slots.of(0)] == [stamp(1, 0), None]
-    slot = taken(slots, 1)
-    assert slot is not None
-    slots.seal(1, slot.number, stamp(2, 1))
-    assert slots.complete == (1, 0, 1), "the half of rank 0 does not count any more"
-
-
-def test_an_older_commit_never_takes_the_place_of_a_newer_one() -> None:
+def holding(*generations: int, owner: int = 0, rank: int = 0) -> Slots:
+    """Return slots of one worker with a commit in each."""
     slots = Slots(1)
-    first, second = slots.add(0, 100), slots.add(0, 100)
-    assert slots.seal(0, first.number, stamp(5, 0, 1, round_=2))
-    assert not slots.seal(0, second.number, stamp(9, 0, 1, round_=1))
-    assert slots.complete == (1, 2, 5)
+    for generation in generations:
+        slots.add(owner, 100).stamp = stamp(generation, rank, 1)
+    return slots
+
+
+@pytest.mark.parametrize("kept", ["safe", "copying"])
+def test_what_is_safe_or_on_its_way_to_the_buddy_is_kept_until_something_newer_is(kept: str) -> None:
+    slots = holding(1, 2)
+    slots.complete = (1, 0, 2)
+    setattr(slots, kept, (1, 0, 1))
+    assert slots.choose(0, may_add=False) is None
+    assert slots.choose(0, may_add=True) == 2, "where there is room, training does not wait"
+    setattr(slots, kept, (1, 0, 2))
+    assert slots.choose(0, may_add=False) is slots.of(0)[0]
+
+
+def test_no_rank_has_more_than_four_slots() -> None:
+    slots = holding(1, 2, 3, 4)
+    slots.complete, slots.safe = (1, 0, 4), (1, 0, 1)
+    for slot in slots.of(0):
+        slot.pins = 1
+    assert slots.choose(0, may_add=True) is None
+
+
+def test_when_copies_fail_and_there_is_no_room_what_was_safe_is_given_up() -> None:
+    slots = holding(1, 2)
+    slots.complete, slots.safe = (1, 0, 2), (1, 0, 1)
+    slots.is_stuck = True
+    assert slots.choose(0, may_add=True) == 2
+    assert slots.choose(0, may_add=False) is slots.of(0)[0]
+
+
+def test_a_round_begins_with_its_commit_and_what_is_safe_and_nothing_else() -> None:
+    slots = holding(1, 2, 3, 4)
+    slots.begin((1, 0, 3), (1, 0, 1))
+    assert [slot.stamp and slot.stamp.generation for slot in slots.of(0)] == [1, None, 3, None]
+    slots.begin(None, None)
+    assert slots.parts() == []
+
+
+def test_parts_of_neighbours_go_when_nobody_needs_them_any_more() -> None:
+    slots = holding(1, 2, 3, 4, 5, owner=LODGER)
+    slots.complete, slots.safe, slots.copying, slots.arriving = (1, 0, 5), (1, 0, 1), (1, 0, 2), (1, 0, 4)
+    assert [slot.stamp and slot.stamp.generation for slot in slots.lodgers_gone()] == [3]
+
+
+def test_memory_that_a_part_lodged_in_is_used_again() -> None:
+    slots = Slots(1)
+    small, large = slots.add(LODGER, 10_000), slots.add(LODGER, 100_000)
+    assert slots.free_lodging(50_000) is large
+    assert slots.free_lodging(5_000) is small
+    small.pins = 1
+    assert slots.free_lodging(5_000) is large
+    large.stamp = stamp(1, 0)
+    assert slots.free_lodging(5_000) is None
+
+
+def test_who_leaves_hands_over_all_of_the_newest_commit_its_own_parts_first() -> None:
+    slots = holding(1, 2, 3)
+    lodged = [slots.add(LODGER, 100) for _ in range(3)]
+    for slot, generation in zip(lodged, (1, 2, 3), strict=True):
+        slot.stamp = stamp(generation, 1, 2)
+    slots.complete = slots.safe = (1, 0, 2)
+    assert slots.newest_parts() == [slots.of(0)[1], slots.of(0)[2], lodged[1]]
 
 
 def test_a_slot_of_another_rank_is_refused() -> None:
@@ -88,14 +142,6 @@ def test_a_slot_of_another_rank_is_refused() -> None:
     slot = slots.add(0, 100)
     with pytest.raises(ValueError, match="another"):
         slots.seal(1, slot.number, stamp(1, 1))
-
-
-def test_what_cannot_be_read_is_forgotten() -> None:
-    slots = Slots(1)
-    slot = slots.add(0, 100)
-    slots.seal(0, slot.number, stamp(1, 0, 1))
-    slots.forget_commits()
-    assert (slots.complete, slots.kept(), slot.stamp) == (None, {}, None)
 
 
 def test_what_others_were_promised_is_not_free() -> None:
@@ -121,3 +167,11 @@ def test_there_is_room_for_a_third_when_everybody_has_got_two() -> None:
     promised = 2 * whole_pages(10_000_000)
     assert not slots.has_room(10_000_000, promised + whole_pages(10_000_000), 0)
     assert slots.has_room(10_000_000, promised + whole_pages(10_000_000) + 1, 0)
+
+
+def test_with_a_buddy_two_of_a_neighbours_parts_have_to_fit_too() -> None:
+    slots = Slots(1)
+    slots.has_buddy = True
+    slots.check(0, 10_000_000, 40_000_000, 0)
+    with pytest.raises(StateRefused, match=r"twice 10\.0 MB of a buddy's"):
+        slots.check(0, 10_000_000, 39_999_999, 0)

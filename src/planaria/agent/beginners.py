@@ -1,0 +1,121 @@
+"""Tell this node's workers where they begin, and what becomes of it when one of them cannot read that."""
+
+from __future__ import annotations
+
+from planaria.agent.council_messages import order_of
+from planaria.agent.errands import damage_of
+from planaria.agent.stock import part_in
+from planaria.contract import vault
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planaria.agent.control import Peer
+    from planaria.agent.council_messages import Plan
+    from planaria.agent.delegate import Delegate
+    from planaria.agent.errands import Aside
+    from planaria.agent.slots import Slot
+    from planaria.agent.stock import Stock
+    from planaria.contract.commit import Order
+    from planaria.contract.env import Round
+
+ASTRAY = "this rank began from a commit that another could not read, and all begin from another one now"
+
+
+class Beginners:
+    """The workers of one life that ask for a commit. `answer(peer, message, descriptors)` sends them what they get."""
+
+    def __init__(
+        self, life: Round, delegate: Delegate, stock: Stock, aside: Aside, answer: Callable[..., object]
+    ) -> None:
+        self._life = life
+        self._delegate = delegate
+        self._stock = stock
+        self._aside = aside
+        self._answer = answer
+        self._told: dict[Peer, Plan] = {}  # the plan that a worker was told last
+        self._waiting: list[tuple[Peer, vault.Load, int]] = []  # from which version of the plan on they are answered
+
+    def is_astray(self, peer: Peer) -> bool:
+        """Tell whether a worker began from a commit that others could not read, so that all begin elsewhere now."""
+        told, plan = self._told.get(peer), self._delegate.plan
+        return told is not None and plan is not None and told.order != plan.order
+
+    def load(self, peer: Peer, message: vault.Load) -> None:
+        """Take a worker's question; `hand_out` answers it."""
+        plan = self._delegate.plan
+        told = self._told.get(peer, plan)
+        version = plan.version if plan is not None else 0
+        is_unknown = plan is not None and plan.kind == "unknown" and peer in self._told
+        if message.is_damaged or is_unknown:
+            version = told.version + 1 if told is not None else 1
+        self._waiting.append((peer, message, version))
+        if message.is_damaged:
+            self._examine(peer)
+        elif is_unknown:
+            self._delegate.seek()
+
+    def hand_out(self) -> None:
+        """Tell workers where they begin, once that is known and here."""
+        delegate, plan = self._delegate, self._delegate.plan
+        if plan is None or not (delegate.is_ready or delegate.trouble or plan.kind == "unknown"):
+            return
+        waiting, self._waiting = self._waiting, []
+        for peer, message, version in waiting:
+            if version > plan.version:
+                self._waiting.append((peer, message, version))
+                continue
+            self._told[peer] = plan
+            self._tell(peer, message, plan)
+
+    def _tell(self, peer: Peer, message: vault.Load, plan: Plan) -> None:
+        if plan.kind == "unknown":
+            self._answer(peer, vault.Refused(message.id, plan.why, "a commit of an earlier run may lie there"))
+        elif self._delegate.trouble:
+            self._answer(peer, vault.Refused(message.id, self._delegate.trouble, "raise the memory limit"))
+        elif plan.kind == "disk":
+            self._answer(peer, vault.Found(message.id, (), self._delegate.directory, plan.order))
+        else:
+            parts = self._parts_for(peer)
+            memory = tuple(self._stock.descriptor(slot) for slot in parts.values())
+            self._answer(peer, vault.Found(message.id, tuple(parts), "", ()), memory)
+
+    def _parts_for(self, peer: Peer) -> dict[str, Slot]:
+        plan = self._delegate.plan
+        order = order_of(plan.order) if plan is not None else None
+        if plan is None or order is None:
+            return {}
+        own = self._stock.slots.find(order, self._life.first_rank + peer.local_rank)
+        shared = self._stock.slots.find(order, plan.shared)
+        found = {"own": own, "shared": shared if shared is not own else None}
+        return {name: slot for name, slot in found.items() if slot is not None}
+
+    def _examine(self, peer: Peer) -> None:
+        """Find out which of the parts that a worker was given are damaged; all of them, if it alone cannot read them."""
+        delegate, plan = self._delegate, self._delegate.plan
+        order = order_of(plan.order) if plan is not None and plan.kind == "memory" else None
+        given = [*self._parts_for(peer).values()]
+        if order is None or not given:
+            return
+        looked_at = [(part_in(slot), self._stock.view(slot), self._stock.hold(slot)) for slot in given]
+        ranks = [part.rank for part, _, _ in looked_at]
+
+        def found(bad: str) -> None:
+            for _, _, release in looked_at:
+                release()
+            if not delegate.is_over:
+                delegate.report_damage(order, [int(rank) for rank in bad.split()] or ranks)
+                self._refuse_late(peer, order)
+                self.hand_out()
+
+        self._aside(lambda: " ".join(str(part.rank) for part, view, _ in looked_at if damage_of(view, part)), found)
+
+    def _refuse_late(self, peer: Peer, order: Order) -> None:
+        """Refuse to begin elsewhere what others have begun here: they have completed a commit since."""
+        complete = self._stock.slots.complete
+        if complete is None or complete <= order:
+            return
+        for one in [one for one in self._waiting if one[0] is peer]:
+            self._waiting.remove(one)
+            self._answer(peer, vault.Refused(one[1].id, "the commit to begin from is damaged, and others went on", ""))

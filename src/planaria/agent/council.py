@@ -1,0 +1,369 @@
+"""What the anchor of a round decides about commits: where all members begin, what is complete, copied and written. Pure.
+
+The anchor is the agent of slot 0: a member like the others, so when it dies the round is over anyway. A node alone is its own.
+
+Completeness is evidence: at the beginning of a round its members tell which parts they hold, and the newest commit of which the
+parts of all ranks are found is where everybody begins. While training goes on the council only has to say what is complete, so
+that older parts may be overwritten, and which commit is copied to buddies and written to disk next: the newest, one at a time.
+"""
+
+from __future__ import annotations
+
+from planaria.agent.council_messages import (
+    Complete,
+    Copied,
+    Copy,
+    Damaged,
+    Drop,
+    Failed,
+    Plan,
+    Present,
+    Reached,
+    Ready,
+    Sealed,
+    Search,
+    Searched,
+    Seek,
+    Source,
+    Welcome,
+    Write,
+    Written,
+    order_of,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from planaria.agent.council_messages import Part, Ruling, Saying
+    from planaria.contract.commit import Order
+
+    Rulings = list[tuple[int, Ruling]]
+
+MOST_SEALED = 64  # commits that one member may be ahead of the others before it is no member of ours
+_BUDDY, _DISK = "buddy", "disk"
+
+
+class _Commit:
+    """A commit of which parts were found: which slots hold the part of each rank."""
+
+    def __init__(self, step: int, world_size: int) -> None:
+        self.step = step
+        self.world_size = world_size
+        self.holders: dict[int, list[int]] = {}
+        self.shared: set[int] = set()
+        self.sizes: dict[int, int] = {}
+
+    @property
+    def is_covered(self) -> bool:
+        return all(self.holders.get(rank) for rank in range(self.world_size))
+
+
+class _Task:
+    """A commit on its way to a tier: which ranks each slot was told, and who has answered what."""
+
+    def __init__(self, number: int, order: Order, ranks: Mapping[int, tuple[int, ...]]) -> None:
+        self.number = number
+        self.order = order
+        self.ranks = ranks
+        self.asked: set[int] = set()
+        self.answers: dict[int, str] = {}
+        self.is_whole = False
+
+
+class Council:
+    """One round's. `hear` takes what a member says and returns what members are told, by slot."""
+
+    def __init__(self, round_: int, size: int, *, has_directory: bool, has_buddies: bool) -> None:
+        self._round = round_
+        self._size = size
+        self._tiers = (*((_BUDDY,) if has_buddies and size > 1 else ()), *((_DISK,) if has_directory else ()))
+        self._present: dict[int, Present] = {}
+        self._commits: dict[Order, _Commit] = {}
+        self._is_searching = False
+        self._run = 0
+        self._version = self._moved = 0
+        self._kind = ""
+        self._begin: Order | None = None
+        self._plans: dict[int, Plan] = {}
+        self._ready: set[int] = set()
+        self._sealed: list[dict[Order, int]] = [{} for _ in range(size)]
+        self._complete: Order | None = None
+        self._facts: dict[Order, tuple[int, int]] = {}  # step and world size of what is complete
+        self._reached: dict[str, Order | None] = {}
+        self._failed: dict[str, Order] = {}
+        self._tasks: dict[str, _Task] = {}
+        self._last_task = 0
+
+    def hear(self, slot: int, message: Saying) -> Rulings:
+        """Take what the member of a slot says.
+
+        Raises:
+            ValueError: No member of this round says so.
+        """
+        match message:
+            case Present():
+                return self._welcome(slot, message)
+            case _ if len(self._present) < self._size:
+                raise ValueError("not everybody is present")
+            case Ready(version):
+                return self._on_ready(slot, version)
+            case Sealed(version, numbers, step):
+                return self._on_sealed(slot, _known(numbers), step) if self._counts(version) else []
+            case Copied(number, why):
+                return self._on_answer(_BUDDY, slot, number, why)
+            case Written(number, is_whole, why):
+                return self._on_answer(_DISK, slot, number, why, is_whole=is_whole)
+            case Damaged(numbers, rank, holder):
+                return self._on_damage(_known(numbers), rank, holder)
+            case Seek():
+                return self._decide() if self._kind == "unknown" else []
+            case Searched():
+                return self._on_searched(message)
+        raise ValueError("not for a member to say")
+
+    # Where everybody begins.
+
+    def _welcome(self, slot: int, present: Present) -> Rulings:
+        if not 0 <= slot < self._size or present.slot != slot or present.local_world_size < 1:
+            raise ValueError("a member without a place in this round")
+        if slot in self._present:
+            return self._again(slot) if len(self._present) == self._size else []
+        self._present[slot] = present
+        if len(self._present) < self._size:
+            return []
+        for at, one in self._present.items():
+            for part in one.parts:
+                self._note(at, part)
+        self._run = self._choose_run()
+        self._reached[_DISK] = max(_orders(one.disk for one in self._present.values()), default=None)
+        return [*self._all(Welcome(self._run)), *self._decide()]
+
+    def _again(self, slot: int) -> Rulings:
+        """Tell a member that was out of reach what counts; in this order, so that it still has what it is asked for."""
+        told: list[Ruling] = [Welcome(self._run)]
+        if slot in self._plans:
+            told.append(self._plans[slot])
+        told += [
+            Reached(tier, order, *self._facts[order]) for tier, order in self._reached.items() if order in self._facts
+        ]
+        for tier, task in self._tasks.items():
+            if slot in task.asked and slot not in task.answers:
+                told.append(_request(tier, task, slot))
+        if self._complete is not None and self._complete != self._begin:
+            told.append(Complete(self._complete, self._facts[self._complete][0]))
+        return [(slot, one) for one in told]
+
+    def _note(self, slot: int, part: Part) -> None:
+        commit = self._commits.setdefault(part.order, _Commit(part.step, part.world_size))
+        if part.world_size == commit.world_size and slot not in commit.holders.setdefault(part.rank, []):
+            commit.holders[part.rank].append(slot)
+            commit.sizes[part.rank] = part.size_bytes
+            if part.shared:
+                commit.shared.add(part.rank)
+
+    def _choose_run(self) -> int:
+        """Return the run that goes on, or the next; the next also where rounds were counted anew: an order must be newer."""
+        members = self._present.values()
+        run = max((one.run for one in members if one.run), default=0) or max(one.next_run for one in members)
+        newest = max((order[:2] for order in self._commits), default=(0, 0))
+        return newest[0] + 1 if newest >= (run, self._round) else run
+
+    def _best(self) -> Order | None:
+        return max((order for order, commit in self._commits.items() if commit.is_covered), default=None)
+
+    def _decide(self) -> Rulings:
+        """Choose what everybody begins from, after a look at the directory where that may have something newer."""
+        best = self._best()
+        # Who was in the round before this one knows what was complete in it; if nobody was, nobody may know.
+        is_sure = max(one.last_round for one in self._present.values()) + 1 >= self._round
+        known = [self._reached.get(_DISK) or (), *(one.complete for one in self._present.values())]
+        if _DISK in self._tiers and (best is None or not is_sure or max(known) > best):
+            self._kind, self._is_searching = "", True
+            return [(0, Search(best or ()))]
+        return self._announce("memory", best) if best is not None else self._announce("none", None)
+
+    def _on_searched(self, found: Searched) -> Rulings:
+        if not self._is_searching:
+            return []
+        self._is_searching = False
+        best, on_disk, order = self._best(), self._reached.get(_DISK), order_of(found.order)
+        if found.why and (best is None or (on_disk is not None and on_disk > best)):
+            return self._announce("unknown", None, found.why)
+        self._reached[_DISK] = None
+        if order is not None and (best is None or order > best):
+            self._facts[order] = found.step, found.world_size
+            self._reached[_DISK] = order
+            return self._announce("disk", order)
+        return self._announce("memory", best) if best is not None else self._announce("none", None)
+
+    def _announce(self, kind: str, order: Order | None, why: str = "") -> Rulings:
+        if self._plans and order != self._begin:
+            self._moved = self._version  # whoever began there is to begin again
+            self._sealed = [{} for _ in range(self._size)]
+        self._version += 1
+        self._kind, self._begin, self._ready = kind, order, set()
+        self._tasks.pop(_BUDDY, None)
+        safe = None
+        if kind == "memory" and order is not None:
+            known = _orders(one.safe for one in self._present.values())
+            safe = max((one for one in known if one <= order and self._is_covered(one)), default=None)
+            self._facts[order] = self._commits[order].step, self._commits[order].world_size
+            self._complete = order
+        if kind != "unknown":
+            self._commits = {one: found for one, found in self._commits.items() if one in (order, safe)}
+        self._plans = {slot: self._plan_for(slot, safe, why) for slot in range(self._size)}
+        return [*self._plans.items()]
+
+    def _is_covered(self, order: Order) -> bool:
+        return order in self._commits and self._commits[order].is_covered
+
+    def _plan_for(self, slot: int, safe: Order | None, why: str) -> Plan:
+        order = self._begin
+        step, world_size = self._facts[order] if order is not None else (0, 0)
+        shared, fetch = 0, tuple[Source, ...]()
+        if self._kind == "memory" and order is not None:
+            shared, fetch = self._lacking(slot, self._commits[order])
+        return Plan(self._version, self._kind, order or (), step, world_size, shared, safe or (), fetch, why)
+
+    def _lacking(self, slot: int, commit: _Commit) -> tuple[int, tuple[Source, ...]]:
+        """Return the rank whose part has what is shared for this member, and which parts it does not hold.
+
+        Each node had the model of its own first rank, buffers included; so who has an old place gets that one, and who is
+        new the first.
+        """
+        place = self._present[slot]
+        own = range(place.first_rank, place.first_rank + place.local_world_size)
+        first = min(commit.shared, default=0)
+        near = [rank for rank in commit.shared if rank <= place.first_rank < commit.world_size]
+        shared = max(near, default=first)
+        needed = sorted({shared, *(rank for rank in own if rank < commit.world_size)})
+        fetch = []
+        for rank in needed:
+            holders = commit.holders[rank]
+            if slot not in holders:
+                at = holders[slot % len(holders)]
+                address = self._present[(at - 1) % self._size].buddy
+                fetch.append(Source(rank, at, address, rank in commit.shared, commit.sizes[rank]))
+        return shared, tuple(fetch)
+
+    def _on_ready(self, slot: int, version: int) -> Rulings:
+        if version != self._version or slot in self._ready:
+            return []
+        self._ready.add(slot)
+        if self._begin is not None and self._kind == "memory":
+            for source in self._plans[slot].fetch:
+                self._commits[self._begin].holders[source.rank].append(slot)
+        return self._progress()
+
+    def _on_damage(self, order: Order, rank: int, holder: int) -> Rulings:
+        """Do without a part; while all stand at that commit, from another holder or from another commit."""
+        commit = self._commits.get(order)
+        if commit is None or holder not in commit.holders.get(rank, ()):
+            return []
+        commit.holders[rank].remove(holder)
+        told: Rulings = [(holder, Drop(order, rank))]
+        if self._kind == "memory" and order == self._begin == self._complete:
+            self._complete = self._reached[_BUDDY] = None
+            return [*told, *self._decide()]
+        return told
+
+    # What is complete, and how far it has come.
+
+    def _counts(self, version: int) -> bool:
+        """Tell whether who began from this version of the plan began where all do now."""
+        return version > self._moved and version <= self._version
+
+    def _on_sealed(self, slot: int, order: Order, step: int) -> Rulings:
+        if order[:2] != (self._run, self._round) or len(self._sealed[slot]) >= MOST_SEALED:
+            raise ValueError("a commit of another round")
+        if self._complete is not None and order <= self._complete:
+            return []
+        self._sealed[slot][order] = step
+        common = set(self._sealed[0]).intersection(*self._sealed)
+        if not common:
+            return []
+        self._complete = newest = max(common)
+        self._facts[newest] = self._sealed[0][newest], self._world_size
+        self._sealed = [{one: at for one, at in sealed.items() if one > newest} for sealed in self._sealed]
+        return [*self._all(Complete(newest, self._facts[newest][0])), *self._progress()]
+
+    @property
+    def _world_size(self) -> int:
+        return sum(one.local_world_size for one in self._present.values())
+
+    def _progress(self) -> Rulings:
+        """Send the newest complete commit on its way to each tier where nothing is on its way."""
+        order = self._complete
+        told: Rulings = []
+        if order is None or (order == self._begin and len(self._ready) < self._size):
+            return told
+        for tier in self._tiers:
+            done = max(_orders([self._reached.get(tier) or (), self._failed.get(tier, ())]), default=None)
+            if tier in self._tasks or (done is not None and done >= order):
+                continue
+            self._last_task += 1
+            task = self._tasks[tier] = _Task(self._last_task, order, self._shares(tier, order))
+            # Whoever has nothing to copy keeps what it has of the commit until that is safe, so everybody is asked.
+            if any(task.ranks.values()):
+                task.asked = {slot for slot, ranks in task.ranks.items() if ranks or tier == _BUDDY}
+            told += [(slot, _request(tier, task, slot)) for slot in sorted(task.asked)]
+            told += self._conclude(tier)
+        keep = {order, self._begin, *self._reached.values(), *(task.order for task in self._tasks.values())}
+        self._facts = {one: fact for one, fact in self._facts.items() if one in keep}
+        return told
+
+    def _shares(self, tier: str, order: Order) -> dict[int, tuple[int, ...]]:
+        """Return the ranks that each slot copies or writes: its own, or of a commit of an earlier round one holder's each."""
+        if order != self._begin:
+            places = self._present.items()
+            return {slot: tuple(range(p.first_rank, p.first_rank + p.local_world_size)) for slot, p in places}
+        holders = self._commits[order].holders
+        alone = [rank for rank, slots in holders.items() if tier == _DISK or len(slots) == 1]
+        return {slot: tuple(rank for rank in alone if holders[rank][0] == slot) for slot in range(self._size)}
+
+    def _on_answer(self, tier: str, slot: int, number: int, why: str, *, is_whole: bool = False) -> Rulings:
+        task = self._tasks.get(tier)
+        if task is None or task.number != number:
+            return []
+        task.answers[slot] = why
+        task.is_whole |= is_whole
+        return [*self._conclude(tier)]
+
+    def _conclude(self, tier: str) -> Rulings:
+        """End what is on its way to a tier once everybody has answered, and send the next."""
+        task = self._tasks[tier]
+        if not task.asked <= task.answers.keys():
+            return []
+        del self._tasks[tier]
+        why = next((one for one in task.answers.values() if one), "")
+        if not why and tier == _DISK and not task.is_whole:
+            why = "every node has written its part, and no commit is whole: is it one directory that all nodes share?"
+        if why:
+            self._failed[tier] = task.order
+            return [*self._all(Failed(tier, task.order, why)), *self._progress()]
+        self._reached[tier] = task.order
+        if tier == _BUDDY and task.order == self._begin and task.order in self._commits:
+            for slot, ranks in task.ranks.items():
+                for rank in ranks:
+                    self._commits[task.order].holders[rank].append((slot + 1) % self._size)
+        return [*self._all(Reached(tier, task.order, *self._facts[task.order])), *self._progress()]
+
+    def _all(self, message: Ruling) -> Rulings:
+        return [(slot, message) for slot in range(self._size)]
+
+
+def _known(numbers: tuple[int, ...]) -> Order:
+    found = order_of(numbers)
+    if found is None:
+        raise ValueError("no commit is named")
+    return found
+
+
+def _orders(fields: Iterable[tuple[int, ...]]) -> list[Order]:
+    return [found for numbers in fields if (found := order_of(numbers)) is not None]
+
+
+def _request(tier: str, task: _Task, slot: int) -> Copy | Write:
+    kind = Copy if tier == _BUDDY else Write
+    return kind(task.number, task.order, task.ranks[slot])

@@ -1,0 +1,204 @@
+"""Agents and workers of one node and of three that die at points of commit, replicate, persist and restore, in a row.
+
+The newest commit of the promised tier is always there, the same for all ranks and whole: what workers alone lose is nothing
+that was complete, what an agent loses is nothing that had reached `buddy`. The points are calls and returns of all functions
+that have to do with commits, found while the job runs (`tests/support/mortal.py`); those that were tried least come first.
+
+PLANARIA_TEST_STATE_KILLS says how many deaths (25; 1,000 at night), PLANARIA_TEST_SEED which.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from typing import TYPE_CHECKING, Any
+
+import mortal
+import pytest
+from harness import is_alive, kill, wait_gone, wait_until
+from training import SUPPORT, Training
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from crew import CrewNode
+    from harness import Room
+    from training import Life
+
+KILLS = int(os.environ.get("PLANARIA_TEST_STATE_KILLS", "25"))
+SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
+NODES = 3
+SOON_S = 3.0  # within which a point is passed that is passed at every commit; who does not is killed anywhere
+pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
+
+
+class Mortals(Training):
+    """A job whose agents and workers die on order."""
+
+    def __init__(self, room: Room, rng: random.Random, *options: str, **settings: Any) -> None:
+        super().__init__(room, "--mortal", *options, program="committing", **settings)
+        self._room = room
+        self._rng = rng
+        self._tried: dict[tuple[str, str], int] = {}  # how often a point was tried, by the kind of strike
+        self.deaths = 0  # on order, or where they should have been
+        self.missed = 0
+
+    def add(self, **settings: Any) -> CrewNode:
+        launcher = (sys.executable, str(SUPPORT / "mortal.py"), self._place(self.next_name), "run")
+        return super().add(launcher=launcher, env={"PYTHONPATH": str(SUPPORT)}, **settings)
+
+    def _place(self, name: str) -> str:
+        return self._room.path(f"mortal.{name}")
+
+    def _order(self, kind: str, name: str, known: Sequence[str]) -> str:
+        """Order a death at a point that was seldom tried; return it. What is passed once while one begins is not waited for."""
+        least = min(self._tried.get((kind, point), 0) for point in known)
+        point = self._rng.choice([point for point in known if self._tried.get((kind, point), 0) == least])
+        self._tried[kind, point] = least + 1
+        mortal.give(self._place(name), point, 0 if kind == "begins" else self._rng.randint(0, 2))
+        return point
+
+    def _wait_death(self, point: str, is_dead: Callable[[], bool], kill_it: Callable[[], None]) -> str:
+        """Wait until somebody has died as ordered; tell where."""
+        self.deaths += 1
+        try:
+            wait_until(is_dead, "a death", SOON_S)
+        except AssertionError:
+            self.missed += 1
+            kill_it()
+            return "anywhere"
+        return point
+
+    # The strikes.
+
+    def strike_worker(self, life: Life) -> None:
+        """Let a worker die in a commit."""
+        (node, rank), pid = self._rng.choice(sorted(life.pids.items()))
+        name = f"{node}.{rank}"
+        self.wait_step(life.step + 2, life)
+        point = self._order("worker", name, mortal.points(self._place(name)))
+        where = self._wait_death(point, lambda: not is_alive(pid), lambda: kill(pid))
+        mortal.take_back(self._place(name))
+        self.workers_lost(life, f"worker {name} at {where}")
+
+    def strike_restoring_worker(self, life: Life) -> None:
+        """Kill a worker, and then one that restores."""
+        node, rank = self._rng.choice(sorted(life.pids))
+        name = f"{node}.{rank}.begin"
+        point = self._order("begins", name, mortal.points(self._place(name)))
+        kill(self._rng.choice([*life.pids.values()]))
+        self.workers_lost(life, "a worker")
+        pid, self._over = wait_until(lambda: self.book.look().worker(node, rank, life.round), "a worker that restores")
+        where = self._wait_death(point, lambda: not is_alive(pid), lambda: kill(pid))
+        mortal.take_back(self._place(name))
+        self.told.append(f"round {self._over}: worker {name} at {where}")
+
+    def strike_agent(self, life: Life) -> None:
+        """Let an agent die while commits are made complete, copied or written; another takes its place."""
+        self.wait_kept("buddy", life)
+        node = self._rng.choice(self.alive)
+        point = self._order("agent", node.name, mortal.points(self._place(node.name)))
+        self._await_agent(life, node, point)
+        self.add()
+
+    def strike_newcomer(self, life: Life) -> None:
+        """Kill an agent, and the one that takes its place while it begins."""
+        self.wait_kept("buddy", life)
+        lost = self._rng.choice(self.alive)
+        known = mortal.points(self._place(lost.name))
+        self.kill_agent(life, lost)
+        point = self._order("begins", self.next_name, known)
+        self._await_agent(life, self.add(), point)
+        self.add()
+
+    def strike_lone_agent(self, life: Life) -> None:
+        """Let the only agent die while commits are written; what is not on disk goes with it."""
+        self.wait_kept("disk", life)
+        (node,) = self.alive
+        self._await_agent(life, node, self._order("agent", node.name, mortal.points(self._place(node.name))))
+        self.agents_lost(life)
+        self.add()
+
+    def strike_beginning_agent(self, life: Life) -> None:
+        """Kill the only agent, and the next one while its workers begin."""
+        self.wait_kept("disk", life)
+        (node,) = self.alive
+        known = mortal.points(self._place(node.name))
+        self.kill_agent(life, node)
+        self.agents_lost(life)
+        point = self._order("begins", self.next_name, known)
+        self._await_agent(life, self.add(), point)
+        self.agents_lost(life)
+        self.add()
+
+    def strike_all_agents(self, life: Life) -> None:
+        """Kill all agents at once: the directory is all that is left."""
+        self.wait_kept("disk", life)
+        lost, self.alive = self.alive, []
+        for node in lost:
+            kill(node.agent())
+        for node in lost:
+            node.wait()
+            wait_gone(self.crew.pids(node.name))
+        self.agents_lost(life)
+        for _ in lost:
+            self.add()
+
+    def _await_agent(self, life: Life, node: CrewNode, point: str) -> None:
+        self.alive.remove(node)
+        where = self._wait_death(point, lambda: not node.is_running, lambda: kill(node.agent()))
+        node.wait()
+        wait_gone(self.crew.pids(node.name))
+        self.agent_lost(life, f"agent of {node.name} at {where}")
+
+    def end(self) -> None:
+        """Let the job end well."""
+        life = self.wait_life()
+        last = max(line["step"] for line in self.crew.log() if "step" in line) + 20
+        self._room.write("stop.draft", str(last))
+        os.rename(self._room.path("stop.draft"), self._room.path("stop"))
+        for node in self.alive:
+            end = node.wait()
+            assert end.status == 0, f"{node.name} ended with {end.status} after round {life.round}\n{self.story()}"
+
+
+def test_workers_of_one_node_that_die_anywhere(room: Room) -> None:
+    rng = random.Random(SEED)
+    flags = ("--nproc-per-node=2", f"--max-restarts={2 * KILLS}")
+    job = Mortals(room, rng, "--waits=none,node", nodes="1", flags=flags)
+    job.add()
+    while job.deaths < KILLS:
+        rng.choice((job.strike_worker, job.strike_restoring_worker))(job.wait_life())
+    job.end()
+    assert job.missed < KILLS / 4, job.told
+
+
+def test_the_agent_of_one_node_that_dies_anywhere(room: Room, tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    flags = ("--nproc-per-node=2", f"--snapshot-dir={tmp_path}")
+    job = Mortals(room, rng, "--waits=none,disk,node", nodes="1", flags=flags)
+    job.add()
+    while job.deaths < KILLS:
+        rng.choice((job.strike_lone_agent, job.strike_beginning_agent))(job.wait_life())
+    job.end()
+    assert job.missed < KILLS / 4, job.told
+
+
+@pytest.mark.parametrize("tier", ["buddy", "disk"])
+def test_agents_and_workers_of_many_nodes_that_die_anywhere(room: Room, tmp_path: Path, tier: str) -> None:
+    rng = random.Random(SEED)
+    flags = ["--nproc-per-node=1", f"--max-restarts={2 * KILLS}"]
+    flags += [f"--snapshot-dir={tmp_path}"] if tier == "disk" else []
+    job = Mortals(
+        room, rng, f"--waits=none,none,none,node,buddy,{tier}", "--size=3000000", nodes=str(NODES), flags=flags
+    )
+    for _ in range(NODES):
+        job.add()
+    strikes = [job.strike_agent, job.strike_agent, job.strike_newcomer, job.strike_worker, job.strike_restoring_worker]
+    strikes += [job.strike_all_agents] if tier == "disk" else []
+    while job.deaths < KILLS:
+        rng.choice(strikes)(job.wait_life())
+    job.end()
+    assert job.missed < KILLS / 2, job.told

@@ -1,0 +1,80 @@
+"""Mistakes that could be made: each breaks the shipped code in one place, and some world has to notice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planaria.agent.chores import Chores
+from planaria.agent.council import Council
+from planaria.agent.delegate import Delegate
+from planaria.agent.slots import LODGER, Slots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from planaria.agent.council_messages import Copy, Plan
+    from planaria.agent.slots import Slot
+
+
+def the_safe_commit_is_overwritten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Slots, "safe", property(lambda _: None, lambda _slots, _order: None), raising=False)
+
+
+def the_commit_on_its_way_is_overwritten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Slots, "copying", property(lambda _: None, lambda _slots, _order: None), raising=False)
+
+
+def the_complete_commit_is_overwritten(patch: pytest.MonkeyPatch) -> None:
+    def choose(self: Slots, local_rank: int, *, may_add: bool) -> Slot | int | None:
+        slots = self.of(local_rank)
+        free = [slot for slot in slots if not slot.pins]
+        return len(slots) if len(slots) < 2 or (may_add and not free) else free[0] if free else None
+
+    patch.setattr(Slots, "choose", choose)
+
+
+def copies_of_neighbours_are_dropped_too_soon(patch: pytest.MonkeyPatch) -> None:
+    def gone(self: Slots) -> list[Slot]:
+        return [slot for slot in self.of(LODGER) if slot.stamp is not None and slot.stamp.order < (self.complete or ())]
+
+    patch.setattr(Slots, "lodgers_gone", gone)
+
+
+def nobody_looks_at_the_disk_when_memory_has_something(patch: pytest.MonkeyPatch) -> None:
+    def decide(self: Council) -> object:
+        best = self._best()
+        return self._announce("none" if best is None else "memory", best)
+
+    patch.setattr(Council, "_decide", decide)
+
+
+def a_plan_that_is_said_again_makes_members_forget(patch: pytest.MonkeyPatch) -> None:
+    original = Delegate._on_plan
+
+    def on_plan(self: Delegate, plan: Plan) -> None:
+        self.plan = None
+        original(self, plan)
+
+    patch.setattr(Delegate, "_on_plan", on_plan)
+
+
+def a_copy_is_claimed_and_not_made(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Chores, "copy", _claim)
+
+
+def _claim(chores: Chores, asked: Copy) -> None:
+    chores._stock.slots.copying = asked.order  # type: ignore[assignment]
+    chores._on_copied(asked.number, "")
+
+
+BUGS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
+    the_safe_commit_is_overwritten,
+    the_commit_on_its_way_is_overwritten,
+    the_complete_commit_is_overwritten,
+    copies_of_neighbours_are_dropped_too_soon,
+    nobody_looks_at_the_disk_when_memory_has_something,
+    a_plan_that_is_said_again_makes_members_forget,
+    a_copy_is_claimed_and_not_made,
+)

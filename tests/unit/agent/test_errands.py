@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from clocks import FakeLoop
+
+from planaria.agent.council_messages import Part
+from planaria.agent.errands import IS_HERE, REFUSED, Fetch, Push, Road, damage_of, settle
+from planaria.agent.stock import Stock
+from planaria.base.value import as_dict
+from planaria.contract import snapshot as snapshots
+from planaria.contract.commit import Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from planaria.agent.slots import Slot
+
+LAYOUT = snapshots.arrange([], b"values")
+LONG_S = 60.0
+
+
+def part(rank: int = 0) -> Part:
+    return Part(1, 4, 7, 70, 2, rank, True, LAYOUT.size_bytes)
+
+
+def sealed(memory: memoryview, rank: int = 0) -> None:
+    snapshots.seal(memory, LAYOUT, Stamp(1, 4, 7, 70, 2, rank))
+
+
+class Transfer:
+    def __init__(self, header: object, on_done: Callable[[str], object]) -> None:
+        self.header = header
+        self.on_done = on_done
+        self.is_cancelled = False
+        self.source: memoryview | None = None
+        self.into: Callable[[int], memoryview | str] | None = None
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Rig:
+    """A road on which a test decides what becomes of each transfer."""
+
+    def __init__(self) -> None:
+        self.loop = FakeLoop()
+        self.free = 10**9
+        self.stock = Stock(1, lambda: self.free)
+        self.transfers: list[Transfer] = []
+        self.done: list[str] = []
+        self.trouble: list[str] = []
+        self.is_wanted = True
+        self.road = Road(self.loop, self, self.stock, lambda work, then: then(work()), 4)  # type: ignore[arg-type]  # a dock
+
+    def store(
+        self, _address: str, _round: int, header: object, source: memoryview, on_done: Callable[[str], object]
+    ) -> Transfer:
+        self.transfers.append(Transfer(header, on_done))
+        self.transfers[-1].source = source
+        return self.transfers[-1]
+
+    def fetch(
+        self,
+        _address: str,
+        _round: int,
+        header: object,
+        into: Callable[[int], memoryview | str],
+        on_done: Callable[[str], object],
+    ) -> Transfer:
+        self.transfers.append(Transfer(header, on_done))
+        self.transfers[-1].into = into
+        return self.transfers[-1]
+
+    def held(self, rank: int) -> Slot:
+        slot = self.stock.lodge(LAYOUT.size_bytes)
+        sealed(self.stock.view(slot), rank)
+        settle(slot, part(rank))
+        self.stock.release(slot)
+        return slot
+
+    def push(self, *slots: Slot) -> Push:
+        return Push(self.road, "b:1", slots, lambda: self.is_wanted, self.done.append)
+
+    def get(self) -> Fetch:
+        return Fetch(self.road, "b:1", part(), self.done.append, self.trouble.append)
+
+    def bring(self, *, rank: int = 0, spoiled: bool = False) -> None:
+        transfer = self.transfers[-1]
+        assert transfer.into is not None
+        room = transfer.into(LAYOUT.size_bytes)
+        assert isinstance(room, memoryview)
+        sealed(room, rank)
+        if spoiled:
+            room[-1] ^= 1
+        transfer.on_done("")
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    found = Rig()
+    yield found
+    found.stock.close()
+
+
+def test_parts_go_one_after_the_other_and_are_held_until_they_are_there(rig: Rig) -> None:
+    first, second = rig.held(0), rig.held(1)
+    rig.push(first, second)
+    assert [transfer.header for transfer in rig.transfers] == [as_dict(part(0))]
+    assert (first.pins, second.pins) == (1, 1)
+    rig.transfers[0].on_done("")
+    assert (first.pins, second.pins) == (0, 1)
+    rig.transfers[1].on_done(IS_HERE)
+    assert rig.done == [""]
+    assert second.pins == 0
+
+
+def test_a_lost_connection_is_tried_again_for_as_long_as_it_is_wanted(rig: Rig) -> None:
+    slot = rig.held(0)
+    rig.push(slot)
+    for count in (2, 3):
+        rig.transfers[-1].on_done("cut")
+        rig.loop.run_until(rig.loop.at + LONG_S)
+        assert len(rig.transfers) == count
+    rig.is_wanted = False
+    rig.transfers[-1].on_done("cut")
+    assert rig.done == ["cut"]
+    assert slot.pins == 0
+
+
+def test_a_refusal_is_not_tried_again(rig: Rig) -> None:
+    slots = [rig.held(0), rig.held(1)]
+    rig.push(*slots)
+    rig.transfers[0].on_done(f"{REFUSED}no room")
+    assert rig.done == ["no room"]
+    assert [slot.pins for slot in slots] == [0, 0]
+
+
+def test_a_part_that_is_forgotten_on_its_way_is_not_sent(rig: Rig) -> None:
+    first, second = rig.held(0), rig.held(1)
+    rig.push(first, second)
+    second.stamp = None
+    rig.transfers[0].on_done("")
+    assert rig.done == ["it could not be read"]
+    assert len(rig.transfers) == 1
+
+
+def test_a_push_that_is_given_up_lets_go_of_everything(rig: Rig) -> None:
+    slot = rig.held(0)
+    rig.push(slot).cancel()
+    assert rig.transfers[0].is_cancelled
+    assert (slot.pins, rig.done) == (0, [])
+
+
+def test_a_part_that_arrives_counts_once_it_is_verified(rig: Rig) -> None:
+    rig.get()
+    rig.bring()
+    assert rig.done == [""]
+    assert rig.stock.parts() == (part(),)
+    assert [slot.pins for slot in rig.stock.slots.all()] == [0]
+
+
+@pytest.mark.parametrize("wrong", [{"spoiled": True}, {"rank": 1}])
+def test_a_part_that_is_damaged_or_another_is_of_no_use(rig: Rig, wrong: dict[str, int]) -> None:
+    rig.get()
+    rig.bring(**wrong)  # type: ignore[arg-type]  # one of its two arguments
+    assert rig.done != [""]
+    assert rig.stock.parts() == ()
+
+
+def test_a_fetch_goes_on_over_lost_connections_and_uses_its_memory_again(rig: Rig) -> None:
+    rig.get()
+    assert rig.transfers[0].into is not None
+    rig.transfers[0].into(LAYOUT.size_bytes)
+    rig.transfers[0].on_done("cut")
+    rig.loop.run_until(rig.loop.at + LONG_S)
+    rig.bring()
+    assert rig.done == [""]
+    assert len(rig.stock.slots.all()) == 1
+
+
+def test_who_does_not_have_it_says_so_once(rig: Rig) -> None:
+    rig.get()
+    rig.transfers[0].on_done(f"{REFUSED}it is not here")
+    assert rig.done == ["it is not here"]
+    assert rig.loop.pending() == []
+
+
+def test_without_room_here_it_is_a_trouble_of_ours(rig: Rig) -> None:
+    rig.get()
+    rig.free = 100
+    assert rig.transfers[0].into is not None
+    why = rig.transfers[0].into(LAYOUT.size_bytes)
+    assert isinstance(why, str)
+    rig.transfers[0].on_done(why)
+    assert (rig.done, len(rig.trouble)) == ([], 1)
+    assert "does not fit" in rig.trouble[0]
+
+
+def test_a_fetch_that_is_given_up_is_over(rig: Rig) -> None:
+    fetch = rig.get()
+    assert rig.transfers[0].into is not None
+    rig.transfers[0].into(LAYOUT.size_bytes)
+    fetch.cancel()
+    rig.transfers[0].on_done("")
+    assert rig.done == []
+    assert rig.stock.parts() == ()
+    assert [slot.pins for slot in rig.stock.slots.all()] == [0]
+
+
+def test_memory_that_was_never_sealed_is_not_the_part() -> None:
+    assert damage_of(memoryview(bytearray(LAYOUT.size_bytes)), part()) == "it is not the part that it should be"
