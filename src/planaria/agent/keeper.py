@@ -227,24 +227,24 @@ class Keeper:
         if kept:
             own = kept.get(self._current().first_rank + peer.local_rank)
             shared = kept[min(kept)]
-            parts = {"own": own, "shared": shared if shared is not own else None}
-            memory = tuple(self._memory[slot.number] for slot in parts.values() if slot is not None)
-            names = tuple(name for name, slot in parts.items() if slot is not None)
-            self._answer(peer, vault.Found(message.id, names, "", ()), memory)
+            found = {"own": own, "shared": shared if shared is not own else None}
+            numbers = {name: slot.number for name, slot in found.items() if slot is not None}
+            memory = tuple(self._memory[number] for number in numbers.values())
+            self._answer(peer, vault.Found(message.id, (*numbers,), (*numbers.values(),), "", ()), memory)
         elif self.disk is not None:
             self.disk.find(lambda order: self._found_on_disk(peer, message, order))
         else:
-            self._answer(peer, vault.Found(message.id, (), "", ()))
+            self._answer(peer, vault.Found(message.id, (), (), "", ()))
 
     def _found_on_disk(self, peer: Peer, message: vault.Load, found: Stamp | str | None) -> None:
         if isinstance(found, str):
             self._answer(peer, vault.Refused(message.id, found, "a commit of an earlier run may lie there"))
             return
         if found is None or self.disk is None:
-            self._answer(peer, vault.Found(message.id, (), "", ()))
+            self._answer(peer, vault.Found(message.id, (), (), "", ()))
             return
         self.newest.setdefault("disk", found)
-        self._answer(peer, vault.Found(message.id, (), self.disk.directory, found.order))
+        self._answer(peer, vault.Found(message.id, (), (), self.disk.directory, found.order))
 
     def _pin(self) -> list[tuple[Stamp, int, int, Callable[[], None]]]:
         """Return the newest complete commit for the disk's thread: stamps, descriptors, sizes, and how to let go."""
