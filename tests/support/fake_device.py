@@ -29,6 +29,7 @@ class FakeDevice:
         self.gate = threading.Event()
         self.gate.set()
         self.captures = False
+        self.registers = True
         self._queue: list[Callable[[], object]] = []
         self._done = 0
         self._lock = threading.Lock()
@@ -42,6 +43,8 @@ class FakeDevice:
         finally:
             self._where.beside = False
 
+    aside = beside
+
     @contextmanager
     def here(self) -> Iterator[None]:
         yield
@@ -49,10 +52,10 @@ class FakeDevice:
     def mark(self) -> int:
         return len(self._queue)
 
-    def wait_beside(self, _event: int) -> None:
-        self.log.append("wait beside")
-
     def wait_here(self, event: int) -> None:
+        if getattr(self._where, "beside", False):
+            self.log.append("wait beside")
+            return
         self.log.append("the device waits")
         self._run(event)
 
@@ -74,18 +77,31 @@ class FakeDevice:
     def copy(self, target: Any, source: Any) -> None:
         self._do(lambda: target.copy_(source))
 
+    def copy_each(self, targets: list[Any], sources: list[Any]) -> None:
+        self.log.append(f"gather {len(targets)}")
+        for target, source in zip(targets, sources, strict=True):
+            self.copy(target, source)
+
+    def copy_many(self, targets: list[Any], sources: list[Any], *, is_registered: bool) -> None:
+        self.log.append(f"copy {len(targets)}" if is_registered else f"copy {len(targets)} slowly")
+        for target, source in zip(targets, sources, strict=True):
+            self.copy(target, source)
+
     def _do(self, call: Callable[[], object]) -> None:
         if getattr(self._where, "beside", False):
             self._queue.append(call)
         else:
             call()
 
+    def empty(self, count: int) -> Any:
+        return torch.empty(count, dtype=torch.uint8)
+
     def empty_on_host(self, count: int, dtype: str) -> Any:
         return torch.empty(count, dtype=getattr(torch, dtype))
 
-    def register(self, memory: Any) -> bool:
+    def register(self, memory: memoryview) -> bool:
         self.log.append(f"register {len(memory)}")
-        return True
+        return self.registers
 
     def upload(self, pairs: list[tuple[Any, Any]]) -> None:
         self.log.append("upload")

@@ -75,11 +75,12 @@ class Beginners:
         elif self._delegate.trouble:
             self._answer(peer, vault.Refused(message.id, self._delegate.trouble, "raise the memory limit"))
         elif plan.kind == "disk" and not self._has_committed:
-            self._answer(peer, vault.Found(message.id, (), self._delegate.directory, plan.order))
+            self._answer(peer, vault.Found(message.id, (), (), self._delegate.directory, plan.order))
         else:
             parts = self._parts_for(peer)
             memory = tuple(self._stock.descriptor(slot) for slot in parts.values())
-            self._answer(peer, vault.Found(message.id, tuple(parts), "", ()), memory)
+            numbers = tuple(slot.number for slot in parts.values())
+            self._answer(peer, vault.Found(message.id, tuple(parts), numbers, "", ()), memory)
 
     @property
     def _has_committed(self) -> bool:

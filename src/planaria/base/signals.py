@@ -19,6 +19,7 @@ SIGHUP = int(_signal.SIGHUP)
 SIGINT = int(_signal.SIGINT)
 SIGKILL = int(_signal.SIGKILL)
 SIGPIPE = int(_signal.SIGPIPE)
+SIGQUIT = int(_signal.SIGQUIT)
 SIGTERM = int(_signal.SIGTERM)
 SIGXFSZ = int(_signal.SIGXFSZ)
 
@@ -49,6 +50,11 @@ def meaning_of(number: int) -> str:
 def is_ignored(number: int) -> bool:
     """Tell whether this process ignores a signal, as `nohup` makes its command ignore SIGHUP."""
     return _signal.getsignal(number) == SIG_IGN
+
+
+def is_unhandled(number: int) -> bool:
+    """Tell whether a signal does here what it does in every fresh interpreter, where SIGINT raises KeyboardInterrupt."""
+    return _signal.getsignal(number) in (SIG_DFL, _signal.default_int_handler)
 
 
 def block(numbers: Iterable[int]) -> set[int]:

@@ -74,11 +74,13 @@ class Load(Value):
 class Found(Value):
     """The answer to `Load`. With memory, `descriptors` tells which come along: "own", "shared", in this order.
 
-    Else a commit of `directory`, named by run, round and generation in `order`; both empty: there is none.
+    `numbers` are those of their slots: who has one mapped reads it there. Else a commit of `directory`, named by run, round
+    and generation in `order`; both empty: there is none.
     """
 
     id: int
     descriptors: tuple[str, ...]
+    numbers: tuple[int, ...]
     directory: str
     order: tuple[int, ...]
 

@@ -18,7 +18,7 @@ from planaria.contract import snapshot as snapshots
 from planaria.contract import vault
 from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
-from planaria.worker import here
+from planaria.worker import here, touch
 from planaria.worker.vault import Loaded, say
 
 TYPE_CHECKING = False
@@ -166,8 +166,17 @@ class AgentVault:
         if isinstance(answer, vault.Slot) and answer.is_new:
             self._slots[answer.number] = _mapped(answer.number, self._descriptors.pop(0))
         elif isinstance(answer, vault.Found):
-            # To be read only; torch warns of memory that cannot be written, so writing would make a copy of the page.
-            self._found = {name: _map(self._descriptors.pop(0), mmap.MAP_PRIVATE) for name in answer.descriptors}
+            found = zip(answer.descriptors, answer.numbers, strict=True)
+            self._found = {name: self._readable(number, self._descriptors.pop(0)) for name, number in found}
+
+    def _readable(self, number: int, descriptor: int) -> memoryview:
+        """Return memory to read a commit from: that of a slot which is mapped here, and perhaps registered, or a new map."""
+        for mapped in (self._slots, _AHEAD):
+            if number in mapped:
+                os.close(descriptor)
+                return mapped[number]
+        # To be read only; torch warns of memory that cannot be written, so writing would make a copy of the page.
+        return _map(descriptor, mmap.MAP_PRIVATE)
 
     def _say_wait(self) -> None:
         if not self._has_said_wait:
@@ -246,7 +255,10 @@ def _map_slot(descriptor: int) -> memoryview:
 
     All its pages are touched here, in one go, which takes half as long as touching each while it is written.
     """
-    return _map(descriptor, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    try:
+        return memoryview(touch.mapped(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def _map(descriptor: int, flags: int) -> memoryview:

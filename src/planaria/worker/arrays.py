@@ -12,7 +12,7 @@ from planaria.contract.snapshot import BLOCK_BYTES, BLOCKS, CRC32, Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from planaria.contract.snapshot import Layout, Snapshot
@@ -33,16 +33,19 @@ class Arrays:
         self.tensors: list[Tensor] = before.tensors[:count] if before else []
         self.sources: list[Any] = sources or []
         self._numbers: dict[object, int] = {}
-        if before:
-            self._numbers = before.first_numbers(count)
+        self._first = before.first_numbers(count) if before else {}
 
     def first_numbers(self, count: int) -> dict[object, int]:
         """Return the numbers of the first tensors by what makes each the one it is."""
-        return {identity: number for identity, number in self._numbers.items() if number < count}
+        if len(self._first) != count:
+            known = self._first | self._numbers
+            self._first = {identity: number for identity, number in known.items() if number < count}
+        return self._first
 
     def number_of(self, value: Any) -> int | None:
         """Return the number of a tensor of torch that was met; None for another, and for one without bytes."""
-        return self._numbers.get(_identity(value))
+        identity = _identity(value)
+        return self._first.get(identity, self._numbers.get(identity))
 
     def keep(self, value: object, path: str) -> int | None:
         """Take in a tensor or array and return its number; None for anything else.
@@ -58,18 +61,33 @@ class Arrays:
         return None
 
     def _add(self, tensor: Tensor, source: object, identity: object) -> int:
+        if identity in self._first:
+            return self._first[identity]
         number = self._numbers.setdefault(identity, len(self.tensors))
         if number == len(self.tensors):
             self.tensors.append(tensor)
             self.sources.append(source)
         return number
 
-    def copy(self, layout: Layout, buffer: memoryview, leave: Collection[int] = ()) -> None:
-        """Copy everything but the numbers to `leave` to its place in `buffer`; what is on a device is waited for."""
-        for number, (tensor, source) in enumerate(zip(layout.tensors, self.sources, strict=True)):
-            if tensor.length and number not in leave:
-                target = buffer[tensor.offset : tensor.offset + tensor.length]
-                (_copy_torch if tensor.kind == TORCH else _copy_numpy)(source, target)
+    def copy(self, layout: Layout, buffer: memoryview, numbers: Iterable[int] | None = None) -> None:
+        """Copy tensors, all or those with the numbers, to their places in `buffer`; what is on a device is waited for."""
+        for number in range(len(layout.tensors)) if numbers is None else numbers:
+            row = layout.tensors[number]
+            if row.length:
+                self._copy(row, self.sources[number], buffer[row.offset : row.offset + row.length])
+
+    def taken(self, layout: Layout, numbers: Iterable[int]) -> list[tuple[int, memoryview]]:
+        """Return copies of tensors, each with its place: for a buffer that is not there yet."""
+        found = []
+        for number in numbers:
+            row = layout.tensors[number]
+            if row.length:
+                found.append((row.offset, memoryview(bytearray(row.length))))
+                self._copy(row, self.sources[number], found[-1][1])
+        return found
+
+    def _copy(self, row: Tensor, source: Any, target: memoryview) -> None:
+        (_copy_torch if row.kind == TORCH else _copy_numpy)(source, target)
 
     def let_go(self) -> None:
         """Forget the sources, which are copied: a program may want to let go of them."""

@@ -120,9 +120,9 @@ class Captured:
             return snapshots.with_values(before.layout, values)
         return snapshots.arrange(rows, values)
 
-    def copy_into(self, buffer: memoryview, leave: Collection[int] = ()) -> None:
-        """Copy every tensor to its place, but the numbers to `leave`. What happens to the state then changes none of them."""
-        self.arrays.copy(self.layout, buffer, leave)
+    def copy_into(self, buffer: memoryview, numbers: Iterable[int] | None = None) -> None:
+        """Copy every tensor to its place, or those with the numbers. What happens to the state then changes none of them."""
+        self.arrays.copy(self.layout, buffer, numbers)
 
 
 def _trace(value: Any) -> trace.ModuleTrace | trace.OptimizerTrace | None:

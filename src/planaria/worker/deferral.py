@@ -9,9 +9,9 @@ handler of the main thread never runs, so a thread looks at the signals as well.
 from __future__ import annotations
 
 import os
-import signal
 import threading
 
+from planaria.base import signals
 from planaria.base.linux import unhandle_signal
 from planaria.worker.link import LINK
 
@@ -20,12 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-)  # what a launcher handles unless told otherwise
+# What a launcher handles unless told otherwise.
+SIGNALS = (signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGQUIT)
 
 
 class Deferral:
@@ -45,8 +41,8 @@ class Deferral:
         if self._before or threading.current_thread() is not threading.main_thread():
             return
         for number in SIGNALS:
-            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                self._before[number] = signal.signal(number, self._handle)
+            if signals.is_unhandled(number):
+                self._before[number] = signals.set_handler(number, self._handle)
         self._watch()
 
     def end(self) -> None:
@@ -54,18 +50,18 @@ class Deferral:
         if not self._before:
             return
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signals.set_handler(number, handler)
         self._before = {}
         if self._pipe is not None:
-            signal.set_wakeup_fd(-1)
+            signals.set_wakeup_fd(-1)
             os.close(self._pipe[1])  # the thread ends with it
             self._pipe = None
 
     def _watch(self) -> None:
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        before = signals.set_wakeup_fd(writer, warn_on_full_buffer=False)
         if before != -1:  # somebody else's loop wakes up by it; without the thread, only a hang is noticed late
-            signal.set_wakeup_fd(before)
+            signals.set_wakeup_fd(before)
             os.close(reader)
             os.close(writer)
             return
@@ -78,7 +74,7 @@ class Deferral:
         """Obey SIGTERM at once unless it was announced. The kernel's handler of Python writes each number as a byte."""
         while heard := os.read(reader, 64):
             for number in heard:
-                if number in self._before and not self._is_announced(number) and number != signal.SIGINT:
+                if number in self._before and not self._is_announced(number) and number != signals.SIGINT:
                     self._obey(number)
         os.close(reader)
 
@@ -92,7 +88,7 @@ class Deferral:
             self._obey(number)
 
     def _is_announced(self, number: int) -> bool:
-        found = self._announced() == signal.Signals(number).name
+        found = self._announced() == signals.name_of(number)
         self.deferred = number if found else self.deferred
         return found
 
@@ -103,19 +99,19 @@ class Deferral:
     def _fork(self) -> None:
         """Hold the signals back: a child that meets one before it has let go of the pipe would wake its parent's thread."""
         if self._before:
-            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
+            self._mask = signals.block(self._before)
 
     def _forked(self) -> None:
         if self._mask is not None:
             mask, self._mask = self._mask, None
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            signals.restore_mask(mask)
 
     def _be_a_child(self) -> None:
         """Give the signals back: whoever started this process may end it by one, and waits for that."""
         if self._before:
-            signal.set_wakeup_fd(-1)
+            signals.set_wakeup_fd(-1)
             for number, handler in self._before.items():
-                signal.signal(number, handler)
+                signals.set_handler(number, handler)
             self._before = {}
         self._forked()
 

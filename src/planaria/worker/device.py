@@ -9,14 +9,16 @@ import sys
 
 from planaria.contract.snapshot import BLOCK_BYTES
 from planaria.worker.bounce import Bounce
+from planaria.worker.driver import Driver
 from planaria.worker.kernel import Blocks, Kernel
+from planaria.worker.pins import PINS
+from planaria.worker.vault import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-_MOST_REGISTERED = 3  # a worker is lent three slots at most
 _MODULUS = 65521  # of Adler-32
 _ROW, _ROWS = 256, BLOCK_BYTES // 256
 
@@ -29,13 +31,24 @@ class Cuda:
         self.device = torch.device("cuda", index)
         self._cuda = torch.cuda
         self._stream = torch.cuda.Stream(self.device, priority=0)
+        self._other_stream = torch.cuda.Stream(self.device, priority=0)
         self._kernel = Kernel(index)
-        self._registered: dict[int, Any] = {}
+        self._driver: Driver | None = None
+        self._said: set[str] = set()
+        try:
+            self._driver = Driver(index)
+        except (OSError, AttributeError) as problem:
+            self._say("registers no memory", problem)
+        self._copies_many = self._driver is not None
         self._bounce: Bounce | None = None
 
     def beside(self) -> AbstractContextManager[object]:
         """Return a context in which operations go to the stream beside the program's."""
         return self._cuda.stream(self._stream)  # type: ignore[no-any-return]  # torch is not known to the type checker here
+
+    def aside(self) -> AbstractContextManager[object]:
+        """Return a context in which operations go to a second stream beside, for sums that copies need not wait for."""
+        return self._cuda.stream(self._other_stream)  # type: ignore[no-any-return]  # as above
 
     def here(self) -> AbstractContextManager[object]:
         """Return a context in which this device is the current one: every thread begins with the first."""
@@ -46,10 +59,6 @@ class Cuda:
         event = self._cuda.Event()
         event.record(self._cuda.current_stream(self.device))
         return event
-
-    def wait_beside(self, event: Any) -> None:
-        """Have the stream beside wait for an event; the program does not."""
-        self._stream.wait_event(event)
 
     def wait_here(self, event: Any) -> None:
         """Have the current stream wait for an event; the program does not."""
@@ -67,47 +76,67 @@ class Cuda:
         """Copy one tensor into another of its form, on the current stream, without waiting when the memory is registered."""
         target.copy_(source, non_blocking=True)
 
+    def copy_each(self, targets: list[Any], sources: list[Any]) -> None:
+        """Copy tensors here into others of their forms here, on the current stream, by a few launches in all."""
+        sys.modules["torch"]._foreach_copy_(targets, sources)
+
+    def copy_many(self, targets: list[Any], sources: list[Any], *, is_registered: bool) -> None:
+        """Copy contiguous tensors into others of their forms, one side here and one on the host.
+
+        On the current stream, which is one beside the program's: the driver takes no default stream.
+        """
+        if is_registered and self._copies_many and self._driver is not None:
+            sizes = [source.numel() * source.element_size() for source in sources]
+            stream = self._cuda.current_stream(self.device).cuda_stream
+            try:
+                self._driver.copy(
+                    [target.data_ptr() for target in targets], [source.data_ptr() for source in sources], sizes, stream
+                )
+                return
+            except OSError as problem:
+                self._copies_many = False
+                self._say("copies each tensor by itself", problem)
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source, non_blocking=True)
+
+    def _say(self, what: str, problem: Exception) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            say(f"the GPU {what}, which is slower: {problem} (said once)")
+
+    def empty(self, count: int) -> Any:
+        """Return new memory of so many bytes here."""
+        torch: Any = sys.modules["torch"]
+        return torch.empty(count, dtype=torch.uint8, device=self.device)
+
     def empty_on_host(self, count: int, dtype: str) -> Any:
         """Return new memory that the device can write to while the program runs."""
         torch: Any = sys.modules["torch"]
         return torch.empty(count, dtype=getattr(torch, dtype), pin_memory=True)
 
-    def register(self, memory: Any) -> bool:
-        """Have the driver pin memory, a tensor of bytes, once; tell whether it is. Memory that was let go is let go here.
-
-        A registration holds on to its memory, so what is registered cannot be unmapped. The first time costs some 0.2 s a GB.
-        """
-        address, size = memory.data_ptr(), len(memory)
-        found = self._registered.pop(address, None)
-        if found is not None and len(found) == size:
-            self._registered[address] = found  # the newest last
-            return True
-        if found is not None:
-            self._unregister(address)
-        for other in [at for at, part in self._registered.items() if len(part) < size]:  # too small to be lent again
-            del self._registered[other]
-            self._unregister(other)
-        while len(self._registered) >= _MOST_REGISTERED:
-            oldest = next(iter(self._registered))
-            del self._registered[oldest]
-            self._unregister(oldest)
-        if int(self._cuda.cudart().cudaHostRegister(address, size, 0)):
+    def register(self, memory: memoryview) -> bool:
+        """Have the driver pin memory, once in this process; tell whether it is. The first time costs some 0.2 s a GB."""
+        if self._driver is None:
             return False
-        self._registered[address] = memory
+        try:
+            PINS.add(memory, self._driver.register, self._driver.unregister)
+        except OSError as problem:
+            self._say("registers no memory", problem)
+            return False
         return True
-
-    def _unregister(self, address: int) -> None:
-        self._cuda.cudart().cudaHostUnregister(address)
 
     def upload(self, pairs: list[tuple[Any, Any]]) -> None:
         """Copy host tensors into contiguous tensors here. On the current stream everything is there behind this."""
-        known = [(at, at + len(memory)) for at, memory in self._registered.items()]
-        pageable = []
-        for target, source in pairs:
-            if any(start <= source.data_ptr() < end for start, end in known):
-                target.copy_(source, non_blocking=True)
-            elif source.numel():
-                pageable.append((target, source))
+        pairs = [pair for pair in pairs if pair[1].numel()]
+        ready = [pair for pair in pairs if PINS.has(pair[1].data_ptr())]
+        pageable = [pair for pair in pairs if not PINS.has(pair[1].data_ptr())]
+        if ready:
+            begun = self.mark()
+            with self.beside():
+                self.wait_here(begun)
+                self.copy_many([target for target, _ in ready], [source for _, source in ready], is_registered=True)
+                done = self.mark()
+            self.wait_here(done)
         if pageable:
             self.prepare()
             assert self._bounce is not None

@@ -5,14 +5,18 @@
 
 Parameters and optimizer state may be read until the next `optimizer.step()`, since its hook calls `hold`. Everything else was
 copied within the device, in the order of the program's stream, before `begin`.
+
+A device sends one tensor of 3 kB in the time of 100 kB. So small ones, most of all tensors, are gathered on the device and sent
+in one piece, first, and put to their places by the host while it waits for the large ones.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from zlib import crc32
 
-from planaria.contract.snapshot import BLOCKS, of_blocks
+from planaria.contract.snapshot import ALIGNMENT, BLOCKS, of_blocks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,94 +26,170 @@ if TYPE_CHECKING:
     from planaria.contract.snapshot import Tensor
     from planaria.worker.device import Cuda
 
+    Row = tuple[int, Tensor]
 
-class Pad:
-    """Where flights of one layout start from and land: views of each slot, and room for sums. Made once, used every commit."""
 
-    def __init__(self, device: Cuda, rows: Sequence[tuple[int, Tensor]]) -> None:
-        self.device = device
-        self.rows = [*rows]
+class Sums:
+    """Digests of large tensors, computed on the device. Made once for some tensors, used every commit."""
+
+    def __init__(self, device: Cuda, rows: Sequence[Row]) -> None:
+        self._device = device
+        self._rows = [*rows]
         self._summed: list[int] = []
-        self._slots: dict[int, list[Any]] = {}
         self._addresses: list[int] = []
         self._blocks: Any = None
         self._sums: Any = None
 
-    def targets(self, memory: Any) -> list[Any]:
-        """Return each tensor's place in a slot, a tensor of bytes, which is registered."""
-        self.device.register(memory)  # where that fails, copies are slower and right all the same
-        address = memory.data_ptr()
-        if address not in self._slots:
-            torch: Any = sys.modules["torch"]
-            self._slots = {at: views for at, views in self._slots.items() if len(self._slots) < 3}
-            self._slots[address] = [
-                memory[row.offset : row.offset + row.length].view(getattr(torch, row.dtype)).view(row.shape)
-                for _, row in self.rows
-            ]
-        return self._slots[address]
-
-    def sum(self, sources: list[Any]) -> None:
+    def ask(self, sources: list[Any]) -> None:
         """Compute the digests of the sources on the current stream, and have their sums brought here.
 
         Of those that begin where the device can read fast; the digests of the others are left to the host.
         """
-        rows = enumerate(self.rows)
-        self._summed = [at for at, (_, row) in rows if row.digest_kind == BLOCKS and sources[at].data_ptr() % 16 == 0]
+        self._summed = [at for at, source in enumerate(sources) if source.data_ptr() % 16 == 0]
         summed = [sources[at] for at in self._summed]
         if not summed:
             return
         addresses = [source.data_ptr() for source in summed]
         if addresses != self._addresses:
-            self._blocks, self._addresses = self.device.blocks(summed), addresses
-            self._sums = self.device.empty_on_host(sum(self._blocks.counts), "int32")
-        self.device.sum_blocks(self._blocks, summed)
-        self.device.copy(self._sums, self._blocks.sums)
+            self._blocks, self._addresses = self._device.blocks(summed), addresses
+            self._sums = self._device.empty_on_host(sum(self._blocks.counts), "int32")
+        self._device.sum_blocks(self._blocks, summed)
+        self._device.copy(self._sums, self._blocks.sums)
 
     def digests(self) -> dict[int, int]:
-        """Return what `sum` found, by the number of the tensor. The device must have come so far."""
+        """Return what was found, by the number of the tensor. The device must have come so far."""
         if not self._summed:
             return {}
         sums, at, found = memoryview(self._sums.numpy()).cast("B"), 0, {}
         for place, count in zip(self._summed, self._blocks.counts, strict=True):
-            found[self.rows[place][0]] = of_blocks(sums[4 * at : 4 * (at + count)])
+            found[self._rows[place][0]] = of_blocks(sums[4 * at : 4 * (at + count)])
             at += count
         return found
+
+
+class Gather:
+    """Small tensors in one piece: on the device, and on the host."""
+
+    def __init__(self, device: Cuda, rows: Sequence[Row]) -> None:
+        self._device = device
+        self._rows = [*rows]
+        self._places: list[int] = []
+        at = 0
+        for _, row in rows:
+            self._places.append(at)
+            at += -(-row.length // ALIGNMENT) * ALIGNMENT
+        self._here = device.empty(at)
+        self._on_host = device.empty_on_host(at, "uint8")
+        self._views = [view_of(self._here, row, place) for (_, row), place in zip(rows, self._places, strict=True)]
+
+    def ask(self, sources: list[Any]) -> None:
+        """Gather the sources, on the current stream, and have them brought here."""
+        if sources:
+            self._device.copy_each(self._views, sources)
+            self._device.copy(self._on_host, self._here)
+
+    def spread(self, buffer: memoryview) -> dict[int, int]:
+        """Put them where they belong; return their digests, by number. The device must have come so far."""
+        if not self._rows:
+            return {}
+        content, digests = memoryview(self._on_host.numpy()), {}
+        for (number, row), place in zip(self._rows, self._places, strict=True):
+            part = content[place : place + row.length]
+            buffer[row.offset : row.offset + row.length] = part
+            digests[number] = crc32(part)
+        return digests
+
+
+class Pad:
+    """Where flights of one layout start from and land: views of each slot, room for sums and for what is gathered."""
+
+    def __init__(self, device: Cuda, rows: Sequence[Row]) -> None:
+        self.device = device
+        self._small = [at for at, (_, row) in enumerate(rows) if row.digest_kind != BLOCKS]
+        self._large = [at for at, (_, row) in enumerate(rows) if row.digest_kind == BLOCKS]
+        self._large_rows = [rows[at] for at in self._large]
+        self.gather = Gather(device, [rows[at] for at in self._small])
+        self.sums = Sums(device, self._large_rows)
+
+    def small(self, sources: list[Any]) -> list[Any]:
+        """Return those that are gathered."""
+        return [sources[at] for at in self._small]
+
+    def large(self, sources: list[Any]) -> list[Any]:
+        """Return those that are copied and digested one by one, each as plain bytes in the order of its elements."""
+        return [_straight(sources[at]) for at in self._large]
+
+    def targets(self, memory: Any) -> list[Any]:
+        """Return each large tensor's place in a slot, a tensor of bytes."""
+        return [view_of(memory, row, row.offset) for _, row in self._large_rows]
+
+
+def view_of(memory: Any, row: Tensor, at: int) -> Any:
+    """Return the tensor of a row at a place in a tensor of bytes."""
+    torch: Any = sys.modules["torch"]
+    return memory[at : at + row.length].view(getattr(torch, row.dtype)).view(row.shape)
+
+
+def _straight(source: Any) -> Any:
+    is_plain = source.is_contiguous() and not source.is_conj() and not source.is_neg()
+    return source if is_plain else source.detach().resolve_conj().resolve_neg().contiguous()
 
 
 class Flight:
     """One commit's copy. `sources` are kept until it has landed: their memory is not given to anything else."""
 
-    def __init__(self, pad: Pad, sources: list[Any], memory: Any) -> None:
+    def __init__(self, pad: Pad, sources: list[Any]) -> None:
         self._pad = pad
         self._sources = sources
-        self._memory = memory
+        self._large: list[Any] = []
         self._issued = threading.Event()
         self._begun = pad.device.mark()
+        self._gathered: Any = None
+        self._summed: Any = None
         self._done: Any = None
 
-    def issue(self) -> None:
+    def issue(self, buffer: memoryview) -> None:
         """Ask for digests and copies, behind all that the program had asked for. For the sealing thread."""
-        device, torch = self._pad.device, sys.modules["torch"]
-        try:
-            with device.here(), torch.no_grad(), device.beside():
-                targets = self._pad.targets(self._memory)
-                device.wait_beside(self._begun)
-                self._sources = [source.contiguous() for source in self._sources]
-                self._pad.sum(self._sources)
-                for target, source in zip(targets, self._sources, strict=True):
-                    device.copy(target, source)
+        pad, device, torch = self._pad, self._pad.device, sys.modules["torch"]
+        is_registered = device.register(buffer)  # where that fails, copies are slower and right all the same
+        memory = torch.frombuffer(buffer, dtype=torch.uint8)
+        with device.here(), torch.no_grad():
+            with device.beside():
+                device.wait_here(self._begun)
+                self._large = pad.large(self._sources)
+                ready = device.mark()
+                pad.gather.ask(pad.small(self._sources))
+                self._gathered = device.mark()
+            with device.aside():
+                device.wait_here(ready)
+                pad.sums.ask(self._large)
+                self._summed = device.mark()
+            with device.beside():
+                device.copy_many(pad.targets(memory), self._large, is_registered=is_registered)
+                device.wait_here(self._summed)
                 self._done = device.mark()
-        finally:
-            self._issued.set()
+        self._issued.set()
 
-    def land(self) -> dict[int, int]:
+    def give_up(self) -> None:
+        """Let nobody wait for what will not be issued. After `issue` it does nothing."""
+        self._issued.set()
+
+    def land(self, buffer: memoryview) -> dict[int, int]:
         """Wait for the copies; return the digests. For the sealing thread."""
-        self._pad.device.wait(self._done)
-        self._sources = []
-        return self._pad.digests()
+        device = self._pad.device
+        device.wait(self._gathered)
+        digests = self._pad.gather.spread(buffer)
+        device.wait(self._summed)
+        digests |= self._pad.sums.digests()
+        device.wait(self._done)
+        self._sources, self._large = [], []
+        return digests
 
     def hold(self) -> None:
-        """Have the device wait for the copies before it goes on: parameters are about to change. Not this thread."""
+        """Have the device wait for the copies before it goes on: parameters are about to change. Not this thread.
+
+        This thread waits only until they are asked for: when it is two commits ahead of the device.
+        """
         self._issued.wait()
         if self._done is not None:
             self._pad.device.wait_here(self._done)

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 from planaria.contract.snapshot import BLOCK_BYTES
+from planaria.worker.driver import check
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,21 +116,16 @@ class Kernel:
         driver = ctypes.CDLL("libcuda.so.1")
         if self._function is None:
             module, function = ctypes.c_void_p(), ctypes.c_void_p()
-            _check(driver.cuModuleLoadData(ctypes.byref(module), self._binary))
-            _check(driver.cuModuleGetFunction(ctypes.byref(function), module, b"block_sums"))
+            check(driver.cuModuleLoadData(ctypes.byref(module), self._binary))
+            check(driver.cuModuleGetFunction(ctypes.byref(function), module, b"block_sums"))
             self._function = function
         pointers = [ctypes.c_void_p(part.data_ptr()) for part in (blocks.at, blocks.sizes, blocks.sums)]
         given = (ctypes.c_void_p * 3)(*(ctypes.addressof(pointer) for pointer in pointers))
-        _check(
+        check(
             driver.cuLaunchKernel(
                 self._function, len(blocks.at), 1, 1, THREADS, 1, 1, 0, ctypes.c_void_p(stream), given, None
             )
         )
-
-
-def _check(status: int) -> None:
-    if status:
-        raise OSError(f"the GPU's driver refused with status {status}")
 
 
 def _nvrtc(torch: Any) -> ctypes.CDLL | None:

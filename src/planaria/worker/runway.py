@@ -18,13 +18,15 @@ from planaria.worker.vault import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any
 
+    from planaria.contract.snapshot import Layout
     from planaria.worker.capture import Captured
     from planaria.worker.device import Cuda
 
 STAGED_BYTES = 64 << 20  # of GPU memory that a commit takes for itself
+TAKEN_ALONG_BYTES = 1 << 20  # of host memory that a commit is copied into before it has a slot
 
 
 def open_cuda(index: int) -> Cuda:
@@ -44,7 +46,9 @@ class Runway:
         self._flight: Flight | None = None
         self._table = b""
         self._pad: Pad | None = None
-        self._flown: dict[int, bool] = {}  # numbers of tensors that fly, and whether they are staged first
+        self._flown: list[int] = []  # numbers of tensors that fly
+        self._staying: list[int] = []  # numbers of the others
+        self._staying_bytes = 0
         self._stage: dict[int, Any] = {}
         self._has_said = False
 
@@ -61,26 +65,33 @@ class Runway:
     def _open(self, tensor: Any) -> Cuda:
         if self.device is None:
             self.device = open_cuda(tensor.device.index or 0)
+            vault = sys.modules.get("planaria.worker.agent_vault")
+            if vault is not None:  # what a standby maps is registered too: 0.2 s a GB that its life need not spend
+                vault.prepare_ahead(self.device.register)
         return self.device
 
-    def depart(self, captured: Captured, buffer: memoryview) -> Flight | None:
-        """Copy what cannot wait, and begin the flight of the rest; None when everything is copied.
+    def knows(self, captured: Captured) -> bool:
+        """Tell whether everything of a commit flies, but for a little, as in the commit before: so it needs no memory yet."""
+        return bool(captured.layout.table is self._table and self._flown and self._staying_bytes <= TAKEN_ALONG_BYTES)
 
-        The flight is then to be issued and landed by the thread that seals.
+    def depart(self, captured: Captured) -> tuple[Flight | None, list[int]]:
+        """Begin the flight of what can fly; return it, None when nothing can, and the numbers of all other tensors.
+
+        The flight is then to be issued and landed by the thread that seals, the rest to be copied at once.
         """
         if captured.layout.table is not self._table:
             self._plan(captured)
-        captured.copy_into(buffer, self._flown)
-        if not self._flown or self._pad is None:
-            return None
-        torch: Any = sys.modules["torch"]
+        if self._pad is None:
+            return None, self._staying
         sources = captured.arrays.sources
+        self._hold()  # what is staged is overwritten; where a step came between, this was done
         if self._stage:
+            torch: Any = sys.modules["torch"]
             with torch.no_grad():
                 torch._foreach_copy_([*self._stage.values()], [sources[number] for number in self._stage])
-        flying = [self._stage.get(number, sources[number]) for number in self._flown]
-        self._flight = Flight(self._pad, flying, torch.frombuffer(buffer, dtype=torch.uint8))
-        return self._flight
+            sources = [self._stage.get(number, source) for number, source in enumerate(sources)]
+        self._flight = Flight(self._pad, [sources[number] for number in self._flown])
+        return self._flight, self._staying
 
     def _plan(self, captured: Captured) -> None:
         layout, sources = captured.layout, captured.arrays.sources
@@ -89,7 +100,8 @@ class Runway:
             for number, source in enumerate(sources)
             if arrays.is_on_device(source) and layout.tensors[number].length
         }
-        self._table, self._flown, self._stage, self._pad = layout.table, {}, {}, None
+        self._table, self._stage, self._pad = layout.table, {}, None
+        self._choose(layout, ())
         if not on_device:
             return
         self._hook(captured.optimizers)
@@ -104,12 +116,18 @@ class Runway:
             mine = {number: source for number, source in mine.items() if number in covered}
             others = {}
         self._say(sum(layout.tensors[number].length for number in on_device if number not in mine))
-        self._flown = {number: number in others for number in mine}
+        self._choose(layout, mine)
         torch: Any = sys.modules["torch"]
         self._stage = {
             number: torch.empty(tuple(one.shape), dtype=one.dtype, device=one.device) for number, one in others.items()
         }
-        self._pad = Pad(device, [(number, layout.tensors[number]) for number in self._flown])
+        if mine:
+            self._pad = Pad(device, [(number, layout.tensors[number]) for number in self._flown])
+
+    def _choose(self, layout: Layout, flown: Collection[int]) -> None:
+        self._flown = [*flown]
+        self._staying = [number for number in range(len(layout.tensors)) if number not in flown]
+        self._staying_bytes = sum(layout.tensors[number].length for number in self._staying)
 
     def _covered(self, captured: Captured) -> set[int]:
         """Return the numbers of tensors that only an optimizer with a hook of ours changes."""
@@ -136,6 +154,9 @@ class Runway:
             self._captured_steps.add(optimizer)
             self._table = b""
             return
+        self._hold()
+
+    def _hold(self) -> None:
         if self._flight is not None:
             self._flight.hold()
             self._flight = None

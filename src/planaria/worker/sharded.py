@@ -21,7 +21,8 @@ from planaria.worker.exchange import Group
 from planaria.worker.state import Commit, ElasticState, Synced
 from planaria.worker.storage import Place, Reader, Writer
 from planaria.worker.synced import log_synced
-from planaria.worker.vault import LocalVault, say
+from planaria.worker.upload import Upload
+from planaria.worker.vault import Loaded, LocalVault, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ class ShardedState(ElasticState):
         dcp.load(
             tensors, storage_reader=reader, planner=planner, process_group=self._group, no_dist=self._group is None
         )
-        missing = capture.give_back(saved, rest)
+        missing = capture.give_back(saved, rest, Upload(None, Loaded(None)))  # these are the host's values
         if missing:
             say(f"the commit has no {', '.join(missing)}: left as they are")
         self._give_back(tensors, rest.pop(_GROUPS, None))

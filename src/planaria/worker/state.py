@@ -26,6 +26,7 @@ from planaria.worker.vault import Loaded, LocalVault, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from planaria.contract.commit import Stamp, Tier
@@ -82,6 +83,7 @@ class ElasticState:
         fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
         fields["_sealing"] = None
         fields["_captured"] = None
+        fields["_room_bytes"] = 0
         fields["_runway"] = Runway()
         fields["_trouble"] = None
         fields["_unreached"] = set()
@@ -94,6 +96,7 @@ class ElasticState:
         _replicated: bool
         _sealing: threading.Thread | None
         _captured: Captured | None
+        _room_bytes: int
         _runway: Runway
         _trouble: BaseException | None
         _unreached: set[str]
@@ -122,14 +125,20 @@ class ElasticState:
         """
         if wait is not None and wait not in TIERS:
             raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
-        self._finish_sealing()
+        self._raise_trouble()
         captured = capture.Captured(self._kept_here(), shared=self._shared(), before=self._captured)
         generation = self.stamp.generation + 1 if self.stamp else 1
-        stamp = self._vault.origin.stamp(generation, self._step(generation))
-        buffer = self._vault.open(captured.layout.size_bytes)
-        snapshots.unseal(buffer)
-        flight = self._runway.depart(captured, buffer)
-        self._seal(buffer, captured, stamp, flight)
+        if self._runway.knows(captured) and captured.layout.size_bytes <= self._room_bytes:
+            stamp = self._vault.origin.stamp(generation, self._step(generation))
+            flight, numbers = self._runway.depart(captured)
+            self._seal(None, captured, stamp, flight, captured.arrays.taken(captured.layout, numbers))
+        else:
+            self._finish_sealing()
+            stamp = self._vault.origin.stamp(generation, self._step(generation))
+            buffer = self._open(captured)
+            flight, numbers = self._runway.depart(captured)
+            captured.copy_into(buffer, numbers)
+            self._seal(buffer, captured, stamp, flight)
         vars(self)["_captured"] = captured
         vars(self)["stamp"] = stamp
         return Commit(stamp, captured.layout.size_bytes, self._wait(stamp, wait, timeout_s) if wait else None)
@@ -228,17 +237,33 @@ class ElasticState:
             raise StateRefused(f"step is the number of a step, from 0 on, not {step!r}", hint="give it another name")
         return step
 
-    def _seal(self, buffer: memoryview, captured: Captured, stamp: Stamp, flight: Flight | None) -> None:
+    def _open(self, captured: Captured) -> memoryview:
+        buffer = self._vault.open(captured.layout.size_bytes)
+        snapshots.unseal(buffer)
+        vars(self)["_room_bytes"] = len(buffer)
+        return buffer
+
+    def _seal(
+        self,
+        buffer: memoryview | None,
+        captured: Captured,
+        stamp: Stamp,
+        flight: Flight | None,
+        taken: Sequence[tuple[int, memoryview]] = (),
+    ) -> None:
+        """Seal a commit, in a thread when it takes long. Without a buffer it is asked for there, behind the commit before."""
+        before = self._sealing
+
         def seal() -> None:
             try:
-                if flight is not None:
-                    flight.issue()
-                digests = flight.land() if flight is not None else None
-                captured.arrays.let_go()
-                snapshots.seal(buffer, captured.layout, stamp, digests)
-                self._vault.sealed(stamp)
+                if before is not None:
+                    before.join()
+                self._fill(buffer, captured, stamp, flight, taken)
             except BaseException as exc:  # noqa: BLE001  raised by the next commit, in the thread that can handle it
                 vars(self)["_trouble"] = exc
+            finally:
+                if flight is not None:
+                    flight.give_up()
 
         if flight is None and captured.layout.size_bytes <= SEAL_AT_ONCE_BYTES:
             seal()
@@ -248,10 +273,33 @@ class ElasticState:
         vars(self)["_sealing"] = thread = threading.Thread(target=seal, name="planaria seal")
         thread.start()
 
+    def _fill(
+        self,
+        buffer: memoryview | None,
+        captured: Captured,
+        stamp: Stamp,
+        flight: Flight | None,
+        taken: Sequence[tuple[int, memoryview]],
+    ) -> None:
+        if buffer is None:
+            buffer = self._open(captured)
+        for at, content in taken:
+            buffer[at : at + len(content)] = content
+        digests = None
+        if flight is not None:
+            flight.issue(buffer)
+            digests = flight.land(buffer)
+        captured.arrays.let_go()
+        snapshots.seal(buffer, captured.layout, stamp, digests)
+        self._vault.sealed(stamp)
+
     def _finish_sealing(self) -> None:
         if self._sealing:
             self._sealing.join()
             vars(self)["_sealing"] = None
+        self._raise_trouble()
+
+    def _raise_trouble(self) -> None:
         if self._trouble:
             trouble = self._trouble
             vars(self)["_trouble"] = None

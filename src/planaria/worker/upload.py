@@ -11,7 +11,7 @@ import sys
 from planaria.contract import snapshot as snapshots
 from planaria.contract.snapshot import BLOCKS, HEADER_BYTES
 from planaria.worker import arrays
-from planaria.worker.flight import Pad
+from planaria.worker.flight import Sums
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ class Upload:
     def _verify_on_device(self) -> set[int]:
         if not self._sent or self._device is None:
             return set()
-        pad = Pad(self._device, [(number, row) for number, (_, row) in enumerate(self._sent)])
+        sums = Sums(self._device, [(number, row) for number, (_, row) in enumerate(self._sent)])
         with self._device.here():
-            pad.sum([target for target, _ in self._sent])
+            sums.ask([target for target, _ in self._sent])
             self._device.wait(self._device.mark())
-        for number, digest in pad.digests().items():
+        for number, digest in sums.digests().items():
             if digest != self._sent[number][1].digest:
                 raise ValueError(f"{self._sent[number][1].name} is damaged")
         return {id(row) for _, row in self._sent}

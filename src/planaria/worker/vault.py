@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from planaria.contract.snapshot import Snapshot
 
     class Vault(Protocol):
-        """What an elastic state needs of a place for its snapshots. Methods are called by one thread, `sealed` by another."""
+        """What an elastic state needs of a place for its snapshots. Called by several threads, one at a time."""
 
         @property
         def origin(self) -> Origin:

@@ -139,14 +139,14 @@ def test_a_new_life_gets_the_newest_complete_commit(rig: Rig) -> None:
         rig.commit(rank, 1)
     rig.commit(1, 2)
     rig.new_life(1)
-    assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, ("own",), "", ())
+    assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, ("own",), (1,), "", ())
     (memory,) = rig.answers[-1][2]
     assert snapshots.read(memoryview(os.pread(memory, 1 << 20, 0))).stamp == Stamp(1, 0, 1, 10, 2, 0)  # type: ignore[union-attr]
-    assert rig.ask(1, vault.Load(4, False)) == vault.Found(4, ("own", "shared"), "", ())
+    assert rig.ask(1, vault.Load(4, False)) == vault.Found(4, ("own", "shared"), (2, 1), "", ())
 
 
 def test_at_a_first_start_there_is_none(rig: Rig) -> None:
-    assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, (), "", ())
+    assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, (), (), "", ())
 
 
 @pytest.mark.parametrize("wrong", [{"round": 0}, {"run": 2}, {"rank": 1}, {"world_size": 3}])
@@ -197,8 +197,8 @@ def test_memory_that_cannot_be_read_is_given_to_nobody_again(rig: Rig) -> None:
         rig.commit(rank, 1)
     rig.new_life(1)
     assert rig.ask(0, vault.Load(3, True)) is None, "first it is looked at"
-    rig.run_until(lambda: rig.answers[-1][1] == vault.Found(3, (), "", ()))
-    assert rig.ask(1, vault.Load(4, False)) == vault.Found(4, (), "", ())
+    rig.run_until(lambda: rig.answers[-1][1] == vault.Found(3, (), (), "", ()))
+    assert rig.ask(1, vault.Load(4, False)) == vault.Found(4, (), (), "", ())
     assert rig.keeper.newest == {}
 
 
@@ -277,7 +277,7 @@ def test_the_disk_gets_the_newest_commit_of_all_ranks_and_an_earlier_runs_is_fou
         assert later.ask(rank, vault.Load(rank, False)) is None
     later.run_until(lambda: len(later.answers) == 3)
     assert [found for _, found, _ in later.answers[1:]] == [
-        vault.Found(rank, (), str(tmp_path), (1, 0, 3)) for rank in (0, 1)
+        vault.Found(rank, (), (), str(tmp_path), (1, 0, 3)) for rank in (0, 1)
     ]
     later.keeper.close()
     later.loop.close()
@@ -313,7 +313,7 @@ def test_a_directory_that_cannot_be_read_is_not_taken_for_an_empty_one(
     assert "cannot look for commits in" in refused.message
     rig.ask(0, vault.Load(2, False))
     rig.run_until(lambda: len(rig.answers) == 2)
-    assert rig.answers[1][1] == vault.Found(2, (), "", ()), "it is tried again"
+    assert rig.answers[1][1] == vault.Found(2, (), (), "", ()), "it is tried again"
     rig.keeper.close()
     rig.loop.close()
 
@@ -333,7 +333,7 @@ def test_a_damaged_commit_on_disk_is_passed_over_for_all_ranks(tmp_path: Path) -
     later = Rig(str(tmp_path))
     later.ask(0, vault.Load(1, False))
     later.run_until(lambda: later.answers)
-    assert later.answers[0][1] == vault.Found(1, (), str(tmp_path), (1, 0, 1))
+    assert later.answers[0][1] == vault.Found(1, (), (), str(tmp_path), (1, 0, 1))
     later.run_until(lambda: any("damaged" in line for line in later.said))
     later.keeper.close()
     later.loop.close()

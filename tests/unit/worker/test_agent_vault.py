@@ -303,3 +303,23 @@ def test_memory_that_was_replaced_after_it_was_mapped_ahead_is_not_written(agent
     assert again.commit(wait="node").reached == "node"
     assert agent_vault._AHEAD == {}
     assert not old & set(again._vault._slots)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("nothing_ahead")
+@pytest.mark.parametrize("is_promoted", [False, True])
+def test_a_commit_is_read_where_its_slot_is_mapped(agent: Agent, is_promoted: bool) -> None:
+    """That is where a device has registered the memory."""
+    state = state_of(agent, text="z" * 100_000)
+    state.commit(wait="node")
+    if is_promoted:
+        agent_vault.map_ahead(descriptors_of(agent))
+        agent.restart()
+        state = state_of(agent)
+    assert state._vault.origin.rank == 0  # connected
+    before = slots_mapped(), len(os.listdir("/proc/self/fd"))
+    found = state._vault.load()
+    assert found is not None
+    assert found.own is not None
+    known = agent_vault._AHEAD if is_promoted else state._vault._slots  # type: ignore[attr-defined]
+    assert found.own[0] in [*known.values()]
+    assert (slots_mapped(), len(os.listdir("/proc/self/fd"))) == before
