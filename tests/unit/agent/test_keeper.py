@@ -206,10 +206,10 @@ def test_a_rank_that_began_from_what_another_could_not_read_commits_no_more(rig:
     for rank in (0, 1):
         rig.commit(rank, 1)
     rig.new_life(1)
-    assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, ("own",), "", ())
+    assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, ("own",), (1,), "", ())
     assert isinstance(rig.ask(0, vault.Open(4, 10_000)), vault.Slot)
     rig.ask(1, vault.Load(5, True))
-    rig.run_until(lambda: rig.answers[-1][1] == vault.Found(5, (), "", ()))
+    rig.run_until(lambda: rig.answers[-1][1] == vault.Found(5, (), (), "", ()))
     refused = rig.ask(0, vault.Open(6, 10_000))
     assert isinstance(refused, vault.Refused)
     assert "began from a commit that another could not read" in refused.message
