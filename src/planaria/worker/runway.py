@@ -72,9 +72,7 @@ class Runway:
 
     def knows(self, captured: Captured) -> bool:
         """Tell whether everything of a commit flies, but for a little, as in the commit before: so it needs no memory yet."""
-        return bool(
-            captured.layout.table is self._table and self._flown and self._staying_bytes <= TAKEN_ALONG_BYTES
-        )
+        return bool(captured.layout.table is self._table and self._flown and self._staying_bytes <= TAKEN_ALONG_BYTES)
 
     def depart(self, captured: Captured) -> tuple[Flight | None, list[int]]:
         """Begin the flight of what can fly; return it, None when nothing can, and the numbers of all other tensors.
