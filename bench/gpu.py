@@ -1,7 +1,7 @@
 """What a commit, a restore and a kill -9 cost on a GPU. Linux, one GPU, torch with CUDA; nothing has to be installed.
 
-    PYTHONPATH=src python3 bench/gpu.py commits FOLDER     # stalls, step times, restore; 1.6 GB and 12 GB; 4 minutes or so
-    PYTHONPATH=src python3 bench/gpu.py recovery FOLDER    # kill -9 to the next step, phase by phase; 8 minutes at most
+    PYTHONPATH=src python3 bench/gpu.py commits FOLDER     # stalls, step times, restore; 1.6 GB and 12 GB; 3 minutes or so
+    PYTHONPATH=src python3 bench/gpu.py recovery FOLDER    # kill -9 to the next step, phase by phase; 6 minutes at most
 
 Each writes FOLDER/gpu-NAME.json and .md. `--tiny` tries everything on a CPU with a model of no size, to see that it runs.
 """
@@ -96,7 +96,9 @@ def lives(argv: list[str], rounds: int, until: float) -> list[dict[str, float]]:
             waited = time.monotonic() + READY_S
             while "--standbys=auto" in argv and not standing(job) and time.monotonic() < waited:
                 time.sleep(0.05)
-            time.sleep(1.0)  # a standby that is ready has a moment's work left, and a commit is under way at any moment
+            time.sleep(
+                2.5
+            )  # a standby that is ready maps and registers memory then; a commit is under way at any moment
             kept = drained(job, kept)
             stood = standing(job)
             killed = time.monotonic_ns()
@@ -144,8 +146,9 @@ def recovery(folder: Path, arguments: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             argv = [*launcher, "--nproc-per-node=1", "--max-restarts=100", str(SCRIPTS / "gpu_recover.py")]
             until = begin + (number + 1) * arguments.minutes * 60 / len(WAYS)
+            rounds = min(arguments.rounds, 3) if launcher is TORCHRUN else arguments.rounds
             print(name, flush=True)
-            found[name] = lives([*argv, way, size, scratch, *device], arguments.rounds, until)
+            found[name] = lives([*argv, way, size, scratch, *device], rounds, until)
         write(folder, "recovery", {"size": size, "ways": found}, recovery_text(found))
 
 
@@ -214,8 +217,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="measure commits and recovery on a GPU")
     parser.add_argument("what", choices=["commits", "recovery"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=6, help="kills for each way")
-    parser.add_argument("--minutes", type=float, default=8.0, help="how long recovery may take in all")
+    parser.add_argument("--rounds", type=int, default=5, help="kills for each way of planaria's; torchrun has three")
+    parser.add_argument("--minutes", type=float, default=5.5, help="how long recovery may take in all")
     parser.add_argument("--tiny", action="store_true")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,11 @@
 """See that commits of tensors on this GPU, of every form, are right: where tests run there is none. Prints one line."""
 
+import mmap
+import sys
 import threading
+import traceback
+from collections.abc import Callable
+from functools import partial
 from zlib import adler32
 
 import torch
@@ -71,16 +76,18 @@ def tensors(state: ElasticState) -> list[torch.Tensor]:
     return [*state.model.state_dict().values(), *states, state.average]
 
 
-def check_state(kind: str) -> None:
+def check_state(kind: str, path: str) -> None:
     vault = LocalVault()
     state = make(vault, kind)
-    for turn in range(4):
+    choose(state, path)
+    for turn in range(5):
         train(state)
         wanted = [part.clone() for part in tensors(state)]
         state.commit()
         for _ in range(turn):
             train(state)
         other = make(vault, kind) if turn % 2 else state
+        choose(other, path)
         if other is not state:
             for thread in threading.enumerate():
                 if thread.name == "planaria seal":
@@ -89,12 +96,88 @@ def check_state(kind: str) -> None:
         assert stamp is not None
         found = tensors(other)
         for place, (one, two) in enumerate(zip(wanted, found, strict=True)):
-            assert one.dtype == two.dtype, (kind, turn, place)
-            assert torch.equal(one, two.to(one.device)), (kind, turn, place, one.shape)
+            assert one.dtype == two.dtype, (kind, path, turn, place)
+            assert torch.equal(one, two.to(one.device)), (kind, path, turn, place, one.shape)
         state.restore()
 
 
-check_sums()
-for kind in ("adamw, fused", "adamw", "sgd"):
-    check_state(kind)
-print("gpu check: all is right", flush=True)
+def choose(state: ElasticState, path: str) -> None:
+    """Have a state use one of the ways that copies can go; the first is what is used where everything works."""
+    device = state._runway.device  # noqa: SLF001  each way is seen by itself
+    assert device is not None
+    if path == "one by one":
+        device._copies_many = False  # noqa: SLF001
+    elif path == "not registered":
+        device._driver = None  # noqa: SLF001
+    elif path == "torch's sums":
+        device._kernel._problem = "it is not wanted"  # noqa: SLF001
+
+
+def check_overlap() -> None:
+    """Commits as fast as they go, none waited for: each one that is restored is of one moment."""
+    vault = LocalVault()
+    model = nn.Sequential(*(nn.Linear(1000, 1000) for _ in range(20))).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    state = ElasticState(vault=vault, model=model, optimizer=optimizer, step=0)
+    with torch.no_grad():
+        for part in model.parameters():
+            part.zero_()
+    for _ in range(5):
+        for _ in range(40):
+            for part in model.parameters():
+                part.grad = torch.full_like(part, -1.0)
+            optimizer.step()
+            state.step += 1
+            state.commit()
+        state.restore()
+        found = {value for part in model.parameters() for value in part.unique().tolist()}
+        assert found == {float(state.step)}, (state.step, found)
+
+
+def check_registered() -> None:
+    """Memory that is mapped again and again at the same addresses, and what many states share, is registered each time."""
+    device = Cuda(0)
+    for _ in range(5):
+        slots = [memoryview(mmap.mmap(-1, 1 << 24)) for _ in range(3)]
+        assert all(device.register(slot) for slot in slots)
+        assert all(Cuda(0).register(slot) for slot in slots)
+    torch.zeros(3, device="cuda").sum().item()  # nothing is left behind for others to find
+    assert device._copies_many  # noqa: SLF001
+
+
+def check_copies() -> None:
+    device, memory = Cuda(0), memoryview(mmap.mmap(-1, 1 << 24))
+    assert device.register(memory)
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    sizes = [1, 7, 4096, 100_000, 1 << 20]
+    sources = [torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda") for size in sizes]
+    targets = [whole[sum(sizes[:at]) : sum(sizes[: at + 1])] for at in range(len(sizes))]
+    torch.cuda.synchronize()
+    with device.beside():
+        device.copy_many(targets, sources, is_registered=True)
+    torch.cuda.synchronize()
+    assert all(torch.equal(one, other.cpu()) for one, other in zip(targets, sources, strict=True))
+    assert device._copies_many, "the driver does not take many copies at once"  # noqa: SLF001
+
+
+PATHS = ("whole", "one by one", "not registered", "torch's sums")
+CHECKS: dict[str, Callable[[], None]] = {
+    "sums": check_sums,
+    "registered": check_registered,
+    "copies": check_copies,
+    "overlap": check_overlap,
+    **{
+        f"{kind}, {path}": partial(check_state, kind, path)
+        for kind in ("adamw, fused", "adamw", "sgd")
+        for path in PATHS
+    },
+}
+failed = 0
+for name, check in CHECKS.items():
+    try:
+        check()
+    except Exception:  # noqa: BLE001  the others are worth knowing as well
+        failed += 1
+        print(f"gpu check: {name} is wrong\n{traceback.format_exc()}", flush=True)
+print(f"gpu check: {failed} wrong" if failed else "gpu check: all is right", flush=True)
+sys.exit(bool(failed))

@@ -11,6 +11,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -88,12 +89,19 @@ rows = 4
 words = batch(SIZE, rows, DEVICE)
 for _ in range(3):
     train(model, optimizer, words)
-first = timed(lambda: [train(model, optimizer, words) for _ in range(5)]) / 5
-if SIZE == "1.6 GB" and DEVICE == "cuda":
+
+
+def step_ms() -> float:
+    return timed(lambda: [train(model, optimizer, words) for _ in range(5)]) / 5
+
+
+first = step_ms()
+for _ in range(3 if SIZE == "1.6 GB" and DEVICE == "cuda" else 0):  # small batches wait for the CPU: go there by steps
     rows = max(1, round(rows * 1000 * STEP_S / first))
     words = batch(SIZE, rows, DEVICE)
     for _ in range(3):
         train(model, optimizer, words)
+    first = step_ms()
 bytes_of_state = sum(part.numel() * part.element_size() for part in tensors(model, optimizer))
 note("state bytes", bytes_of_state)
 note("tensors", len(tensors(model, optimizer)))
@@ -148,6 +156,21 @@ note("step time more by medians, %", 100 * (statistics.median(with_commits) / st
 note("commit() call, ms", spread(stalls))
 
 
+def with_waits(count: int) -> list[float]:
+    """The call in a program that waits for its loss in every step, so that it never runs ahead of the device."""
+    calls = []
+    for _ in range(count):
+        train(model, optimizer, words).item()
+        state.step += 1
+        begin = time.perf_counter()
+        state.commit()
+        calls.append(1000 * (time.perf_counter() - begin))
+    return calls
+
+
+note("commit() call behind loss.item(), ms", spread(with_waits(STEPS // 5)))
+
+
 def parts_of_a_call() -> dict[str, float]:
     """Where the time of a commit() call goes, each measured by itself."""
     from planaria.worker import capture
@@ -155,14 +178,60 @@ def parts_of_a_call() -> dict[str, float]:
     state.commit(wait="node")
     before = state._captured
     walks = [timed(lambda: capture.Captured(state._kept_here(), before=before)) for _ in range(20)]
+    threads = [timed(lambda: threading.Thread(target=int).start()) for _ in range(20)]
     whole = [timed(lambda: capture.Captured(state._kept_here())) for _ in range(5)]
     opens = [timed(lambda: state._vault.open(before.layout.size_bytes)) for _ in range(20)] if before else [0.0]
-    return {"walk again": min(walks), "whole walk": min(whole), "open": statistics.median(opens)}
+    found = {"walk again": min(walks), "walk again, median": statistics.median(walks), "whole walk": min(whole)}
+    return found | {"open": statistics.median(opens), "start of a thread": statistics.median(threads)}
 
 
 with suppress(Exception):
     note("parts of a call, ms", parts_of_a_call())
 note("synchronous commit, ms", spread([timed(lambda: state.commit(wait="node")) for _ in range(20)]))
+
+
+def parts_of_a_flight() -> dict[str, float]:
+    """Where the time of the sealing thread goes."""
+    from planaria.worker import flight
+    from planaria.worker import state as states
+
+    found: dict[str, list[float]] = {}
+
+    def watch(owner: object, name: str) -> tuple[object, str, object]:
+        whole = getattr(owner, name)
+
+        def timed_call(*args: object, **named: object) -> object:
+            begin = time.perf_counter()
+            try:
+                return whole(*args, **named)
+            finally:
+                found.setdefault(name, []).append(1000 * (time.perf_counter() - begin))
+
+        setattr(owner, name, timed_call)
+        return owner, name, whole
+
+    device = state._runway.device
+    kept = [
+        *(watch(flight.Flight, name) for name in ("issue", "land")),
+        *(watch(flight.Gather, name) for name in ("ask", "spread")),
+        *(watch(flight.Sums, name) for name in ("digests",)),
+        *(watch(type(device), name) for name in ("register", "copy_many", "sum_blocks")),
+        watch(states.snapshots, "seal"),
+        watch(type(state._vault), "open"),
+        watch(type(state._vault), "wait"),
+    ]
+    for _ in range(10):
+        state.commit(wait="node")
+    for owner, name, whole in kept:
+        setattr(owner, name, whole)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+if DEVICE == "cuda":
+    try:
+        note("parts of a synchronous commit, ms", parts_of_a_flight())
+    except Exception as problem:
+        note("parts of a synchronous commit, ms", repr(problem))
 
 # What is restored is what was committed, however training went on meanwhile.
 same, restores = [], []
@@ -202,15 +271,20 @@ def digests() -> dict[str, float]:
 
 def moves() -> dict[str, float]:
     """Ways to bring shared memory onto the device and back, GB/s, for 1.6 GB that another mapping has touched."""
+    from planaria.worker import touch
     from planaria.worker.bounce import Bounce
 
     count = 1 << 30
+    fresh = os.memfd_create("bench")
+    os.ftruncate(fresh, count)
+    together_s = timed(lambda: touch.mapped(fresh)) / 1000
+    os.close(fresh)
     descriptor = os.memfd_create("bench")
     os.ftruncate(descriptor, count)
     one = torch.frombuffer(memoryview(mmap.mmap(descriptor, count)), dtype=torch.uint8)
     fresh_s = timed(lambda: one.fill_(3)) / 1000
     target = torch.empty(count, dtype=torch.uint8, device=DEVICE)
-    found = {"touch": fresh_s}
+    found = {"touch": fresh_s, "touch by several": together_s}
 
     def mapping() -> torch.Tensor:
         return torch.frombuffer(memoryview(mmap.mmap(descriptor, count)), dtype=torch.uint8)

@@ -51,10 +51,15 @@ def batch(size: str, rows: int, device: str) -> torch.Tensor:
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, words: torch.Tensor) -> torch.Tensor:
     optimizer.zero_grad(set_to_none=True)
-    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=words.is_cuda):
-        loss = model(words)
-    loss.backward()
+    loss = gradients(model, words)
     optimizer.step()
+    return loss
+
+
+def gradients(model: nn.Module, words: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=words.is_cuda):
+        loss: torch.Tensor = model(words)
+    loss.backward()
     return loss
 
 

@@ -13,6 +13,7 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("models come with torch", allow_module_level=True)
 
+import numpy as np
 import torch
 from fake_device import FakeDevice
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ from torch import nn
 from planaria.contract import snapshot as snapshots
 from planaria.contract.snapshot import BLOCK_BYTES, BLOCKS
 from planaria.errors import StateRefused
-from planaria.worker import arrays, runway
+from planaria.worker import agent_vault, arrays, runway
 from planaria.worker.device import block_sums
 from planaria.worker.runway import Runway
 from planaria.worker.state import ElasticState
@@ -110,6 +111,103 @@ def test_a_commit_is_sealed_only_when_the_copy_is_done(device: FakeDevice) -> No
     device.gate.set()
     state.commit(wait="node")
     assert all(snapshots.read(slot) for slot in vault._slots)
+
+
+def test_small_tensors_go_in_one_piece_ahead_of_the_large_ones(device: FakeDevice) -> None:
+    state = make()
+    train(state)
+    state.commit(wait="node")
+    del device.log[:]
+    train(state)
+    state.commit(wait="node")
+    asked = [word for word in device.log if word.startswith(("gather", "copy", "wait", "register"))]
+    room = len(state._vault._slots[0])  # type: ignore[attr-defined]
+    gathered = f"gather {len(tensors(state)) - 3 + 1}"  # the state of the random numbers is a tensor too
+    assert asked[:5] == [f"register {room}", "wait beside", gathered, "wait beside", "copy 3"]
+    assert asked[5:] == ["wait beside", "waited", "waited", "waited"]
+
+
+def test_memory_that_cannot_be_registered_costs_time_and_nothing_else(device: FakeDevice) -> None:
+    device.registers = False
+    state = make()
+    train(state)
+    wanted = copies(state)
+    state.commit()
+    train(state)
+    state.restore()
+    assert equal(tensors(state), wanted)
+    assert "copy 3 slowly" in device.log
+
+
+def test_commit_does_not_wait_for_the_commit_before_it_only_a_step_does_and_for_its_copies_alone(
+    device: FakeDevice,
+) -> None:
+    state = make(average=torch.ones(50_000), table=np.zeros(10))  # which stays on the host
+    train(state)
+    state.commit(wait="node")
+    train(state)
+    device.gate.clear()
+    state.commit()
+    train(state)
+    state.table[:] = 3
+    wanted, random = copies(state), torch.get_rng_state()
+    state.commit()  # the one before is not sealed: there is no memory for this one yet
+    torch.manual_seed(5)
+    state.table[:] = 4
+    assert state.stamp is not None
+    assert state.stamp.generation == 3
+    later = threading.Thread(target=train, args=(state,))
+    later.start()  # its step waits until the copies of the commit are asked for
+    device.gate.set()
+    later.join(PATIENCE_S)
+    assert not later.is_alive()
+    assert state.restore() == state.stamp
+    assert equal(tensors(state), wanted)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert state.table.tolist() == [3] * 10
+
+
+def test_a_refusal_in_the_background_is_raised_by_the_next_commit_and_holds_up_nobody(
+    device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = LocalVault()
+    state = make(vault)
+    train(state)
+    state.commit(wait="node")
+    wanted = copies(state)
+
+    def refuse(_size: int) -> memoryview:
+        raise StateRefused("no memory")
+
+    with monkeypatch.context() as here:
+        here.setattr(vault, "open", refuse)
+        state.commit()
+        train(state)
+        with pytest.raises(StateRefused, match="no memory"):
+            state.commit(wait="node")
+    assert "copy 3" in device.log
+    assert state.restore() is not None
+    assert equal(tensors(state), wanted)
+    train(state)
+    state.commit(wait="node")
+
+
+def test_two_states_may_share_a_vault(device: FakeDevice) -> None:
+    vault = LocalVault()
+    one = make(vault)
+    train(one)
+    one.commit(wait="node")
+    other = make(vault)
+    other.restore()
+    assert equal(tensors(one), tensors(other))
+    assert "upload" in device.log
+
+
+def test_a_device_registers_what_a_standby_maps_ahead(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_vault, "_PREPARE", [])
+    monkeypatch.setattr(agent_vault, "_AHEAD", {1: memoryview(bytearray(5000))})
+    make()
+    assert device.log == ["register 5000"]
 
 
 def test_what_a_hook_does_not_cover_and_is_large_is_copied_at_once_and_said_once(

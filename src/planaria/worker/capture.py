@@ -26,11 +26,15 @@ _VERSION = 2
 
 
 class _Traced(Value):
-    """A module or optimizer as the whole walk found it. `numbers` are those of its tensors in the table."""
+    """A module or optimizer as the whole walk found it. `numbers` are those of its tensors in the table.
+
+    `first` is the first of them when they are all that the trace finds, one after the other, as mostly.
+    """
 
     trace: trace.ModuleTrace | trace.OptimizerTrace
     places: list[int]
     numbers: list[int]
+    first: int | None
     facts: Facts
     encoded: Encoded
 
@@ -76,9 +80,9 @@ class Captured:
             numbered = [(place, self.arrays.number_of(tensor)) for place, tensor in enumerate(tensors)]
             places = [place for place, number in numbered if number is not None]
             numbers = [number for _, number in numbered if number is not None]
-            self._traced[name] = _Traced(
-                found, places, numbers, trace.facts([tensors[place] for place in places]), encoded
-            )
+            is_straight = len(places) == len(tensors) > 0 and numbers == [*range(numbers[0], numbers[0] + len(tensors))]
+            facts = trace.facts([tensors[place] for place in places])
+            self._traced[name] = _Traced(found, places, numbers, numbers[0] if is_straight else None, facts, encoded)
         self._traced_count = len(self.arrays.tensors)
         return kept
 
@@ -89,11 +93,14 @@ class Captured:
         sources: list[Any] = [None] * before._traced_count
         for name, known in before._traced.items():
             tensors = known.trace.tensors() if known.trace.whole is parts.unwrapped(state[name]) else None
-            if tensors is None or max(known.places, default=-1) >= len(tensors):
+            if tensors is None or (known.places and known.places[-1] >= len(tensors)):
                 return None
-            here = [tensors[place] for place in known.places]
+            here = [tensors[place] for place in known.places] if known.first is None else tensors
             if trace.facts(here) != known.facts:
                 return None
+            if known.first is not None:
+                sources[known.first : known.first + len(here)] = here
+                continue
             for number, tensor in zip(known.numbers, here, strict=True):
                 sources[number] = tensor
         if any(source is None for source in sources):  # one without bytes, or of a kind that traces do not see

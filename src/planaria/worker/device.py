@@ -85,19 +85,21 @@ class Cuda:
 
         On the current stream, which is one beside the program's: the driver takes no default stream.
         """
-        if is_registered and self._copies_many and self._driver is not None:
-            sizes = [source.numel() * source.element_size() for source in sources]
-            stream = self._cuda.current_stream(self.device).cuda_stream
-            try:
-                self._driver.copy(
-                    [target.data_ptr() for target in targets], [source.data_ptr() for source in sources], sizes, stream
-                )
-                return
-            except OSError as problem:
-                self._copies_many = False
-                self._say("copies each tensor by itself", problem)
+        if is_registered and self._copies_many and self._copied(targets, sources):
+            return
         for target, source in zip(targets, sources, strict=True):
             target.copy_(source, non_blocking=True)
+
+    def _copied(self, targets: list[Any], sources: list[Any]) -> bool:
+        assert self._driver is not None
+        to, from_ = ([one.data_ptr() for one in some] for some in (targets, sources))
+        sizes = [source.numel() * source.element_size() for source in sources]
+        try:
+            self._driver.copy(to, from_, sizes, self._cuda.current_stream(self.device).cuda_stream)
+        except OSError as problem:
+            self._copies_many = False
+            self._say("copies each tensor by itself", problem)
+        return self._copies_many
 
     def _say(self, what: str, problem: Exception) -> None:
         if what not in self._said:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     Row = tuple[int, Tensor]
 
 
+_SLOTS = 3  # a worker is lent three at most
+
+
 class Sums:
     """Digests of large tensors, computed on the device. Made once for some tensors, used every commit."""
 
@@ -110,6 +113,7 @@ class Pad:
         self._large_rows = [rows[at] for at in self._large]
         self.gather = Gather(device, [rows[at] for at in self._small])
         self.sums = Sums(device, self._large_rows)
+        self._slots: dict[int, tuple[int, list[Any]]] = {}
 
     def small(self, sources: list[Any]) -> list[Any]:
         """Return those that are gathered."""
@@ -120,8 +124,13 @@ class Pad:
         return [_straight(sources[at]) for at in self._large]
 
     def targets(self, memory: Any) -> list[Any]:
-        """Return each large tensor's place in a slot, a tensor of bytes."""
-        return [view_of(memory, row, row.offset) for _, row in self._large_rows]
+        """Return each large tensor's place in a slot, a tensor of bytes. Those of the last three slots are kept."""
+        address = memory.data_ptr()
+        if address not in self._slots or self._slots[address][0] != len(memory):
+            views = [view_of(memory, row, row.offset) for _, row in self._large_rows]
+            kept = [*self._slots.items()][-(_SLOTS - 1) :]
+            self._slots = {**dict(kept), address: (len(memory), views)}
+        return self._slots[address][1]
 
 
 def view_of(memory: Any, row: Tensor, at: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,10 +22,8 @@ def mapped(descriptor: int) -> mmap.mmap:
     if size < 2 * _PART_BYTES:
         return mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
     memory = mmap.mmap(descriptor, 0)
-    try:
+    with suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)  # where the system is set up for it, there are fewer pages to touch
-    except OSError:
-        pass
     if _touch(memory, size):
         return memory
     memory.close()

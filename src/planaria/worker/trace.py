@@ -83,7 +83,7 @@ class OptimizerTrace:
                 return None
             found.extend(kept.values())
         tensor: Any = sys.modules["torch"].Tensor
-        return found if all(isinstance(one, tensor) for one in found) else None
+        return found if all(issubclass(kind, tensor) for kind in {*map(type, found)}) else None
 
 
 def facts(tensors: list[Any]) -> Facts:
