@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from planaria.agent.errands import Aside
     from planaria.agent.slots import Slot
     from planaria.agent.stock import Stock
-    from planaria.contract.commit import Order
     from planaria.contract.env import Round
 
+LATE = "the commit to go back to is damaged, and others have gone on"
 ASTRAY = "this rank began from a commit that another could not read, and all begin from another one now"
 
 
@@ -70,34 +70,43 @@ class Beginners:
             self._tell(peer, message, plan)
 
     def _tell(self, peer: Peer, message: vault.Load, plan: Plan) -> None:
-        if plan.kind == "unknown":
+        if plan.kind == "unknown" and not self._has_committed:
             self._answer(peer, vault.Refused(message.id, plan.why, "a commit of an earlier run may lie there"))
         elif self._delegate.trouble:
             self._answer(peer, vault.Refused(message.id, self._delegate.trouble, "raise the memory limit"))
-        elif plan.kind == "disk":
+        elif plan.kind == "disk" and not self._has_committed:
             self._answer(peer, vault.Found(message.id, (), self._delegate.directory, plan.order))
         else:
             parts = self._parts_for(peer)
             memory = tuple(self._stock.descriptor(slot) for slot in parts.values())
             self._answer(peer, vault.Found(message.id, tuple(parts), "", ()), memory)
 
+    @property
+    def _has_committed(self) -> bool:
+        """Tell whether this life has completed a commit: whoever restores now goes back to the newest."""
+        plan, complete = self._delegate.plan, self._stock.slots.complete
+        return plan is not None and complete is not None and complete > plan.order
+
     def _parts_for(self, peer: Peer) -> dict[str, Slot]:
-        plan = self._delegate.plan
+        plan, slots = self._delegate.plan, self._stock.slots
         order = order_of(plan.order) if plan is not None else None
-        if plan is None or order is None:
+        shared_rank = plan.shared if plan is not None else 0
+        if self._has_committed:
+            order, shared_rank = slots.complete, self._life.first_rank
+        if order is None:
             return {}
-        own = self._stock.slots.find(order, self._life.first_rank + peer.local_rank)
-        shared = self._stock.slots.find(order, plan.shared)
+        own = slots.find(order, self._life.first_rank + peer.local_rank)
+        shared = slots.find(order, shared_rank)
         found = {"own": own, "shared": shared if shared is not own else None}
         return {name: slot for name, slot in found.items() if slot is not None}
 
     def _examine(self, peer: Peer) -> None:
         """Find out which of the parts that a worker was given are damaged; all of them, if it alone cannot read them."""
-        delegate, plan = self._delegate, self._delegate.plan
-        order = order_of(plan.order) if plan is not None and plan.kind == "memory" else None
+        delegate = self._delegate
         given = [*self._parts_for(peer).values()]
-        if order is None or not given:
+        if not given or given[0].stamp is None:
             return
+        order = given[0].stamp.order
         looked_at = [(part_in(slot), self._stock.view(slot), self._stock.hold(slot)) for slot in given]
         ranks = [part.rank for part, _, _ in looked_at]
 
@@ -106,16 +115,17 @@ class Beginners:
                 release()
             if not delegate.is_over:
                 delegate.report_damage(order, [int(rank) for rank in bad.split()] or ranks)
-                self._refuse_late(peer, order)
+                self._refuse_late(peer)
                 self.hand_out()
 
         self._aside(lambda: " ".join(str(part.rank) for part, view, _ in looked_at if damage_of(view, part)), found)
 
-    def _refuse_late(self, peer: Peer, order: Order) -> None:
-        """Refuse to begin elsewhere what others have begun here: they have completed a commit since."""
-        complete = self._stock.slots.complete
-        if complete is None or complete <= order:
+    def _refuse_late(self, peer: Peer) -> None:
+        """Refuse to begin elsewhere once this life has completed a commit; the next one has other parts, or another commit."""
+        if not self._has_committed:
             return
         for one in [one for one in self._waiting if one[0] is peer]:
             self._waiting.remove(one)
-            self._answer(peer, vault.Refused(one[1].id, "the commit to begin from is damaged, and others went on", ""))
+            self._answer(
+                peer, vault.Refused(one[1].id, LATE, "the next life begins from another copy, or another commit")
+            )

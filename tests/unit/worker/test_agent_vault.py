@@ -12,9 +12,11 @@ import pytest
 from planaria.agent.control import ControlServer
 from planaria.agent.keeper import Keeper
 from planaria.agent.model import Shelter
+from planaria.agent.stock import Stock
 from planaria.base.loop import Loop
 from planaria.base.mailbox import Mailbox
 from planaria.contract import vault
+from planaria.contract.commit import Stamp
 from planaria.contract.control import LINE_LIMIT_BYTES
 from planaria.contract.env import Round
 from planaria.errors import StateRefused
@@ -33,7 +35,7 @@ class Agent:
         self.loop = Loop()
         self.lives = 0
         self.control = ControlServer(self.loop, path, self._on_message, LINE_LIMIT_BYTES)
-        self.keeper = Keeper(self.loop, self.control, 1, Shelter(), lambda _line: None)
+        self.keeper = Keeper(self.loop, self.control, Stock(1), Shelter(), lambda _line: None)
         self.mailbox = Mailbox(self.loop)
         self.new_life()
         self.thread = threading.Thread(target=self.loop.run)
@@ -98,16 +100,28 @@ def test_a_state_that_grows_gets_larger_memory(agent: Agent) -> None:
     again = state_of(agent)
     again.restore()
     assert again.text == "y" * 6_000_000
-    assert len(agent.keeper._memory) == 2
+    assert len(agent.keeper._stock._numbers) == 2
 
 
 def test_damage_in_the_agents_memory_is_noticed(agent: Agent, capfd: pytest.CaptureFixture[str]) -> None:
     state = state_of(agent, text="z" * 10_000)
     state.commit(wait="node")
-    (memory,) = agent.keeper._memory.values()
+    (memory,) = agent.keeper._stock._numbers.values()
     os.pwrite(memory, b"!", 4096 + 5000)
-    assert state.restore() is None
+    with pytest.raises(StateRefused, match="damaged"):
+        state.restore()
     assert "damaged" in capfd.readouterr().err
+    agent.restart()
+    assert state_of(agent).restore() is None
+
+
+def test_in_the_midst_of_a_life_a_state_goes_back_to_its_newest_commit(agent: Agent) -> None:
+    state = state_of(agent, text="a")
+    state.commit(wait="node")
+    state.text = "b"
+    found = state.restore()
+    assert found is not None
+    assert (found.generation, state.text) == (1, "a")
 
 
 def test_a_wait_that_a_signal_ends_leaves_the_next_answer_right(agent: Agent) -> None:
@@ -132,14 +146,15 @@ def test_where_nobody_listens_is_a_sentence(tmp_path: Path) -> None:
         ElasticState(vault=AgentVault(str(tmp_path / "nobody")), step=0).commit()
 
 
-def test_an_agent_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_vault, "ANSWER_S", 0.05)
+def test_an_agent_that_says_nothing_is_not_waited_for_longer_than_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(agent_vault, "SLACK_S", 0.05)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "silent"))
         silent.listen()
         with pytest.raises(StateRefused, match="time is over"):
-            _ = AgentVault(str(tmp_path / "silent")).origin
+            AgentVault(str(tmp_path / "silent")).wait(Stamp(1, 0, 1, 1, 1, 0), "node", 0.05)
 
 
 def test_a_long_wait_is_said_once(
