@@ -17,6 +17,7 @@ from harness import Room
 from training import LIFE_S, Training
 
 if TYPE_CHECKING:
+    from crew import CrewNode
     from training import History, Life
 
 JOINS = int(os.environ.get("PLANARIA_TEST_JOINS", "2"))
@@ -40,14 +41,14 @@ def go_on(training: Training, life: Life, steps: int = 3) -> None:
     training.wait_step(life.step + steps, life)
 
 
-def leave(training: Training, *names: str) -> None:
-    """End nodes politely; they have taken nothing with them."""
-    for node in [node for node in training.alive if node.name in names]:
-        training.alive.remove(node)
-        node.signal(signal.SIGTERM)
-    for name in names:
-        end = training.crew.nodes[name].wait(LIFE_S)
-        assert end.status == 128 + signal.SIGTERM, training.story()
+def leave(training: Training, life: Life, node: CrewNode) -> Life:
+    """End a node politely; it takes nothing with it. One at a time: neighbours that leave at once have no buddy that stays."""
+    training.alive.remove(node)
+    node.signal(signal.SIGTERM)
+    end = node.wait(LIFE_S)
+    assert end.status == 128 + signal.SIGTERM, training.story()
+    training.workers_lost(life, f"{node.name} leaves")
+    return training.wait_life(len(training.alive))
 
 
 def finish(training: Training, epochs: int) -> History:
@@ -94,8 +95,8 @@ def test_from_four_to_three_to_six_to_two_every_sample_counts_once(room: Room) -
         training.add()
     life = training.wait_life(6)
     go_on(training, life)
-    leave(training, *[node.name for node in training.alive[1:5]])
-    training.wait_life(2)
+    for node in training.alive[1:5]:
+        life = leave(training, life, node)
     found = finish(training, epochs)
     assert {len(step.samples) for step in found.steps.values()} >= {4, 3, 6, 2}
     plain = undisturbed(epochs)
@@ -117,8 +118,7 @@ def test_nodes_that_come_and_go_in_mid_epoch_cost_no_step(room: Room) -> None:
         life = training.wait_life(3)
         joined.append(life.step)
         go_on(training, life)
-        leave(training, training.alive[number % 3].name)
-        life = training.wait_life(2)
+        life = leave(training, life, training.alive[number % 3])
     found = finish(training, epochs)
     twice = {number: rounds for number, rounds in found.computed.items() if len(rounds) > 1}
     assert not twice, training.story()
