@@ -10,6 +10,7 @@ import pytest
 from planaria.errors import StateRefused
 from planaria.worker import ShardedState
 from planaria.worker.bundle import Bundles
+from planaria.worker.data import ElasticSampler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +83,19 @@ def test_a_commit_of_another_program_is_refused_and_nothing_changed(tmp_path: Pa
         StateRefused, match=r"model/bias is only in the commit|optimizer/bias/\w+ is only in the commit"
     ):
         bare.restore()
+
+
+def test_a_sampler_of_other_data_is_refused_and_nothing_changed(tmp_path: Path) -> None:
+    state = made(str(tmp_path), sampler=ElasticSampler(100, 4))
+    train(state)
+    state.commit(wait="disk")
+    other = made(str(tmp_path), sampler=ElasticSampler(90, 4))
+    with torch.no_grad():
+        other.model.weight.zero_()
+    with pytest.raises(StateRefused, match="sampler does not take what the snapshot has: .* another order of data"):
+        other.restore()
+    assert not other.model.weight.any()
+    assert other.step == 0
 
 
 def test_a_disk_in_trouble_is_told_once_and_training_goes_on(

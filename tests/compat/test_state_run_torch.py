@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "real"))
 from harness import Room
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(115)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+PATIENCE_S = 200  # three lives of torch with two workers, on a machine that has other things to do
 STEPS = 10
 TRAIN = """
 import hashlib, torch
@@ -59,7 +60,9 @@ dist.destroy_process_group()
 
 
 def trained(room: Room, deaths: str, name: str, *flags: str) -> list[bytes]:
-    end = room.run(("--nproc-per-node=2", "--always-restart", *flags), TRAIN, str(STEPS), deaths, name)
+    command = "--nproc-per-node=2", "--always-restart", *flags
+    end = room.start(command, TRAIN, str(STEPS), deaths, name).wait(PATIENCE_S)
+    room.assert_deserted(timeout_s=0)
     assert end.status == 0, end.err
     assert "Warning" not in end.err
     return [room.read(f"end.{rank}.{name}") for rank in range(2)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from planaria.base.value import Value
 from planaria.contract import plain
 from planaria.contract import snapshot as snapshots
@@ -180,6 +182,64 @@ def merged(shared: Saved, own: Saved) -> Saved:
     return found
 
 
+class Return:
+    """A way back to saved parts, all or none: `begin` does what may be refused, `finish` the rest.
+
+    `missing` are the names that the snapshot lacks.
+    """
+
+    def __init__(self, saved: Saved, state: dict[str, object]) -> None:
+        self._saved = saved
+        self._state = state
+        self._here = [(name, *saved[name]) for name in _in_order(state) if name in saved]
+        self._old: list[tuple[str, str, Any]] = []
+        self.missing = [name for name in state if name not in saved]
+
+    def begin(self) -> None:
+        """Check everything, and load what only its own object can check: sampler, scheduler, generators and the like.
+
+        Raises:
+            StateRefused: Something does not fit; nothing was changed.
+        """
+        for name, kind, content, _ in self._here:
+            try:
+                parts.check(name, kind, content, self._state[name])
+            except (KeyError, TypeError) as exc:
+                raise StateRefused(f"{name} in the snapshot is not what a {kind} keeps: {exc!r}") from exc
+        for name, kind, content, _ in self._here:
+            if kind in parts.BY_THEMSELVES:
+                self._load(name, kind, content)
+
+    def _load(self, name: str, kind: str, content: Any) -> None:
+        part = self._state[name]
+        with suppress(Exception):  # one that does not know where it stands, as a sampler may not, stays where it is
+            self._old.append((name, kind, parts.kept_back(part)))
+        try:
+            parts.set_by_itself(kind, content, part)
+        except Exception as exc:  # whatever the user's own class raises
+            self.undo()
+            raise StateRefused(f"{name} does not take what the snapshot has: {exc}", hint=parts.SAME_PROGRAM) from exc
+
+    def undo(self) -> None:
+        """Put back what `begin` has loaded."""
+        for name, kind, old in reversed(self._old):
+            parts.set_by_itself(kind, old, self._state[name])
+        self._old = []
+
+    def finish(self, upload: Upload) -> None:
+        """Put the rest back.
+
+        Raises:
+            Damaged: Something is not whole, which was found out too late: the state is torn.
+        """
+        for name, kind, content, known in self._here:
+            if kind not in parts.BY_THEMSELVES:
+                self._state[name] = parts.give_back(kind, content, known, self._state[name], upload)
+        upload.finish()
+        if RNG in self._saved:  # last: what came before may have drawn numbers
+            randomness.set_states(parts.owned(self._saved[RNG][1]))
+
+
 def give_back(saved: Saved, state: dict[str, object], upload: Upload) -> list[str]:
     """Put saved parts into the state, all or none: everything is checked first. Return the names the snapshot lacks.
 
@@ -187,22 +247,13 @@ def give_back(saved: Saved, state: dict[str, object], upload: Upload) -> list[st
         StateRefused: Something does not fit; nothing was changed.
         Damaged: Something is not whole, which was found out too late: the state is torn.
     """
-    missing = [name for name in state if name not in saved]
-    here = [(name, *saved[name]) for name in _in_order(state) if name in saved]
-    for name, kind, content, _ in here:
-        try:
-            parts.check(name, kind, content, state[name])
-        except (KeyError, TypeError) as exc:
-            raise StateRefused(f"{name} in the snapshot is not what a {kind} keeps: {exc!r}") from exc
-    for name, kind, content, known in here:
-        state[name] = parts.give_back(kind, content, known, state[name], upload)
-    upload.finish()
-    if RNG in saved:  # last: what came before may have drawn numbers
-        randomness.set_states(parts.owned(saved[RNG][1]))
-    return missing
+    way = Return(saved, state)
+    way.begin()
+    way.finish(upload)
+    return way.missing
 
 
 def _in_order(state: Iterable[str]) -> list[str]:
-    """Return the names, the optimizer behind its model and the scheduler behind its optimizer."""
-    first = [name for name in ("model", "optimizer", "scheduler") if name in state]
+    """Return the names, the optimizer behind its model."""
+    first = [name for name in ("model", "optimizer") if name in state]
     return [*first, *(name for name in state if name not in first)]

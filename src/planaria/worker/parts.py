@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 MODULE, OPTIMIZER, STATEFUL, VALUE = "module", "optimizer", "stateful", "value"
 TORCH_RNG, NUMPY_RNG, PYTHON_RNG = "torch generator", "numpy generator", "python generator"
+GENERATORS = (TORCH_RNG, NUMPY_RNG, PYTHON_RNG)
+BY_THEMSELVES = (STATEFUL, *GENERATORS)
+"""Kinds that are loaded by their own method, which alone knows what it refuses."""
 _WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
 
 
@@ -115,7 +118,7 @@ def check(name: str, kind: str, saved: Any, value: Any) -> None:
     """
     if kind_of(value) != kind:
         raise StateRefused(
-            f"{name} is a {kind_of(value)} here and was a {kind} when the snapshot was made", hint=_SAME_PROGRAM
+            f"{name} is a {kind_of(value)} here and was a {kind} when the snapshot was made", hint=SAME_PROGRAM
         )
     if kind == MODULE:
         _check_module(name, saved, unwrapped(value).state_dict())
@@ -125,11 +128,11 @@ def check(name: str, kind: str, saved: Any, value: Any) -> None:
         if groups != kept:
             raise StateRefused(
                 f"{name} has parameters in groups of {groups}, and the snapshot has groups of {kept}",
-                hint=_SAME_PROGRAM,
+                hint=SAME_PROGRAM,
             )
 
 
-_SAME_PROGRAM = "was the snapshot made by another version of the program? choose another folder to begin anew"
+SAME_PROGRAM = "was the snapshot made by another version of the program? choose another folder to begin anew"
 
 
 def _check_module(name: str, saved: dict[str, Any], here: dict[str, Any]) -> None:
@@ -138,34 +141,51 @@ def _check_module(name: str, saved: dict[str, Any], here: dict[str, Any]) -> Non
         where = "the snapshot" if only[0] in saved else "the program"
         raise StateRefused(
             f"{name} has other parameters than the snapshot: {only[0]} is only in {where} ({len(only)} differ)",
-            hint=_SAME_PROGRAM,
+            hint=SAME_PROGRAM,
         )
     for key, kept in saved.items():
         if arrays.is_array(kept) and not (arrays.is_array(here[key]) and arrays.same_form(kept, here[key])):
             other = f"{here[key].dtype} {tuple(here[key].shape)}" if arrays.is_array(here[key]) else "no tensor"
             raise StateRefused(
                 f"{name}: {key} is {other} here and {kept.dtype} {tuple(kept.shape)} in the snapshot",
-                hint=_SAME_PROGRAM,
+                hint=SAME_PROGRAM,
             )
 
 
 def give_back(kind: str, saved: Any, known: Any, value: Any, upload: Upload) -> Any:
-    """Put a part back; return the object, which is `value` itself wherever it can be."""
+    """Put a module, optimizer or value back; return the object, which is `value` itself wherever it can be."""
     if kind == MODULE:
         _load_module(unwrapped(value), saved, known, upload)
     elif kind == OPTIMIZER:
         _load_optimizer(value, saved, upload)
-    elif kind == STATEFUL:
+    else:
+        return owned(saved, value, upload.copy)
+    return value
+
+
+def set_by_itself(kind: str, saved: Any, value: Any) -> None:
+    """Put a part back that is loaded by its own method; it may raise anything."""
+    if kind == STATEFUL:
         value.load_state_dict(owned(saved))
     elif kind == TORCH_RNG:
         value.set_state(arrays.copied(saved))
     elif kind == NUMPY_RNG:
         value.bit_generator.state = owned(saved)
-    elif kind == PYTHON_RNG:
-        value.setstate(saved)
     else:
-        return owned(saved, value, upload.copy)
-    return value
+        value.setstate(saved)
+
+
+def kept_back(value: Any) -> Any:
+    """Return what is kept of such a part now, in memory of its own: on the host, where a snapshot would have it."""
+    return _on_host(content_of(value)[1])
+
+
+def _on_host(found: Any) -> Any:
+    if arrays.is_array(found):
+        return found.to("cpu", copy=True) if hasattr(found, "data_ptr") else found.copy()
+    if isinstance(found, dict):
+        return type(found)({key: _on_host(item) for key, item in found.items()})
+    return type(found)(_on_host(item) for item in found) if type(found) in (list, tuple) else found
 
 
 def _load_module(module: Any, saved: dict[str, Any], known: Any, upload: Upload) -> None:

@@ -151,19 +151,23 @@ class ShardedState(ElasticState):
 
     def _verified(self, name: str, here: Group) -> Listed | None:
         """Return a commit if its files are right. Each rank looks at some of them, and all go by what any rank finds."""
-        problem, listed = "", None
+        is_bad, listed = False, None
         try:
             listed = self._bundles.read(name)
             self._bundles.verify(listed, listed.files[here.rank :: here.world_size])
         except (OSError, ValueError) as exc:
-            problem = str(exc) or repr(exc)
-            say(f"passed over {name}: {problem}")
+            is_bad = True
+            say(f"passed over {name}: {str(exc) or repr(exc)}")
+        return None if self._anywhere(here, is_bad) else listed
+
+    def _anywhere(self, here: Group, is_so: bool) -> bool:  # noqa: FBT001  it is the message itself
+        """Tell whether it is so on any rank."""
         if here.world_size == 1:
-            return None if problem else listed
+            return is_so
         torch: Any = sys.modules["torch"]
-        bad = torch.tensor([bool(problem)], dtype=torch.int32)
-        torch.distributed.all_reduce(bad, torch.distributed.ReduceOp.MAX, group=self._group)
-        return None if bad.item() else listed
+        found = torch.tensor([is_so], dtype=torch.int32)
+        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX, group=self._group)
+        return bool(found.item())
 
     def _split(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the tensors that ranks share out, by name, and everything else."""
@@ -223,18 +227,31 @@ class ShardedState(ElasticState):
         if _GROUPS not in saved:
             tensors = {key: value for key, value in tensors.items() if not key.startswith("optimizer/")}
             rest.pop(_GROUPS, None)
-        _check(listed, tensors)
+        way = capture.Return(saved, rest)
+        self._begin(way, listed, tensors, here)
         dcp = import_module("torch.distributed.checkpoint")
         planner = dcp.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         reader = Reader(self._bundles, listed)
         dcp.load(
             tensors, storage_reader=reader, planner=planner, process_group=self._group, no_dist=self._group is None
         )
-        missing = capture.give_back(saved, rest, Upload(None, Loaded(None)))  # these are the host's values
-        if missing:
-            say(f"the commit has no {', '.join(missing)}: left as they are")
+        way.finish(Upload(None, Loaded(None)))  # these are the host's values
+        if way.missing:
+            say(f"the commit has no {', '.join(way.missing)}: left as they are")
         self._give_back(tensors, rest.pop(_GROUPS, None))
         self._parts.update(rest)
+
+    def _begin(self, way: capture.Return, listed: Listed, tensors: dict[str, Any], here: Group) -> None:
+        """Do what may be refused, before any tensor is changed: all ranks go on, or none."""
+        problem: StateRefused | None = None
+        try:
+            _check(listed, tensors)
+            way.begin()
+        except StateRefused as exc:
+            problem = exc
+        if self._anywhere(here, problem is not None):
+            way.undo()
+            raise problem or StateRefused(f"another rank cannot take {listed.name}", hint="its own message says why")
 
     def _saved_values(self, listed: Listed, here: Group) -> capture.Saved:
         """Return the plain values of a commit: this rank's own, or rank 0's without its random numbers."""

@@ -52,6 +52,49 @@ def test_values_are_attributes_and_come_back() -> None:
     assert sampler.position == 7
 
 
+class Choosy(Sampler):
+    """Refuses positions above a limit, when half of the work is done."""
+
+    def __init__(self, position: int, limit: int) -> None:
+        super().__init__(position)
+        self.limit = limit
+
+    def load_state_dict(self, found: dict[str, int]) -> None:
+        super().load_state_dict(found)
+        if self.position > self.limit:
+            raise LookupError(f"{self.position} is too far")
+
+
+@pytest.mark.parametrize("names", [("first", "last"), ("last", "first")])
+def test_when_a_part_refuses_what_it_is_given_nothing_has_been_changed(names: tuple[str, str]) -> None:
+    numpy = pytest.importorskip("numpy")
+    vault = LocalVault()
+    kept: dict[str, Any] = {"first": Sampler(7), "last": Choosy(7, 9)}
+    ElasticState(
+        vault=vault, own=random.Random(1), table=numpy.ones(3), step=3, **{name: kept[name] for name in names}
+    ).commit()
+    here: dict[str, Any] = {"first": Sampler(2), "last": Choosy(2, 5)}
+    generator, table = random.Random(2), numpy.zeros(3)
+    before = generator.getstate()
+    state = ElasticState(vault=vault, own=generator, table=table, step=1, **{name: here[name] for name in names})
+    with pytest.raises(StateRefused, match="last does not take what the snapshot has: 7 is too far"):
+        state.restore()
+    assert (here["first"].position, here["last"].position, state.step) == (2, 2, 1)
+    assert table.tolist() == [0, 0, 0]
+    assert generator.getstate() == before
+
+
+def test_a_generator_of_another_kind_is_refused_and_nothing_changed() -> None:
+    numpy = pytest.importorskip("numpy")
+    vault = LocalVault()
+    ElasticState(vault=vault, table=numpy.ones(3), own=numpy.random.Generator(numpy.random.PCG64(1))).commit()
+    table = numpy.zeros(3)
+    state = ElasticState(vault=vault, table=table, own=numpy.random.Generator(numpy.random.MT19937(1)))
+    with pytest.raises(StateRefused, match="own does not take what the snapshot has"):
+        state.restore()
+    assert table.tolist() == [0, 0, 0]
+
+
 def test_a_name_that_was_not_given_is_not_a_value() -> None:
     state = ElasticState(epoch=0)
     with pytest.raises(AttributeError, match="no value 'epochs'; it was made with epoch"):
