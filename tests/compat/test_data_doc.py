@@ -24,7 +24,7 @@ from torch.utils.data import TensorDataset
 
 os.environ.update(RANK="0", WORLD_SIZE="1")
 dataset = TensorDataset(torch.randn(70, 4), torch.randint(0, 3, (70,)))
-saved, states = None, []
+saved, states, device = None, [], "cpu"
 criterion, model = torch.nn.CrossEntropyLoss(), torch.nn.Linear(4, 3)
 model.no_sync = contextlib.nullcontext
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -38,6 +38,7 @@ gradient_of = lambda part: part.mean()
 # What holds after each example.
 AFTER = [
     "assert len(states) == 90 * 3 and len(set(states)) == 270",
+    "sampler.set_epoch(90)\nassert sum(len(images) for images, _ in loader) == 70",
     "assert (sampler.steps, len(sampler), sampler.cursor) == (1, 0, 70)",
     "read = [record for records, _ in loader for record in records]\nassert len(set(read)) == 70",
     "assert sampler.epoch == 10",

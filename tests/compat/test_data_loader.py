@@ -109,7 +109,7 @@ def test_a_loader_with_four_workers_that_dies_three_times_hands_out_what_it_woul
 
 
 CHECKS = """
-import random
+import os, random
 import numpy, torch
 from torch.utils.data import DataLoader, TensorDataset
 from planaria.worker.data import ElasticSampler
@@ -148,6 +148,33 @@ def check_a_loop_keeps_its_own_random_numbers(workers):
         torch.manual_seed(3); numpy.random.seed(3); random.seed(3)
         found = [torch.rand(1).item() for _ in loader]
         assert (found, numpy.random.rand(), random.random()) == expected
+
+class Around:
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        yield from self.loader
+
+def check_a_loop_around_a_wrapped_loader_keeps_its_own_random_numbers(workers):
+    asked = sampler(0)
+    inside = DataLoader(asked.seeded(data), batch_sampler=asked, num_workers=workers)
+    loader = asked.count(Around(inside), loader=inside)
+    assert asked.num_data_workers == workers
+    torch.manual_seed(3)
+    expected = torch.rand(2).tolist()
+    torch.manual_seed(3)
+    assert [torch.rand(1).item() for _ in loader] == expected
+
+def check_processes_of_a_wrapped_loader_leave_the_group_of_their_rank(workers):
+    asked = sampler(0)
+    inside = DataLoader(data, batch_sampler=asked, num_workers=workers)
+    os.environ["PLANARIA_CONTROL"] = "/nowhere"
+    try:
+        iter(asked.count(Around(inside), loader=inside)).__next__()
+    finally:
+        del os.environ["PLANARIA_CONTROL"]
+    assert type(inside.worker_init_fn).__name__ == "Apart"
 
 def check_a_batch_may_be_one_index_of_a_dataset_that_takes_many(workers):
     asked = sampler(1)

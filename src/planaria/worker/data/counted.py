@@ -21,16 +21,19 @@ _FIELDLESS = (str, bytes, int, float, bool, type(None))
 
 
 class Counted:
-    """Made by `ElasticSampler.count`. Iterates over a loader, and has its attributes."""
+    """Made by `ElasticSampler.count`. Iterates over `batches`, and has its attributes; `loader` is the one inside."""
 
-    def __init__(self, sampler: Counting, loader: Iterable[Any] | None, empty: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, sampler: Counting, batches: Iterable[Any] | None, loader: Any, empty: Callable[[Any], Any]
+    ) -> None:
         if not getattr(loader, "in_order", True):
             raise UsageError(
                 "a loader with in_order=False hands out batches in any order: what was taken cannot be known"
             )
         self._sampler = sampler
-        self._loader: Iterable[Any] = sampler if loader is None else loader
-        self._stands_in = loader is not None
+        self._batches: Iterable[Any] = sampler if batches is None else batches
+        self._loader = loader
+        self._stands_in = batches is not None
         self._empty = empty
 
     def __len__(self) -> int:
@@ -39,7 +42,7 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self._loader, name)
+        return getattr(self._batches, name)
 
     @property
     def portion(self) -> Portion | None:
@@ -52,11 +55,11 @@ class Counted:
         feed = ledger.open(stands_in=self._stands_in)
         _set_apart(self._loader)
         with _own_random_numbers(self._loader, self._sampler.base_seed()):
-            batches = iter(self._loader)
+            batches = iter(self._batches)
         for batch in batches:
             portion = ledger.take(feed)
             yield batch if portion.size or not feed.stands_in else self._empty(batch)
-        ledger.finish(feed)
+        ledger.finish(feed, self._sampler.__len__)
 
 
 if TYPE_CHECKING:
@@ -112,7 +115,7 @@ def _set_apart(loader: Any) -> None:
 
 
 @contextmanager
-def _own_random_numbers(loader: object, seed: int) -> Iterator[None]:
+def _own_random_numbers(loader: Any, seed: int) -> Iterator[None]:
     """Give torch's generator back as it was: a DataLoader draws a seed for its workers from it each time a loop begins.
 
     The loop after a restart begins in mid-epoch, where an undisturbed one does not: dropout would come out differently.
@@ -121,10 +124,11 @@ def _own_random_numbers(loader: object, seed: int) -> Iterator[None]:
     if torch is None:
         yield
         return
-    generator = getattr(loader, "generator", None) or torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(seed)
+    if hasattr(loader, "generator"):  # its own, since something around it may begin it only with the first batch
+        loader.generator = torch.Generator().manual_seed(seed)
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(seed)
     try:
         yield
     finally:
-        generator.set_state(before)
+        torch.default_generator.set_state(before)

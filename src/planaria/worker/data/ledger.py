@@ -9,7 +9,7 @@ from planaria.worker.data.bookmark import Bookmark, after
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from planaria.worker.data.portions import Portion
 
@@ -88,12 +88,14 @@ class Ledger:
         self.bookmark = after(self.bookmark, self.taken)
         return self.taken
 
-    def finish(self, feed: Feed) -> None:
-        """Note that the loop has come to the loader's end, and with it to that of the epoch.
+    def finish(self, feed: Feed, left: Callable[[], int]) -> None:
+        """Note that the loop has come to the loader's end, and with it to that of the epoch; `left` counts its batches.
 
         Raises:
-            UsageError: Batches were given out that never came.
+            UsageError: Batches of the epoch never came.
         """
+        if feed is not self._feed:  # somebody stands elsewhere meanwhile
+            return
         if feed.given:
             raise UsageError(
                 f"the loader ended and had not handed out {len(feed.given)} of the sampler's batches",
@@ -101,5 +103,9 @@ class Ledger:
             )
         for portion in feed.skipped:
             self.bookmark = after(self.bookmark, portion)
-        if self._feed is feed:
-            self._feed = None
+        self._feed = None
+        if left():
+            raise UsageError(
+                f"the loader ended {left()} batches before the end of the epoch",
+                hint="can it be iterated over once more? a generator cannot; to leave an epoch early, leave the loop",
+            )

@@ -139,17 +139,21 @@ class ElasticSampler:
         self._need_full_turns("a loader that makes its own batches")
         return Indices(self)
 
-    def count(self, loader: Iterable[Any] | None = None, *, empty: Callable[[Any], Any] = emptied) -> Counted:
+    def count(
+        self, batches: Iterable[Any] | None = None, /, *, loader: Any = None, empty: Callable[[Any], Any] = emptied
+    ) -> Counted:
         """Wrap what the loop iterates over, by default the sampler itself: each batch taken out of it moves the sampler on.
 
-        Wrap the outermost iterable, such as one that copies batches to the device ahead of the loop. A rank without samples
-        gets what `empty` makes of a batch of one sample; `lambda batch: batch` is for models that cannot take an empty one.
+        Wrap the outermost iterable, such as one that copies batches to the device ahead of the loop, and name the DataLoader
+        inside it as `loader`. A rank without samples gets what `empty` makes of a batch of one sample; `lambda batch: batch`
+        is for models that cannot take an empty one.
 
         Raises:
             UsageError: The loader does not keep batches in order.
         """
-        self.num_data_workers = getattr(loader, "num_workers", 0)
-        return Counted(self, loader, empty)
+        inside = batches if loader is None else loader
+        self.num_data_workers = getattr(inside, "num_workers", 0)
+        return Counted(self, batches, inside, empty)
 
     def seeded(self, dataset: Any, transform: Callable[[Any], Any] | None = None) -> Seeded:
         """Wrap a dataset so that whatever is random about a sample follows from seed, epoch and index.

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -270,6 +271,38 @@ def test_a_loader_that_drops_batches_is_noticed() -> None:
         list(sampler.count(Dropping()))
 
 
+def test_a_generator_that_is_over_after_its_first_epoch_is_noticed() -> None:
+    sampler = lone()
+    loader = sampler.count(batch for batch in sampler)
+    epochs = sampler.epochs(2)
+    assert next(epochs) == 0
+    assert len(list(loader)) == 10
+    assert next(epochs) == 1
+    with pytest.raises(UsageError, match="ended 10 batches before the end of the epoch"):
+        list(loader)
+    assert sampler.data_start_index == 0
+
+
+def test_a_loader_that_ends_before_its_sampler_is_noticed() -> None:
+    sampler = lone()
+    with pytest.raises(UsageError, match="ended 7 batches before the end of the epoch"):
+        list(sampler.count(islice(sampler, 3)))
+
+
+def test_a_loop_that_ends_after_the_sampler_was_moved_leaves_it_there() -> None:
+    sampler = ElasticSampler(7, 2, rank=1, world_size=3, shuffle=False)  # its second batch is empty
+
+    def pairs() -> Any:
+        samples = iter(sampler.indices)
+        yield from zip(samples, samples, strict=False)
+
+    loader = iter(sampler.count(pairs()))
+    assert next(loader) == (2, 3)
+    sampler.set_epoch(5)
+    assert next(loader, None) is None
+    assert (sampler.epoch, sampler.data_start_index) == (5, 0)
+
+
 def test_a_loader_without_an_order_is_refused() -> None:
     class Loader:
         in_order = False
@@ -279,6 +312,8 @@ def test_a_loader_without_an_order_is_refused() -> None:
 
     with pytest.raises(UsageError, match="in_order=False"):
         lone().count(Loader())
+    with pytest.raises(UsageError, match="in_order=False"):
+        lone().count([], loader=Loader())
 
 
 def test_a_counted_loader_has_the_loaders_attributes() -> None:
