@@ -47,7 +47,7 @@ class Agreement:
         if group is None:
             return wish
         found = self.settle()
-        if self._calls % self._every == 0 and found != STOP:
+        if self._calls % self._every == 0 and found == NOTHING:  # what was agreed on has still to be done: ask after it
             self._send(group, wish)
         self._calls += 1
         return found

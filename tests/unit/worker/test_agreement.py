@@ -63,8 +63,16 @@ def test_the_highest_wish_of_all_counts(others: Others) -> None:
     asked = Agreement()
     others.wish = COMMIT
     asked.ask(NOTHING)
-    assert asked.ask(STOP) == COMMIT
+    assert asked.ask(NOTHING) == COMMIT
+    asked.ask(STOP)
     assert asked.ask(NOTHING) == STOP
+
+
+def test_a_commit_that_all_agreed_on_is_not_asked_for_again_before_it_is_made(others: Others) -> None:
+    asked = Agreement()
+    found = [asked.ask(COMMIT) for _ in range(5)]  # a rank wants it until it was made, after the answer
+    assert found == [NOTHING, COMMIT, NOTHING, COMMIT, NOTHING]
+    assert others.messages == 3
 
 
 def test_messages_are_as_rare_as_asked_for_and_no_wish_is_lost(others: Others) -> None:
