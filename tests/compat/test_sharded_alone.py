@@ -92,7 +92,7 @@ def test_a_sampler_of_other_data_is_refused_and_nothing_changed(tmp_path: Path) 
     other = made(str(tmp_path), sampler=ElasticSampler(90, 4))
     with torch.no_grad():
         other.model.weight.zero_()
-    with pytest.raises(StateRefused, match="sampler does not take what the snapshot has: .* another order of data"):
+    with pytest.raises(StateRefused, match=r"sampler does not take what the snapshot has: .* another order of data"):
         other.restore()
     assert not other.model.weight.any()
     assert other.step == 0

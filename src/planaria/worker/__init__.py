@@ -21,6 +21,7 @@ from planaria.worker.link import LINK as _LINK
 from planaria.worker.loop import leave, should_stop, train_loop
 from planaria.worker.scope import Scope, caller
 from planaria.worker.state import ElasticState
+from planaria.worker.vault import LocalVault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Drain",
     "ElasticState",
+    "LocalVault",
     "Resize",
     "Scope",
     "ShardedState",

@@ -19,6 +19,12 @@ def world_size() -> int:
     return int(told) if told.isdecimal() else 1
 
 
+def rank() -> int:
+    """Return which of the workers this is, 0 without a launcher."""
+    told = os.environ.get("RANK", "")  # noqa: TID251  see above
+    return int(told) if told.isdecimal() and int(told) < world_size() else 0
+
+
 def is_waiting() -> bool:
     """Tell whether this is a standby that has not joined: it is nobody's worker yet, and its agent would not listen."""
     waits = getattr(sys, "_planaria_waits", None)

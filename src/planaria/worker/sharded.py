@@ -13,7 +13,7 @@ import sys
 from importlib import import_module
 
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Stamp
+from planaria.contract.commit import Origin, Stamp
 from planaria.errors import StateRefused
 from planaria.worker import bundle, capture, exchange
 from planaria.worker.bundle import Bundles
@@ -52,7 +52,7 @@ class ShardedState(ElasticState):
         keep: int = 2,
         **values: Any,
     ) -> None:
-        super().__init__(model=model, optimizer=optimizer, vault=LocalVault(), replicated=False, **values)
+        super().__init__(model=model, optimizer=optimizer, vault=LocalVault(Origin()), replicated=False, **values)
         fields = vars(self)
         fields["_bundles"] = directory if isinstance(directory, Bundles) else Bundles(directory, keep)
         fields["_saving"] = None
@@ -160,7 +160,7 @@ class ShardedState(ElasticState):
             say(f"passed over {name}: {str(exc) or repr(exc)}")
         return None if self._anywhere(here, is_bad) else listed
 
-    def _anywhere(self, here: Group, is_so: bool) -> bool:  # noqa: FBT001  it is the message itself
+    def _anywhere(self, here: Group, is_so: bool) -> bool:
         """Tell whether it is so on any rank."""
         if here.world_size == 1:
             return is_so

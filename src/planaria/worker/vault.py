@@ -12,6 +12,7 @@ from planaria.base.memory import free_bytes
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import Origin, check_memory, slot_to_write
+from planaria.worker import here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def _stamp_in(slot: memoryview) -> Stamp | None:
 class LocalVault:
     """Snapshots in this process's own memory, and in a directory if one is given.
 
+    Rank and world size are those of the environment (RANK, WORLD_SIZE) unless `origin` says them. The run is the one behind
+    those that have left something in the directory, so ranks make their vaults before any of them commits.
     They outlive an exception, not the process; what is in the directory does. With a world of one the newest commit is written
     in the background; with more ranks every rank writes the commits that all wait for with `wait="disk"`, since nobody else
     chooses one for all. A third slot is made, if there is room, when the disk reads one of the two for longer than a commit
@@ -109,7 +112,7 @@ class LocalVault:
         self._changed = threading.Condition()  # the disk's writer pins and releases slots in its own thread
         self._writer = self._start_writer(directory, keep) if directory else None
         run = self._writer.shelf.newest_run() + 1 if self._writer else 1
-        self.origin = origin or Origin(run=run)
+        self.origin = origin or Origin(run=run, rank=here.rank(), world_size=here.world_size())
 
     def _start_writer(self, directory: str, keep: int) -> Writer:
         from time import monotonic

@@ -176,6 +176,25 @@ def test_ranks_that_wait_for_the_disk_complete_a_commit_together(tmp_path: Path)
     assert new.step == 4
 
 
+def test_rank_and_world_size_are_the_environments_unless_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    vaults = []
+    for rank in (0, 1):
+        monkeypatch.setenv("RANK", str(rank))
+        vaults.append(LocalVault(directory=str(tmp_path)))
+    states = [ElasticState(vault=vault, step=4, mine=number) for number, vault in enumerate(vaults)]
+    with ThreadPoolExecutor() as pool:
+        found = [pool.submit(state.commit, wait="disk", timeout_s=TIMEOUT_S) for state in states]
+        assert [one.result().reached for one in found] == ["disk", "disk"]
+    assert all(vault.close() for vault in vaults)
+    for rank in (0, 1):
+        monkeypatch.setenv("RANK", str(rank))
+        state = ElasticState(vault=LocalVault(directory=str(tmp_path)), step=0, mine=None)
+        state.restore()
+        assert (state.step, state.mine) == (4, rank)
+    assert LocalVault(Origin(), str(tmp_path)).origin.world_size == 1
+
+
 def test_a_damaged_commit_on_disk_is_said_and_the_one_before_used(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
