@@ -98,6 +98,29 @@ def test_a_sampler_of_other_data_is_refused_and_nothing_changed(tmp_path: Path) 
     assert other.step == 0
 
 
+def test_after_a_damaged_commit_the_next_one_is_written_and_both_whole_ones_stay(tmp_path: Path) -> None:
+    state = made(str(tmp_path))
+    for _ in range(2):
+        train(state)
+        state.commit(wait="disk")
+    damaged, *_ = state._bundles.commits()
+    (tmp_path / damaged / "rank-00000.tensors").write_bytes(b"")
+    other = made(str(tmp_path))
+    assert other.restore().step == 1
+    train(other)
+    train(other)
+    assert other.commit(wait="disk").reached == "disk"
+    again = made(str(tmp_path))
+    assert again.restore().step == 3
+    (tmp_path / again._bundles.commits()[0] / "manifest.json").unlink()
+    assert made(str(tmp_path)).restore().step == 1
+
+
+def test_the_size_of_a_commit_has_its_tensors_in_it(tmp_path: Path) -> None:
+    small, large = (made(str(tmp_path / str(width)), width=width) for width in (4, 400))
+    assert large.commit(wait="disk").size_bytes - small.commit(wait="disk").size_bytes == 396 * (3 + 1) * 4
+
+
 def test_a_disk_in_trouble_is_told_once_and_training_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -367,6 +367,7 @@ import json, os, random, sys, warnings
 import torch, torch.distributed as dist
 from torch import nn
 from planaria.contract.commit import Origin
+from planaria.worker import exchange
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
 
@@ -401,7 +402,9 @@ elif what == "sharded":
         sys.exit("not refused")
 else:
     vault = LocalVault(origin)
-    state = ElasticState(vault=vault, model=net, step=10 + rank)
+    exchange.PIECE_BYTES = 1000
+    own = torch.Generator().manual_seed(rank)
+    state = ElasticState(vault=vault, model=net, step=10 + rank, own=own)
     if what == "behind" and rank == 1:
         state.commit()
     random.seed(rank)
@@ -410,6 +413,7 @@ else:
     if what == "fresh" or rank == 0:  # rank 1 has gone back to its own commit
         assert random.getstate() == chance
     second = state.sync() if what == "behind" else None
+    assert torch.equal(own.get_state(), torch.Generator().manual_seed(rank).get_state())
     print(json.dumps([synced.from_rank, synced.stamp and synced.stamp.generation, state.step, net.weight.tolist()]))
 dist.destroy_process_group()
 """

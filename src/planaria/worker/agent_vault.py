@@ -99,7 +99,13 @@ class AgentVault:
             return self._load(is_damaged=is_damaged)
         except ValueError as problem:
             say(f"what the agent's memory holds is damaged ({problem}); another copy is used, or an older commit")
+        try:
             return self._load(is_damaged=True)
+        except ValueError as problem:
+            raise StateRefused(
+                f"what the agent gave instead of a damaged commit is damaged, too: {problem}",
+                hint="the next life begins from another one: is this node's memory in order?",
+            ) from problem
 
     def _load(self, *, is_damaged: bool) -> Loaded | None:
         found = self._ask(lambda number: vault.Load(number, is_damaged), vault.Found, None)

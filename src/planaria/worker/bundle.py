@@ -20,6 +20,7 @@ from contextlib import suppress
 from planaria.base.files import remove_tree, write_all
 from planaria.base.value import Value
 from planaria.contract.manifest import ShardFile
+from planaria.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class Bundles:
     """A directory of such commits. `at` is called with the name of each point passed, for those who test deaths there."""
 
     def __init__(self, directory: str, keep: int = 2, at: Callable[[str], None] = _nothing) -> None:
+        if type(keep) is not int or keep < 1:
+            raise UsageError(f"keep expects a whole number of commits above 0, got {keep!r}")
+        self._damaged: set[str] = set()
         self.directory = os.path.abspath(directory)
         self._keep = keep
         self._at = at
@@ -121,8 +125,9 @@ class Bundles:
         """Remove older commits, and every draft: one commit is written at a time, so they are of those who failed or died."""
         names = sorted(os.listdir(self.directory))
         commits = [name for name in names if _generation(name) is not None]
+        first = ([name for name in commits if name not in self._damaged] or commits)[-self._keep :][0]
         drafts = [name for name in names if name.startswith(_DRAFT)]
-        for name in (*commits[: -self._keep], *drafts):
+        for name in (*(name for name in commits if name < first), *drafts):
             path = os.path.join(self.directory, name)
             with suppress(OSError):
                 os.unlink(os.path.join(path, MANIFEST))  # first: from here on nobody takes it for a whole commit
@@ -134,6 +139,14 @@ class Bundles:
         with suppress(FileNotFoundError):
             return sorted((name for name in os.listdir(self.directory) if _generation(name) is not None), reverse=True)
         return []
+
+    def highest(self) -> int:
+        """Return the number of the newest commit, whole or not; 0 without one. The next one has a higher number."""
+        return max((number for name in self.commits() if (number := _generation(name)) is not None), default=0)
+
+    def pass_over(self, name: str) -> None:
+        """Do not count a commit among those that stay: it was found damaged. It goes with the oldest."""
+        self._damaged.add(name)
 
     def read(self, name: str) -> Listed:
         """Return what a commit's manifest says.

@@ -174,12 +174,17 @@ def merged(shared: Saved, own: Saved) -> Saved:
 
     Of a module whose parameters another rank keeps, the own part has the rest.
     """
-    found = {name: part for name, part in shared.items() if name != RNG}
+    found = for_others(shared)
     for name, (kind, content, known) in own.items():
         above = found.get(name)
         is_rest = kind == parts.MODULE and above is not None and above[0] == kind
         found[name] = kind, {**above[1], **content} if is_rest and above else content, known
     return found
+
+
+def for_others(saved: Saved) -> Saved:
+    """Return what another rank may take of a rank's parts: all but random numbers, which are everybody's own."""
+    return {name: part for name, part in saved.items() if name != RNG and part[0] not in parts.GENERATORS}
 
 
 class Return:

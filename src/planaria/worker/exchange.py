@@ -6,6 +6,7 @@ import sys
 
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
+from planaria.worker import parts
 from planaria.worker.capture import Captured
 
 TYPE_CHECKING = False
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from planaria.contract.commit import Order, Stamp
+
+PIECE_BYTES = 64 << 20  # a GPU that holds a model has no room for its whole state once more
 
 
 class Group(Value):
@@ -54,7 +57,8 @@ def agree(group: Group, stamp: Stamp | None) -> tuple[int | None, Order | None]:
 
 def pack(state: Mapping[str, object], stamp: Stamp) -> memoryview:
     """Return the state as a sealed snapshot, without this rank's random numbers."""
-    captured = Captured(state, with_rng=False)
+    others = {name: value for name, value in state.items() if parts.kind_of(value) not in parts.GENERATORS}
+    captured = Captured(others, with_rng=False)
     memory = memoryview(bytearray(captured.layout.size_bytes))
     captured.copy_into(memory)
     snapshots.seal(memory, captured.layout, stamp)
@@ -67,9 +71,10 @@ def broadcast(group: Group, source: int, sent: memoryview | None, among: Any = N
     size = torch.tensor([len(sent) if sent is not None else 0], dtype=torch.int64, device=group.device)
     torch.distributed.broadcast(size, source, group=among)
     memory = sent if sent is not None else memoryview(bytearray(int(size.item())))
-    here = torch.frombuffer(memory, dtype=torch.uint8)
-    moved = here.to(group.device)
-    torch.distributed.broadcast(moved, source, group=among)
-    if moved is not here:
-        here.copy_(moved)
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    for here in whole.split(PIECE_BYTES):
+        moved = here.to(group.device)
+        torch.distributed.broadcast(moved, source, group=among)
+        if moved is not here:
+            here.copy_(moved)
     return memory

@@ -58,6 +58,7 @@ class ShardedState(ElasticState):
         fields["_saving"] = None
         fields["_group"] = None
         fields["_life"] = ""
+        fields["_highest"] = 0
         fields["_has_failed"] = False
 
     if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class ShardedState(ElasticState):
         _saving: Future[Any] | None
         _group: Any
         _life: str
+        _highest: int
         _has_failed: bool
 
     def commit(self, wait: Tier | None = None, timeout_s: float = 600.0) -> Commit:
@@ -75,7 +77,7 @@ class ShardedState(ElasticState):
         """
         self._begin_life()
         self._finish_saving(None)
-        generation = self.stamp.generation + 1 if self.stamp else 1
+        generation = self._highest + 1  # not that of the stamp: there may be newer ones, which are damaged
         here = self._here()
         stamp = Stamp(1, 0, generation, self._step(generation), here.world_size, here.rank)
         tensors, rest = self._split()
@@ -85,11 +87,11 @@ class ShardedState(ElasticState):
         snapshots.seal(values, captured.layout, stamp)
         place = Place(generation, stamp.step, here.rank, here.world_size, self._life)
         self._save(tensors, Writer(self._bundles, place, values))
-        vars(self)["stamp"] = stamp
+        vars(self).update(stamp=stamp, _highest=generation)
         reached: Tier | None = None
         if wait is not None:
             reached = "disk" if self._finish_saving(timeout_s) else None
-        return Commit(stamp, captured.layout.size_bytes, reached)
+        return Commit(stamp, captured.layout.size_bytes + _size_bytes(tensors), reached)
 
     def restore(self) -> Stamp | None:
         """Go back to the newest commit whose files are all what they were; return which one it is, or None without one.
@@ -129,14 +131,19 @@ class ShardedState(ElasticState):
         return Group(0, 1, "cpu")
 
     def _begin_life(self) -> None:
-        """Make the group that a thread may talk in while training talks in its own, and a name for this life's drafts."""
+        """Make the group that a thread may talk in while training talks in its own, and a name for this life's drafts.
+
+        Numbers of commits go on from the highest that is there.
+        """
         if self._life:
             return
         dist: Any = sys.modules.get("torch.distributed")
         here = self._here()
         if dist and dist.is_available() and dist.is_initialized():
             vars(self)["_group"] = dist.new_group(backend="gloo")
-        vars(self)["_life"] = bytes(self._told(here, memoryview(bytearray(os.urandom(8))))).hex()
+        found = os.urandom(8) + self._bundles.highest().to_bytes(8, "big") if here.rank == 0 else b""
+        told = bytes(self._told(here, memoryview(bytearray(found))))
+        vars(self).update(_life=told[:8].hex(), _highest=int.from_bytes(told[8:], "big"))
 
     def _told(self, here: Group, sent: memoryview) -> memoryview:
         """Return what rank 0 has to say."""
@@ -158,7 +165,10 @@ class ShardedState(ElasticState):
         except (OSError, ValueError) as exc:
             is_bad = True
             say(f"passed over {name}: {str(exc) or repr(exc)}")
-        return None if self._anywhere(here, is_bad) else listed
+        if self._anywhere(here, is_bad):
+            self._bundles.pass_over(name)
+            return None
+        return listed
 
     def _anywhere(self, here: Group, is_so: bool) -> bool:
         """Tell whether it is so on any rank."""
@@ -262,7 +272,7 @@ class ShardedState(ElasticState):
         if found is None:
             raise StateRefused(f"{listed.name} has no values of rank {rank}")
         saved = capture.saved_parts(memory, found)
-        return saved if rank == here.rank else {name: part for name, part in saved.items() if name != capture.RNG}
+        return saved if rank == here.rank else capture.for_others(saved)
 
     def _give_back(self, tensors: dict[str, Any], groups: Any) -> None:
         api = import_module("torch.distributed.checkpoint.state_dict")
@@ -286,6 +296,12 @@ def _reason(exc: BaseException) -> str:
         return str(exc) or repr(exc)
     rank, (first, *_) = min(failures.items())
     return f"rank {rank}: {first}"
+
+
+def _size_bytes(tensors: dict[str, Any]) -> int:
+    """Return how many bytes of these tensors this rank has."""
+    here = [value.to_local() if hasattr(value, "to_local") else value for value in tensors.values()]
+    return sum(value.numel() * value.element_size() for value in here)
 
 
 def _below(prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:

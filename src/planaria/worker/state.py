@@ -210,13 +210,14 @@ class ElasticState:
         sent = exchange.pack(self._parts, stamp or self._vault.origin.stamp(0, 0)) if group.rank == source else None
         memory = exchange.broadcast(group, source, sent)
         if group.rank != source and (newest is None or stamp is None or stamp.order != newest):
-            found = snapshots.read(memory)
-            if found is None:
-                raise ValueError("what the other rank sent is not a snapshot")
-            snapshots.verify(memory, found)
-            received = Loaded((memory, found))
-            upload = Upload(self._runway.device, received)
-            capture.give_back(_parts_of(memory, found, upload), self._parts, upload)
+            found = _received(memory)
+            upload = Upload(self._runway.device, Loaded((memory, found)))
+            try:
+                capture.give_back(_parts_of(memory, found, upload), self._parts, upload)
+            except Damaged as problem:
+                raise StateRefused(
+                    f"{_TORN}: what rank {source} sent is damaged ({problem})", hint=_BEGIN_ANEW
+                ) from problem
             stamp = found.stamp if newest else None
         vars(self)["stamp"] = stamp
         return Synced(stamp, source)
@@ -332,6 +333,17 @@ def _check_names(values: dict[str, Any]) -> None:
     taken = [name for name in values if name in vars(ElasticState) or name in (capture.RNG, "stamp")]
     if taken:
         raise StateRefused(f"an ElasticState cannot have a value called {taken[0]!r}", hint="choose another name")
+
+
+def _received(memory: memoryview) -> snapshots.Snapshot:
+    """Return the snapshot that another rank sent."""
+    try:
+        if found := snapshots.read(memory):
+            snapshots.verify(memory, found)
+            return found
+    except ValueError as problem:
+        raise StateRefused(f"what another rank sent is no whole snapshot: {problem}") from problem
+    raise StateRefused("what another rank sent is no whole snapshot: it is not sealed")
 
 
 def _parts_of(memory: memoryview, found: snapshots.Snapshot, upload: Upload) -> capture.Saved:

@@ -115,6 +115,22 @@ def test_damage_in_the_agents_memory_is_noticed(agent: Agent, capfd: pytest.Capt
     assert state_of(agent).restore() is None
 
 
+def test_two_damaged_copies_in_a_row_are_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def load(_vault: AgentVault, *, is_damaged: bool) -> None:
+        asked.append(is_damaged)
+        raise ValueError(f"flipped {len(asked)}")
+
+    monkeypatch.setattr(AgentVault, "_load", load)
+    with pytest.raises(StateRefused, match="damaged, too: flipped 2"):
+        ElasticState(vault=AgentVault("/nowhere"), step=0).restore()
+    assert asked == [False, True]
+    assert "damaged (flipped 1)" in capfd.readouterr().err
+
+
 def test_in_the_midst_of_a_life_a_state_goes_back_to_its_newest_commit(agent: Agent) -> None:
     state = state_of(agent, text="a")
     state.commit(wait="node")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from planaria.errors import UsageError
 from planaria.worker import bundle
 from planaria.worker.bundle import Bundles, Listed, Tensor
 
@@ -55,6 +56,23 @@ def test_the_newest_stay_and_drafts_of_those_who_failed_go(bundles: Bundles) -> 
         write(bundles, generation)
     assert bundles.commits() == ["commit-0000000003", "commit-0000000002"]
     assert sorted(os.listdir(bundles.directory)) == ["commit-0000000002", "commit-0000000003"]
+
+
+def test_one_that_was_found_damaged_does_not_count_among_those_that_stay(bundles: Bundles) -> None:
+    for generation in (1, 2):
+        write(bundles, generation)
+    bundles.pass_over("commit-0000000002")
+    assert bundles.highest() == 2
+    write(bundles, 3)
+    assert bundles.commits() == ["commit-0000000003", "commit-0000000002", "commit-0000000001"]
+    write(bundles, 4)
+    assert bundles.commits() == ["commit-0000000004", "commit-0000000003"]
+
+
+@pytest.mark.parametrize("keep", [0, -1, True, 1.5])
+def test_a_folder_keeps_at_least_one_commit(tmp_path: Path, keep: Any) -> None:
+    with pytest.raises(UsageError, match=r"keep expects a whole number of commits above 0, got"):
+        Bundles(str(tmp_path), keep)
 
 
 def test_what_is_not_ours_is_left_alone(bundles: Bundles) -> None:

@@ -16,6 +16,7 @@ import pytest
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
+from planaria.worker import capture, exchange
 from planaria.worker.state import Commit, ElasticState
 from planaria.worker.vault import Loaded, LocalVault
 
@@ -82,6 +83,43 @@ def test_when_a_part_refuses_what_it_is_given_nothing_has_been_changed(names: tu
     assert (here["first"].position, here["last"].position, state.step) == (2, 2, 1)
     assert table.tolist() == [0, 0, 0]
     assert generator.getstate() == before
+
+
+def test_what_another_rank_keeps_for_all_has_no_generator_of_this_rank() -> None:
+    stamp = Origin().stamp(1, 1)
+    memory = exchange.pack({"own": random.Random(1), "step": 4}, stamp)
+    found = snapshots.read(memory)
+    assert found is not None
+    assert capture.saved_parts(memory, found).keys() == {"step"}
+    vault = LocalVault()
+    ElasticState(vault=vault, own=random.Random(1), step=4).commit()
+    kept = vault.load()
+    assert kept is not None
+
+    class Shared(LocalVault):
+        def load(self, *, is_damaged: bool = False) -> Loaded:
+            assert not is_damaged
+            return Loaded(None, kept.own)
+
+    state = ElasticState(vault=Shared(), own=random.Random(2), step=0)
+    state.restore()
+    assert (state.step, state.own.getstate()) == (4, random.Random(2).getstate())
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_torn_message_of_another_rank_is_a_sentence(monkeypatch: pytest.MonkeyPatch, is_sealed: bool) -> None:
+    sent = exchange.pack({"step": 4}, Origin().stamp(1, 4))
+    if is_sealed:
+        sent[-1] ^= 1
+    else:
+        snapshots.unseal(sent)
+    monkeypatch.setattr(exchange, "group", lambda: exchange.Group(1, 2, "cpu"))
+    monkeypatch.setattr(exchange, "agree", lambda _group, _stamp: (0, None))
+    monkeypatch.setattr(exchange, "broadcast", lambda _group, _source, _sent: sent)
+    state = ElasticState(vault=LocalVault(), step=1)
+    with pytest.raises(StateRefused, match="what another rank sent is no whole snapshot"):
+        state.sync()
+    assert state.step == 1
 
 
 def test_a_generator_of_another_kind_is_refused_and_nothing_changed() -> None:
