@@ -96,6 +96,16 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def met() -> str:
+    """Meet the other ranks; return the device of this one."""
+    on_gpu = torch.cuda.is_available()
+    device = f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else "cpu"
+    if on_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+    return device
+
+
 def main() -> None:
     """Train; rank 0 tells how it goes."""
     args = arguments()
@@ -106,13 +116,9 @@ def main() -> None:
     worker.join()  # a standby has come to here before it is needed
     if "RANK" not in os.environ:
         sys.exit("start me with: planaria run --standalone --nproc-per-node=2 --max-restarts=100 " + sys.argv[0])
-    on_gpu = torch.cuda.is_available()
-    device = f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else "cpu"
-    if on_gpu:
-        torch.cuda.set_device(device)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+    device = met()
     rank = dist.get_rank()
-    model = sharded(model.to(device), "cuda" if on_gpu else "cpu")
+    model = sharded(model.to(device), device.partition(":")[0])
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs * args.steps)
     torch.manual_seed(100 + rank)  # dropout is each rank's own

@@ -112,15 +112,20 @@ def gradients(weights: list[np.ndarray], points: np.ndarray, labels: np.ndarray)
     return float(loss), np.concatenate([(points.T @ back).ravel(), (hidden.T @ chances).ravel()])
 
 
-def main() -> None:
-    """Train; rank 0 tells how it goes."""
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="a small network, NumPy alone")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=16, help="samples of a rank in a step")
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--print-freq", type=int, default=20)
     parser.add_argument("--step-seconds", type=float, default=0.0, help="make each step take longer, to watch it")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train; rank 0 tells how it goes."""
+    args = arguments()
     points, labels = generated(args.samples)
     rng = np.random.default_rng(1)
     weights = [rng.normal(size=(FEATURES, HIDDEN)) / 6, rng.normal(size=(HIDDEN, CLASSES)) / 8]

@@ -198,11 +198,6 @@ class Views:
             raise ValueError(f"{tensor.name} cannot be read: {exc}") from exc
         raise ValueError(f"{tensor.name} is of a kind that is not known here: {tensor.kind[:20]!r}")
 
-    def clone(self, number: int) -> Any:
-        """Return the tensor or array with this number in memory of its own."""
-        found = self.view(number)
-        return found if self._tensors[number].kind == NUMPY_SCALAR else copied(found)
-
 
 def _torch_view(tensor: Tensor, memory: memoryview) -> Any:
     torch = import_module("torch")

@@ -31,24 +31,26 @@ class Deferral:
         self._announced = announced
         self._before: dict[int, Any] = {}
         self._pipe: tuple[int, int] | None = None
-        self.deferred: int | None = None
-        """The last signal that was deferred."""
+        self._has_begun = False
         self._mask: set[int] | None = None
         os.register_at_fork(before=self._fork, after_in_parent=self._forked, after_in_child=self._be_a_child)
 
     def begin(self) -> None:
         """Take the signals over, in the main thread; elsewhere, and the second time, this does nothing."""
-        if self._before or threading.current_thread() is not threading.main_thread():
+        if self._has_begun or threading.current_thread() is not threading.main_thread():
             return
+        self._has_begun = True
         for number in SIGNALS:
             if signals.is_unhandled(number):
                 self._before[number] = signals.set_handler(number, self._handle)
-        self._watch()
+        if self._before:
+            self._watch()
 
     def end(self) -> None:
         """Give the signals back."""
-        if not self._before:
+        if not self._has_begun:
             return
+        self._has_begun = False
         for number, handler in self._before.items():
             signals.set_handler(number, handler)
         self._before = {}
@@ -88,9 +90,7 @@ class Deferral:
             self._obey(number)
 
     def _is_announced(self, number: int) -> bool:
-        found = self._announced() == signals.name_of(number)
-        self.deferred = number if found else self.deferred
-        return found
+        return self._announced() == signals.name_of(number)
 
     def _obey(self, number: int) -> None:
         unhandle_signal(number)
@@ -108,6 +108,7 @@ class Deferral:
 
     def _be_a_child(self) -> None:
         """Give the signals back: whoever started this process may end it by one, and waits for that."""
+        self._has_begun = False
         if self._before:
             signals.set_wakeup_fd(-1)
             for number, handler in self._before.items():

@@ -170,11 +170,8 @@ class _Loop:
         return COMMIT if seconds is not None and monotonic() - self._committed_at >= seconds else NOTHING
 
     def _stop(self) -> NoReturn:
-        """Leave, with a commit of this step unless there is one, or ranks may stand at different ones."""
+        """Leave, with a commit of this step unless ranks may stand at different ones."""
         if self._agreement.is_impossible:
-            leave()
-        if not self._uncommitted:
-            _settle(self._state)
             leave()
         leave(self._state, wait=self._wait or "node")
 
@@ -182,14 +179,8 @@ class _Loop:
         """Commit what is not, and let the last commit be as safe as was asked for."""
         if self._uncommitted:
             self._state.commit(wait=self._wait or "node")
-        else:
-            _settle(self._state)
-
-
-def _settle(state: Any) -> None:
-    """Wait for a commit that is still being written, if that is how a state does it."""
-    if hasattr(state, "settle"):
-        state.settle()
+        elif hasattr(self._state, "settle"):  # one that writes its commits behind our back
+            self._state.settle()
 
 
 def should_stop() -> bool:
@@ -206,7 +197,9 @@ def should_stop() -> bool:
 def leave(state: Keeping | None = None, *, wait: Tier = "node") -> NoReturn:
     """Commit, wait until the commit has reached a tier or most of the grace is over, and exit so that the agent knows why.
 
-    Without a state, the last commit has been made already. All ranks leave after the same step, as `should_stop` sees to.
+    Without a state nothing is committed here: the last commit has been made already. All ranks leave after the same step, as
+    `should_stop` sees to. A rank whose own agent has not said why yet waits for that, up to 30 s: the agent would take its end
+    for that of the training.
 
     Raises:
         SystemExit: Always; the status is 0.
@@ -263,7 +256,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     found = {}
     for name, value in values.items():
         try:
-            found[str(name)] = float(value)
+            found[str(name)] = float(value.detach() if hasattr(value, "detach") else value)
         except (TypeError, ValueError, OverflowError):  # the report lacks it, the training does not
             continue
     return found

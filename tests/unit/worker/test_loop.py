@@ -10,7 +10,7 @@ import pytest
 from planaria import worker
 from planaria.contract.control import Drain, Progress, Resize, decode, encode
 from planaria.errors import UsageError
-from planaria.worker import ElasticState, loop
+from planaria.worker import ElasticState, deferral, loop
 from planaria.worker.data import ElasticSampler
 from planaria.worker.link import Link
 from planaria.worker.vault import LocalVault
@@ -260,6 +260,32 @@ def test_seconds_are_refused_where_ranks_could_not_agree_on_a_step(monkeypatch: 
     state = Told()
     worker.train_loop(state, stepping(1), commit_every_s=5.0, agree=lambda wish: wish)
     assert state.done == ["sync", (1, "node")]
+
+
+def test_a_loss_with_a_gradient_is_read_without_it() -> None:
+    class Loss:
+        def __float__(self) -> float:
+            raise AssertionError("torch warns of this")
+
+        def detach(self) -> float:
+            return 0.5
+
+    assert loop._numbers({"loss": Loss()}) == {"loss": 0.5}
+
+
+def test_a_program_that_handles_all_signals_itself_is_left_alone_however_often_it_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(deferral.signals, "is_unhandled", asked.append)
+    deferred = deferral.Deferral(lambda: None)
+    for _ in range(3):
+        deferred.begin()
+    assert asked == [*deferral.SIGNALS]
+    assert deferred._pipe is None, "there is nothing to watch"
+    deferred.end()
+    deferred.begin()
+    assert asked == [*deferral.SIGNALS] * 2
 
 
 def test_a_loop_of_ones_own_asks_and_leaves(agent: Agent) -> None:
