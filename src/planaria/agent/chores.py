@@ -112,14 +112,14 @@ class Chores:
     def search(self, asked: Search) -> None:
         """Look for a commit in the directory, and say what was found."""
 
-        def told(found: Stamp | str | None) -> None:
+        def told(found: Stamp | str | None, newest: Order | None) -> None:
             if isinstance(found, Stamp):
-                self._send(Searched(found.order, found.step, found.world_size, ""))
+                self._send(Searched(found.order, found.step, found.world_size, newest or (), ""))
             else:
-                self._send(Searched((), 0, 0, (found or "")[:LONGEST_WHY]))
+                self._send(Searched((), 0, 0, newest or (), (found or "")[:LONGEST_WHY]))
 
         if self._disk is None:
-            told(None)
+            told(None, None)
         else:
             self._disk.find(order_of(asked.than), told)
 

@@ -81,7 +81,7 @@ class Council:
         self._present: dict[int, Present] = {}
         self._commits: dict[Order, _Commit] = {}
         self._is_searching = False
-        self._run = 0
+        self._run = self._told_run = 0
         self._version = self._moved = 0
         self._kind = ""
         self._begin: Order | None = None
@@ -137,13 +137,11 @@ class Council:
                 self._note(at, part)
         self._run = self._choose_run()
         self._reached[_DISK] = max(_orders(one.disk for one in self._present.values()), default=None)
-        return [*self._all(Welcome(self._run)), *self._decide()]
+        return self._decide()
 
     def _again(self, slot: int) -> Rulings:
         """Tell a member that was out of reach what counts; in this order, so that it still has what it is asked for."""
-        told: list[Ruling] = [Welcome(self._run)]
-        if slot in self._plans:
-            told.append(self._plans[slot])
+        told: list[Ruling] = [Welcome(self._run), self._plans[slot]] if self._plans else []
         told += [
             Reached(tier, order, *self._facts[order]) for tier, order in self._reached.items() if order in self._facts
         ]
@@ -165,9 +163,17 @@ class Council:
     def _choose_run(self) -> int:
         """Return the run that goes on, or the next; the next also where rounds were counted anew: an order must be newer."""
         members = self._present.values()
-        run = max((one.run for one in members if one.run), default=0) or max(one.next_run for one in members)
-        newest = max((order[:2] for order in self._commits), default=(0, 0))
+        run = max(one.run for one in members) or 1
+        known = _orders(order for one in members for order in (one.complete, one.disk))
+        newest = max((order[:2] for order in (*self._commits, *known)), default=(0, 0))
         return newest[0] + 1 if newest >= (run, self._round) else run
+
+    def _count_on(self, newest: Order | None) -> None:
+        """Choose a later run than any that the directory knows, where ours is new or would make older orders than it has."""
+        is_new = not any(one.run for one in self._present.values())
+        has_begun = self._complete is not None and self._complete[:2] == (self._run, self._round)
+        if newest is not None and not has_begun and (is_new or newest[:2] >= (self._run, self._round)):
+            self._run = newest[0] + 1
 
     def _best(self) -> Order | None:
         return max((order for order, commit in self._commits.items() if commit.is_covered), default=None)
@@ -191,6 +197,7 @@ class Council:
         if found.why and (best is None or (on_disk is not None and on_disk > best)):
             return self._announce("unknown", None, found.why)
         self._reached[_DISK] = None
+        self._count_on(order_of(found.newest))
         if order is not None and (best is None or order > best):
             self._facts[order] = found.step, found.world_size
             self._reached[_DISK] = order
@@ -213,7 +220,9 @@ class Council:
         if kind != "unknown":
             self._commits = {one: found for one, found in self._commits.items() if one in (order, safe)}
         self._plans = {slot: self._plan_for(slot, safe, why) for slot in range(self._size)}
-        return [*self._plans.items()]
+        welcome = self._all(Welcome(self._run)) if self._run != self._told_run else []
+        self._told_run = self._run
+        return [*welcome, *self._plans.items()]
 
     def _is_covered(self, order: Order) -> bool:
         return order in self._commits and self._commits[order].is_covered

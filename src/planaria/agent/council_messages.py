@@ -42,8 +42,7 @@ class Part(Value):
 class Present(Value):
     """I am here, with these parts. `complete`, `safe` and `disk` are the newest commits that I know to have come so far.
 
-    `run` is 0 while this agent belongs to none; `next_run` is what its directory says. `last_round` is the newest round that
-    it took part in before this one. `buddy` is the address of the next slot, empty when there is nobody.
+    `run` is 0 while this agent belongs to none. `last_round` is the newest round that it took part in before this one. `buddy` is the address of the next slot, empty when there is nobody.
     """
 
     slot: int
@@ -51,7 +50,6 @@ class Present(Value):
     local_world_size: int
     buddy: str
     run: int
-    next_run: int
     last_round: int
     parts: tuple[Part, ...]
     complete: tuple[int, ...]
@@ -107,11 +105,12 @@ class Search(Value):
 
 
 class Searched(Value):
-    """What was found, empty for nothing; `why`: nobody knows."""
+    """What was found, empty for nothing; `newest` is the newest that has left anything, whole or not. `why`: nobody knows."""
 
     order: tuple[int, ...]
     step: int
     world_size: int
+    newest: tuple[int, ...]
     why: str
 
 

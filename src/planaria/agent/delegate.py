@@ -63,9 +63,8 @@ AGAIN_S = 0.2  # after a line was lost: the anchor may not be in this round yet
 class Ledger:
     """What an agent remembers through rounds: its run, the last round it took part in, the newest commit of each tier."""
 
-    def __init__(self, next_run: int) -> None:
+    def __init__(self) -> None:
         self.run = 0
-        self.next_run = next_run
         self.last_round = 0
         self.newest: dict[str, Stamp] = {}
 
@@ -128,7 +127,6 @@ class Delegate:
             local_world_size=life.local_world_size,
             buddy=self._neighbours.buddy,
             run=ledger.run,
-            next_run=ledger.next_run,
             last_round=ledger.last_round,
             parts=tuple(newest[:MOST_PARTS]),
             complete=ledger.order("node"),

@@ -70,7 +70,7 @@ class Keeper:
         self.guests = Guests(self._stock, self._aside)
         self._dock = None if open_dock is None else open_dock(self.guests)
         self._stock.on_free = self._lend
-        self._ledger = Ledger(self.disk.next_run if self.disk is not None else 1)
+        self._ledger = Ledger()
         self._delegate: Delegate | None = None
         self._beginners: Beginners
         self._life: Round | None = None

@@ -206,7 +206,12 @@ class Shelf:
 
     def newest_run(self) -> int:
         """Return the highest run that has left a folder here, 0 without one: the next start of the job counts on from it."""
-        return max((order[0] for order in self._orders()), default=0)
+        newest = self.newest_order()
+        return newest[0] if newest is not None else 0
+
+    def newest_order(self) -> Order | None:
+        """Return the newest commit that has left a folder here, whole or not."""
+        return max(self._orders(), default=None)
 
     def _orders(self) -> list[Order]:
         """Return the commits that have a folder, whole or not."""

@@ -42,7 +42,7 @@ def part(order: Order, rank: int, world: int = 3, *, shared: bool = True) -> Par
 def present(slot: int, *parts: Part, size: int = 3, local: int = 1, **fields: object) -> Present:
     """Return a member of round 4 that was in round 3."""
     buddy = f"n{(slot + 1) % size}" if size > 1 else ""
-    made = Present(slot, slot * local, local, buddy, 1, 1, 3, parts, (), (), ())
+    made = Present(slot, slot * local, local, buddy, 1, 3, parts, (), (), ())
     return replace(made, **fields)
 
 
@@ -127,8 +127,36 @@ def test_a_commit_with_a_missing_part_is_passed_over() -> None:
 
 
 def test_the_run_goes_on_with_whoever_has_one() -> None:
-    assert Room().open(present(0, run=0, next_run=5), present(1), present(2))[0] == (0, Welcome(1))
-    assert Room().open(*[present(slot, run=0, next_run=5 + slot) for slot in range(3)])[0] == (0, Welcome(7))
+    assert Room().open(present(0, run=0), present(1, run=3), present(2))[0] == (0, Welcome(3))
+    assert Room().open(*[present(slot, run=0) for slot in range(3)])[0] == (0, Welcome(1))
+
+
+def test_a_new_run_is_later_than_any_that_left_something_in_the_directory() -> None:
+    room = Room(disk=True)
+    assert room.open(*[present(slot, run=0) for slot in range(3)]) == [(0, Search(()))], "nobody knows the run yet"
+    told = room.say(0, Searched((2, 0, 6), 60, 2, (4, 0, 1), ""))
+    assert told[:3] == for_all(Welcome(5))
+    assert plans(told)[1].order == (2, 0, 6)
+
+
+def test_a_run_that_was_begun_without_a_look_at_the_directory_is_left_for_a_later_one() -> None:
+    room = Room(disk=True)
+    members = [present(slot, run=0) for slot in range(3)]
+    room.open(*members)
+    assert room.say(0, Searched((), 0, 0, (), "no permission"))[:3] == for_all(Welcome(1))
+    room.say(1, Seek())
+    assert room.say(0, Searched((2, 0, 6), 60, 2, (2, 0, 6), ""))[:3] == for_all(Welcome(3))
+    assert room.say(1, members[1])[0] == (1, Welcome(3)), "who comes again hears the same"
+    with pytest.raises(ValueError, match="another round"):
+        room.say(0, Sealed(2, (1, 4, 1), 10))
+
+
+def test_an_order_that_is_made_now_is_newer_than_what_anybody_knows_of() -> None:
+    later = (2, 0, 6)
+    assert Room().open(present(0, complete=later), present(1), present(2))[0] == (0, Welcome(3))
+    room = Room(disk=True)
+    room.open(present(0, run=1), present(1, disk=later), present(2))
+    assert room.say(0, Searched(later, 60, 2, later, ""))[:3] == for_all(Welcome(3))
 
 
 def test_where_rounds_were_counted_anew_a_new_run_keeps_orders_in_order() -> None:
@@ -246,10 +274,10 @@ def test_damage_after_a_newer_commit_changes_nothing() -> None:
 def test_without_anything_in_memory_the_directory_is_searched() -> None:
     room = Room(disk=True)
     told = room.open()
-    assert told == [*for_all(Welcome(1)), (0, Search(()))]
-    told = room.say(0, Searched(THIRD, 30, 2, ""))
+    assert told == [(0, Search(()))]
+    told = room.say(0, Searched(THIRD, 30, 2, THIRD, ""))
     assert {(plan.kind, plan.order, plan.world_size) for plan in plans(told).values()} == {("disk", THIRD, 2)}
-    assert room.say(0, Searched(SECOND, 20, 2, "")) == [], "nobody asked"
+    assert room.say(0, Searched(SECOND, 20, 2, SECOND, "")) == [], "nobody asked"
 
 
 @pytest.mark.parametrize(
@@ -267,24 +295,24 @@ def test_a_commit_in_memory_is_enough_unless_the_disk_may_have_a_newer_one(
 def test_a_search_that_finds_nothing_newer_leaves_what_is_in_memory() -> None:
     room = Room(disk=True)
     room.open(*[present(slot, part(SECOND, slot), last_round=0) for slot in range(3)])
-    assert {plan.kind for plan in plans(room.say(0, Searched((), 0, 0, ""))).values()} == {"memory"}
+    assert {plan.kind for plan in plans(room.say(0, Searched((), 0, 0, (), ""))).values()} == {"memory"}
 
 
 def test_nobody_begins_anew_because_a_directory_cannot_be_read() -> None:
     room = Room(disk=True)
     room.open()
-    told = plans(room.say(0, Searched((), 0, 0, "no permission")))
+    told = plans(room.say(0, Searched((), 0, 0, (), "no permission")))
     assert {(plan.kind, plan.why) for plan in told.values()} == {("unknown", "no permission")}
     assert room.say(2, Seek()) == [(0, Search(()))]
     assert room.say(1, Seek()) == [], "it is being looked at"
-    assert {plan.kind for plan in plans(room.say(0, Searched((), 0, 0, ""))).values()} == {"none"}
+    assert {plan.kind for plan in plans(room.say(0, Searched((), 0, 0, (), ""))).values()} == {"none"}
     assert room.say(1, Seek()) == []
 
 
 def test_a_commit_is_on_disk_when_all_have_written_and_one_of_them_found_it_whole() -> None:
     room = Room(2, disk=True, buddies=False)
     room.open()
-    room.say(0, Searched((), 0, 0, ""))
+    room.say(0, Searched((), 0, 0, (), ""))
     assert room.seal((1, 4, 1))[2:] == [(slot, Write(1, (1, 4, 1), (slot,))) for slot in range(2)]
     assert room.say(1, Written(1, True, "")) == []
     assert room.say(0, Written(1, False, "")) == for_all(Reached("disk", (1, 4, 1), 10, 2), 2)
@@ -293,7 +321,7 @@ def test_a_commit_is_on_disk_when_all_have_written_and_one_of_them_found_it_whol
 def test_directories_that_are_not_the_same_one_are_named() -> None:
     room = Room(2, disk=True, buddies=False)
     room.open()
-    room.say(0, Searched((), 0, 0, ""))
+    room.say(0, Searched((), 0, 0, (), ""))
     room.seal((1, 4, 1))
     room.say(1, Written(1, False, ""))
     (_, failed), _ = room.say(0, Written(1, False, ""))

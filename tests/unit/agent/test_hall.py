@@ -33,7 +33,7 @@ class Line:
 
 
 def present(slot: int) -> Present:
-    return Present(slot, slot, 1, f"n{1 - slot}", 0, 1, 0, (), (), (), ())
+    return Present(slot, slot, 1, f"n{1 - slot}", 0, 0, (), (), (), ())
 
 
 def hall_of_two() -> tuple[Hall, list[Ruling]]:
