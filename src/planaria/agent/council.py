@@ -74,9 +74,10 @@ class _Task:
 class Council:
     """One round's. `hear` takes what a member says and returns what members are told, by slot."""
 
-    def __init__(self, round_: int, size: int, *, has_directory: bool, has_buddies: bool) -> None:
+    def __init__(self, round_: int, size: int, world_size: int, *, has_directory: bool, has_buddies: bool) -> None:
         self._round = round_
         self._size = size
+        self._world_size = world_size
         self._tiers = (*((_BUDDY,) if has_buddies and size > 1 else ()), *((_DISK,) if has_directory else ()))
         self._present: dict[int, Present] = {}
         self._commits: dict[Order, _Commit] = {}
@@ -118,17 +119,17 @@ class Council:
                 return self._on_damage(_known(numbers), rank, holder)
             case Seek():
                 return self._decide() if self._kind == "unknown" else []
-            case Searched():
+            case Searched() if slot == 0:  # who alone was asked
                 return self._on_searched(message)
         raise ValueError("not for a member to say")
 
     # Where everybody begins.
 
     def _welcome(self, slot: int, present: Present) -> Rulings:
-        if not 0 <= slot < self._size or present.slot != slot or present.local_world_size < 1:
-            raise ValueError("a member without a place in this round")
-        if slot in self._present:
+        if slot in self._present and present.slot == slot:
             return self._again(slot) if len(self._present) == self._size else []
+        if not 0 <= slot < self._size or present.slot != slot or not self._has_place(present):
+            raise ValueError("a member without a place in this round")
         self._present[slot] = present
         if len(self._present) < self._size:
             return []
@@ -138,6 +139,15 @@ class Council:
         self._run = self._choose_run()
         self._reached[_DISK] = max(_orders(one.disk for one in self._present.values()), default=None)
         return self._decide()
+
+    def _has_place(self, new: Present) -> bool:
+        """Tell whether a member's ranks are of this world and nobody else's, and the last one's all that are left of it."""
+        last = new.first_rank + new.local_world_size
+        others = self._present.values()
+        taken = any(one.first_rank < last and new.first_rank < one.first_rank + one.local_world_size for one in others)
+        missing = self._world_size - new.local_world_size - sum(one.local_world_size for one in others)
+        fits = missing == 0 if len(self._present) == self._size - 1 else missing > 0
+        return new.local_world_size > 0 and last <= self._world_size and fits and not taken
 
     def _again(self, slot: int) -> Rulings:
         """Tell a member that was out of reach what counts; in this order, so that it still has what it is asked for."""
@@ -205,6 +215,7 @@ class Council:
         return self._announce("memory", best) if best is not None else self._announce("none", None)
 
     def _announce(self, kind: str, order: Order | None, why: str = "") -> Rulings:
+        teller = self._who_tells(order) if kind != "unknown" else None
         if self._plans and order != self._begin:
             self._moved = self._version  # whoever began there is to begin again
             self._sealed = [{} for _ in range(self._size)]
@@ -219,7 +230,7 @@ class Council:
             self._complete = order
         if kind != "unknown":
             self._commits = {one: found for one, found in self._commits.items() if one in (order, safe)}
-        self._plans = {slot: self._plan_for(slot, safe, why) for slot in range(self._size)}
+        self._plans = {slot: self._plan_for(slot, safe, why, is_loss=slot == teller) for slot in range(self._size)}
         welcome = self._all(Welcome(self._run)) if self._run != self._told_run else []
         self._told_run = self._run
         return [*welcome, *self._plans.items()]
@@ -227,13 +238,20 @@ class Council:
     def _is_covered(self, order: Order) -> bool:
         return order in self._commits and self._commits[order].is_covered
 
-    def _plan_for(self, slot: int, safe: Order | None, why: str) -> Plan:
+    def _who_tells(self, order: Order | None) -> int | None:
+        """Return who knew of a newer commit to be complete, so that it can tell what is lost; None where nothing is."""
+        if self._kind == "memory" and self._begin is not None:
+            return 0 if order is None or order < self._begin else None
+        known = {slot: one.complete for slot, one in self._present.items() if one.complete > (order or ())}
+        return max(known, key=lambda slot: (known[slot], -slot), default=None)
+
+    def _plan_for(self, slot: int, safe: Order | None, why: str, *, is_loss: bool) -> Plan:
         order = self._begin
         step, world_size = self._facts[order] if order is not None else (0, 0)
         shared, fetch = 0, tuple[Source, ...]()
         if self._kind == "memory" and order is not None:
             shared, fetch = self._lacking(slot, self._commits[order])
-        return Plan(self._version, self._kind, order or (), step, world_size, shared, safe or (), fetch, why)
+        return Plan(self._version, self._kind, order or (), step, world_size, shared, safe or (), fetch, is_loss, why)
 
     def _lacking(self, slot: int, commit: _Commit) -> tuple[int, tuple[Source, ...]]:
         """Return the rank whose part has what is shared for this member, and which parts it does not hold.
@@ -297,10 +315,6 @@ class Council:
         self._sealed = [{one: at for one, at in sealed.items() if one > newest} for sealed in self._sealed]
         return [*self._all(Complete(newest, self._facts[newest][0])), *self._progress()]
 
-    @property
-    def _world_size(self) -> int:
-        return sum(one.local_world_size for one in self._present.values())
-
     def _progress(self) -> Rulings:
         """Send the newest complete commit on its way to each tier where nothing is on its way."""
         order = self._complete
@@ -346,11 +360,12 @@ class Council:
             return []
         del self._tasks[tier]
         why = next((one for one in task.answers.values() if one), "")
+        is_news = tier == _BUDDY or not why
         if not why and tier == _DISK and not task.is_whole:
             why = "every node has written its part, and no commit is whole: is it one directory that all nodes share?"
         if why:
             self._failed[tier] = task.order
-            return [*self._all(Failed(tier, task.order, why)), *self._progress()]
+            return [*self._all(Failed(tier, task.order, is_news, why)), *self._progress()]
         self._reached[tier] = task.order
         if tier == _BUDDY and task.order == self._begin and task.order in self._commits:
             for slot, ranks in task.ranks.items():

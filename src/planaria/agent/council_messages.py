@@ -42,7 +42,8 @@ class Part(Value):
 class Present(Value):
     """I am here, with these parts. `complete`, `safe` and `disk` are the newest commits that I know to have come so far.
 
-    `run` is 0 while this agent belongs to none. `last_round` is the newest round that it took part in before this one. `buddy` is the address of the next slot, empty when there is nobody.
+    `run` is 0 while this agent belongs to none. `last_round` is the newest round that it took part in before this one.
+    `buddy` is the address of the next slot, empty when there is nobody.
     """
 
     slot: int
@@ -134,7 +135,7 @@ class Plan(Value):
     """Begin from this commit, from `memory` or `disk`; `none`: there is none; `unknown`: a directory cannot be read.
 
     `shared` is the rank of the part with what is shared for this member, `fetch` what it lacks. Every other commit in memory
-    but `safe` is over.
+    but `safe` is over. `is_loss`: this member knew of a newer one to be complete, and tells people that it is lost.
     """
 
     version: int
@@ -145,6 +146,7 @@ class Plan(Value):
     shared: int
     safe: tuple[int, ...]
     fetch: tuple[Source, ...]
+    is_loss: bool
     why: str
 
 
@@ -181,17 +183,18 @@ class Reached(Value):
 
 
 class Drop(Value):
-    """Forget what you hold of this part: somebody could not read it."""
+    """See whether what you hold of this part is whole, and forget it if not: somebody could not read it."""
 
     order: tuple[int, ...]
     rank: int
 
 
 class Failed(Value):
-    """The commit will not reach this tier; a later one may."""
+    """The commit will not reach this tier; a later one may. `is_news`: nobody was told where it failed."""
 
     tier: str
     order: tuple[int, ...]
+    is_news: bool
     why: str
 
 

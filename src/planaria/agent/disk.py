@@ -65,7 +65,8 @@ class Disk:
     def find(self, than: Order | None, tell: Tell) -> None:
         """Tell, once it is known, the newest commit of which every file is whole, if it is newer than this one.
 
-        Told too is the newest that has left a folder, whole or not: this run's commits have to be newer. A text says why nobody knows: a job must not begin anew because a directory could not be read.
+        Told too is the newest that has left a folder, whole or not: this run's commits have to be newer.
+        A text says why nobody knows: a job must not begin anew because a directory could not be read.
         """
         # A thread, because a directory may be slow, and large files are read and compared.
         threading.Thread(target=self._search, args=(than, tell), name="planaria disk reader", daemon=True).start()

@@ -118,7 +118,11 @@ class Keeper:
         self._delegate = delegate = Delegate(life, neighbours or Neighbours(), gear, has_buddies)
         if life.group_rank == 0:
             council = Council(
-                life.number, life.group_world_size, has_directory=self.disk is not None, has_buddies=has_buddies
+                life.number,
+                life.group_world_size,
+                life.world_size,
+                has_directory=self.disk is not None,
+                has_buddies=has_buddies,
             )
             self.guests.hall = Hall(council, delegate.hear)
         self._beginners = Beginners(life, delegate, self._stock, self._aside, self._answer)

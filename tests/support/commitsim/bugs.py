@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from planaria.agent.council_messages import Copy, Plan
+    from planaria.agent.council_messages import Copy, Damaged, Plan, Seek
     from planaria.agent.slots import Slot
 
 
@@ -64,6 +64,13 @@ def a_copy_is_claimed_and_not_made(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chores, "copy", _claim)
 
 
+def what_is_damaged_is_said_once(patch: pytest.MonkeyPatch) -> None:
+    def insist(self: Delegate, message: Damaged | Seek) -> None:
+        self._send(message)
+
+    patch.setattr(Delegate, "_insist", insist)
+
+
 def _claim(chores: Chores, asked: Copy) -> None:
     chores._stock.slots.copying = asked.order  # type: ignore[assignment]
     chores._on_copied(asked.number, "")
@@ -77,4 +84,5 @@ BUGS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     nobody_looks_at_the_disk_when_memory_has_something,
     a_plan_that_is_said_again_makes_members_forget,
     a_copy_is_claimed_and_not_made,
+    what_is_damaged_is_said_once,
 )

@@ -188,7 +188,11 @@ class Node:
         self.delegate = Delegate(life, neighbours, gear, buddies)
         if life.group_rank == 0:
             council = Watched(
-                life.number, life.group_world_size, has_directory=self.disk is not None, has_buddies=buddies
+                life.number,
+                life.group_world_size,
+                life.world_size,
+                has_directory=self.disk is not None,
+                has_buddies=buddies,
             )
             council.world, council.number = self.world, life.number
             self.hall = self.guests.hall = Hall(council, self.delegate.hear)
@@ -248,6 +252,8 @@ class Worker:
             if bad:
                 self.waits_for = plan.version + 1
                 self.delegate.report_damage(order, bad)
+                if self.node.world.rng.random() < 0.5:
+                    self.node.world.net.cut_some()  # before anybody has heard of it
                 self.later(self.load)
                 return
         self.plan = plan

@@ -49,8 +49,8 @@ def present(slot: int, *parts: Part, size: int = 3, local: int = 1, **fields: ob
 class Room:
     """A council, and what each slot was told last."""
 
-    def __init__(self, size: int = 3, *, disk: bool = False, buddies: bool = True) -> None:
-        self.council = Council(4, size, has_directory=disk, has_buddies=buddies)
+    def __init__(self, size: int = 3, *, local: int = 1, disk: bool = False, buddies: bool = True) -> None:
+        self.council = Council(4, size, size * local, has_directory=disk, has_buddies=buddies)
         self.size = size
 
     def say(self, slot: int, message: Saying) -> list[tuple[int, Ruling]]:
@@ -93,6 +93,47 @@ def test_who_has_no_place_in_the_round_is_refused(wrong: Present) -> None:
         Room().say(0 if wrong.slot == 1 else wrong.slot, wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        present(1, local_world_size=1 << 40),
+        present(1, first_rank=0),
+        present(1, first_rank=3),
+        present(1, local_world_size=2),
+    ],
+)
+def test_ranks_that_are_not_of_this_world_or_another_s_are_refused(wrong: Present) -> None:
+    room = Room()
+    room.say(0, present(0))
+    room.say(2, present(2))
+    with pytest.raises(ValueError, match="place"):
+        room.say(1, wrong)
+    assert plans(room.say(1, present(1))), "the place is still free for whose it is"
+
+
+def test_who_was_not_asked_to_search_is_not_heard_about_it() -> None:
+    room = Room(disk=True)
+    room.open()
+    with pytest.raises(ValueError, match="member"):
+        room.say(1, Searched(THIRD, 30, 2, THIRD, ""))
+
+
+def test_one_of_those_who_knew_a_newer_commit_tells_that_it_is_lost() -> None:
+    held = [part(FIRST, rank) for rank in range(3)]
+    known = (FIRST, SECOND, SECOND)
+    told = plans(Room().open(*[present(slot, held[slot], complete=known[slot]) for slot in range(3)]))
+    assert [told[slot].is_loss for slot in range(3)] == [False, True, False]
+    told = plans(Room().open(*[present(slot, held[slot], complete=FIRST) for slot in range(3)]))
+    assert [told[slot].is_loss for slot in range(3)] == [False] * 3
+
+
+def test_a_commit_that_turns_out_to_be_unreadable_is_told_to_be_lost() -> None:
+    room = Room(buddies=False)
+    room.open(*[present(slot, part(FIRST, slot), complete=FIRST) for slot in range(3)])
+    told = plans(room.say(1, Damaged(FIRST, 1, 1)))
+    assert [(told[slot].kind, told[slot].is_loss) for slot in range(3)] == [("none", slot == 0) for slot in range(3)]
+
+
 def test_all_begin_from_the_newest_commit_of_which_all_parts_are_there() -> None:
     held = [part(order, rank) for rank in range(3) for order in (FIRST, SECOND)]
     told = plans(Room().open(present(0, *held[:2]), present(1, *held[2:4], part(THIRD, 1)), present(2, *held[4:])))
@@ -116,7 +157,7 @@ def test_who_is_new_in_a_larger_world_gets_what_is_shared_from_the_first_rank() 
 
 def test_workers_of_one_node_share_one_model() -> None:
     parts = [part(FIRST, rank, 4, shared=rank % 2 == 0) for rank in range(4)]
-    told = plans(Room(2).open(present(0, *parts, size=2, local=2), present(1, size=2, local=2)))
+    told = plans(Room(2, local=2).open(present(0, *parts, size=2, local=2), present(1, size=2, local=2)))
     assert told[1].shared == 2
     assert [source.rank for source in told[1].fetch] == [2, 3]
 
@@ -205,7 +246,7 @@ def test_a_copy_that_fails_is_told_and_the_next_commit_is_tried() -> None:
     room.seal((1, 4, 1))
     room.say(0, Copied(1, ""))
     room.say(1, Copied(1, "no room"))
-    assert room.say(2, Copied(1, "")) == for_all(Failed("buddy", (1, 4, 1), "no room"))
+    assert room.say(2, Copied(1, "")) == for_all(Failed("buddy", (1, 4, 1), True, "no room"))
     assert (0, Copy(2, (1, 4, 2), (0,))) in room.seal((1, 4, 2))
     assert room.say(0, Copied(1, "")) == [], "an answer to what is over"
 

@@ -75,6 +75,11 @@ class Rig:
         fields = (stamp.run, stamp.round, generation, stamp.step, stamp.world_size, rank)
         self.keeper.hear(self.peers[rank], vault.Sealed(slot.number, *fields))
 
+    def spoil(self, rank: int) -> None:
+        """Let the memory of everything that a rank has kept rot."""
+        for slot in self.keeper._stock.slots.of(rank):
+            self.keeper._stock.view(slot)[-1] ^= 1
+
     def run_until(self, done: Callable[[], object]) -> None:
         deadline = self.loop.now() + TIMEOUT_S
         while not done():
@@ -196,10 +201,21 @@ def test_memory_that_cannot_be_read_is_given_to_nobody_again(rig: Rig) -> None:
     for rank in (0, 1):
         rig.commit(rank, 1)
     rig.new_life(1)
+    rig.spoil(0)
     assert rig.ask(0, vault.Load(3, True)) is None, "first it is looked at"
     rig.run_until(lambda: rig.answers[-1][1] == vault.Found(3, (), (), "", ()))
     assert rig.ask(1, vault.Load(4, False)) == vault.Found(4, (), (), "", ())
     assert rig.keeper.newest == {}
+
+
+def test_a_rank_that_alone_cannot_read_a_commit_is_refused_and_the_commit_is_kept(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.new_life(1)
+    assert rig.ask(0, vault.Load(3, True)) is None, "first it is looked at"
+    rig.run_until(lambda: rig.answers and isinstance(rig.answers[-1][1], vault.Refused))
+    assert isinstance(rig.ask(1, vault.Load(4, False)), vault.Found)
+    assert rig.keeper.newest["node"].generation == 1
 
 
 def test_a_rank_that_began_from_what_another_could_not_read_commits_no_more(rig: Rig) -> None:
@@ -208,6 +224,7 @@ def test_a_rank_that_began_from_what_another_could_not_read_commits_no_more(rig:
     rig.new_life(1)
     assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, ("own",), (1,), "", ())
     assert isinstance(rig.ask(0, vault.Open(4, 10_000)), vault.Slot)
+    rig.spoil(1)
     rig.ask(1, vault.Load(5, True))
     rig.run_until(lambda: rig.answers[-1][1] == vault.Found(5, (), (), "", ()))
     refused = rig.ask(0, vault.Open(6, 10_000))
@@ -225,6 +242,7 @@ def test_damage_that_is_found_after_others_have_committed_is_refused(rig: Rig) -
     rig.ask(0, vault.Load(3, False))
     for rank in (0, 1):
         rig.commit(rank, 2)
+    rig.spoil(0)
     rig.ask(0, vault.Load(4, True))
     rig.run_until(lambda: isinstance(rig.answers[-1][1], vault.Refused))
     assert rig.keeper.newest["node"].generation == 2
