@@ -30,33 +30,20 @@ from planaria.agent.council_messages import (
     Written,
     order_of,
 )
+from planaria.agent.holdings import Holdings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planaria.agent.council_messages import Part, Ruling, Saying
+    from planaria.agent.council_messages import Ruling, Saying
     from planaria.contract.commit import Order
 
     Rulings = list[tuple[int, Ruling]]
 
 MOST_SEALED = 64  # commits that one member may be ahead of the others before it is no member of ours
+MOST_IN_RING = 32
 _BUDDY, _DISK = "buddy", "disk"
-
-
-class _Commit:
-    """A commit of which parts were found: which slots hold the part of each rank."""
-
-    def __init__(self, step: int, world_size: int) -> None:
-        self.step = step
-        self.world_size = world_size
-        self.holders: dict[int, list[int]] = {}
-        self.shared: set[int] = set()
-        self.sizes: dict[int, int] = {}
-
-    @property
-    def is_covered(self) -> bool:
-        return all(self.holders.get(rank) for rank in range(self.world_size))
 
 
 class _Task:
@@ -80,7 +67,7 @@ class Council:
         self._world_size = world_size
         self._tiers = (*((_BUDDY,) if has_buddies and size > 1 else ()), *((_DISK,) if has_directory else ()))
         self._present: dict[int, Present] = {}
-        self._commits: dict[Order, _Commit] = {}
+        self._commits: dict[Order, Holdings] = {}
         self._is_searching = False
         self._run = self._told_run = 0
         self._version = self._moved = 0
@@ -135,7 +122,7 @@ class Council:
             return []
         for at, one in self._present.items():
             for part in one.parts:
-                self._note(at, part)
+                self._commits.setdefault(part.order, Holdings(part.step, part.world_size)).note(at, part)
         self._run = self._choose_run()
         self._reached[_DISK] = max(_orders(one.disk for one in self._present.values()), default=None)
         return self._decide()
@@ -161,14 +148,6 @@ class Council:
         if self._complete is not None and self._complete != self._begin:
             told.append(Complete(self._complete, self._facts[self._complete][0]))
         return [(slot, one) for one in told]
-
-    def _note(self, slot: int, part: Part) -> None:
-        commit = self._commits.setdefault(part.order, _Commit(part.step, part.world_size))
-        if part.world_size == commit.world_size and slot not in commit.holders.setdefault(part.rank, []):
-            commit.holders[part.rank].append(slot)
-            commit.sizes[part.rank] = part.size_bytes
-            if part.shared:
-                commit.shared.add(part.rank)
 
     def _choose_run(self) -> int:
         """Return the run that goes on, or the next; the next also where rounds were counted anew: an order must be newer."""
@@ -251,19 +230,30 @@ class Council:
         shared, fetch = 0, tuple[Source, ...]()
         if self._kind == "memory" and order is not None:
             shared, fetch = self._lacking(slot, self._commits[order])
-        return Plan(self._version, self._kind, order or (), step, world_size, shared, safe or (), fetch, is_loss, why)
+        return Plan(
+            self._version,
+            self._kind,
+            order or (),
+            step,
+            world_size,
+            shared,
+            safe or (),
+            fetch,
+            self._ring(slot),
+            is_loss,
+            why,
+        )
 
-    def _lacking(self, slot: int, commit: _Commit) -> tuple[int, tuple[Source, ...]]:
-        """Return the rank whose part has what is shared for this member, and which parts it does not hold.
+    def _ring(self, slot: int) -> tuple[str, ...]:
+        """Return the addresses of the slots behind the buddy's, in case that leaves as well; not of all in a large world."""
+        behind = range(slot + 1, slot + min(self._size - 1, MOST_IN_RING))
+        return tuple(self._present[at % self._size].buddy for at in behind)
 
-        Each node had the model of its own first rank, buffers included; so who has an old place gets that one, and who is
-        new the first.
-        """
+    def _lacking(self, slot: int, commit: Holdings) -> tuple[int, tuple[Source, ...]]:
+        """Return the rank whose part has what is shared for this member, and which parts it does not hold."""
         place = self._present[slot]
         own = range(place.first_rank, place.first_rank + place.local_world_size)
-        first = min(commit.shared, default=0)
-        near = [rank for rank in commit.shared if rank <= place.first_rank < commit.world_size]
-        shared = max(near, default=first)
+        shared = commit.shared_for(place.first_rank)
         needed = sorted({shared, *(rank for rank in own if rank < commit.world_size)})
         fetch = []
         for rank in needed:

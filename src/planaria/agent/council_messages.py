@@ -136,6 +136,7 @@ class Plan(Value):
 
     `shared` is the rank of the part with what is shared for this member, `fetch` what it lacks. Every other commit in memory
     but `safe` is over. `is_loss`: this member knew of a newer one to be complete, and tells people that it is lost.
+    `ring` has the addresses of the slots behind the buddy's.
     """
 
     version: int
@@ -146,6 +147,7 @@ class Plan(Value):
     shared: int
     safe: tuple[int, ...]
     fetch: tuple[Source, ...]
+    ring: tuple[str, ...]
     is_loss: bool
     why: str
 
@@ -262,6 +264,6 @@ def _field(name: str, value: object, annotation: str) -> object:
         if inner in _PARTS:
             return tuple(_value(_PARTS[inner], one) for one in value)
         numbers = tuple(_field(name, one, inner) for one in value)
-        if name == "ranks" or len(numbers) in (0, 3):
+        if name in ("ranks", "ring") or len(numbers) in (0, 3):
             return numbers
     raise ValueError(f"{name} is not what it should be")

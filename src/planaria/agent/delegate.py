@@ -351,6 +351,10 @@ class Delegate:
         if found is not None and found.stamp is not None and self.plan is not None:
             self._send(Sealed(self.plan.version, order, found.stamp.step))
 
+    def hand_over(self, on_done: Callable[[bool], object]) -> None:
+        """Bring what only this node may have to one that stays; tell whether it is there."""
+        self.chores.hand_over(self.plan.ring if self.plan is not None else (), on_done)
+
     def seek(self) -> None:
         """Say that a worker asks again, after nobody knew what to begin from."""
         self._insist(Seek())

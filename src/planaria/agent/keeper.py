@@ -103,7 +103,7 @@ class Keeper:
         """Serve the workers of a new life, and agree with the others on what it begins from."""
         self._end_round()
         self._life = life
-        self.guests.round = life.number
+        self.guests.round, self.guests.is_leaving = life.number, False
         gear = Gear(
             loop=self._loop,
             stock=self._stock,
@@ -279,12 +279,13 @@ class Keeper:
         self._mailbox.close()
 
     def hand_over(self, on_done: Callable[[bool], object]) -> None:
-        """Bring what only this node has to its buddy before it leaves, or have it on disk; tell whether all of it is there.
+        """Bring what only this node has to one that stays, or have it on disk; tell whether all of it is there.
 
         The disk is for all nodes to write, so that there is nothing to be done but to wait.
         """
+        self.guests.is_leaving = True
         if self._delegate is not None and self._delegate.has_buddy:
-            self._delegate.chores.hand_over(on_done)
+            self._delegate.hand_over(on_done)
         elif self.disk is None or self._stock.slots.complete is None:
             on_done(False)
         else:

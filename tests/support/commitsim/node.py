@@ -173,7 +173,7 @@ class Node:
     def begin(self, life: Round, neighbours: Neighbours) -> None:
         self.end_round()
         self.life = life
-        self.guests.round = life.number
+        self.guests.round, self.guests.is_leaving = life.number, False
         gear = Gear(
             self,
             self.stock,
@@ -253,7 +253,7 @@ class Worker:
                 self.waits_for = plan.version + 1
                 self.delegate.report_damage(order, bad)
                 if self.node.world.rng.random() < 0.5:
-                    self.node.world.net.cut_some()  # before anybody has heard of it
+                    self.node.world.net.cut_off(self.node)  # before anybody has heard of it
                 self.later(self.load)
                 return
         self.plan = plan

@@ -155,6 +155,12 @@ def test_who_is_new_in_a_larger_world_gets_what_is_shared_from_the_first_rank() 
     assert told[2].fetch == (Source(0, 0, "n0", True, 5000),)
 
 
+def test_everybody_is_told_who_comes_behind_its_buddy() -> None:
+    told = plans(Room(4).open(*[present(slot, size=4) for slot in range(4)]))
+    assert [told[slot].ring for slot in range(4)] == [("n2", "n3"), ("n3", "n0"), ("n0", "n1"), ("n1", "n2")]
+    assert plans(Room(1).open(present(0, size=1)))[0].ring == ()
+
+
 def test_workers_of_one_node_share_one_model() -> None:
     parts = [part(FIRST, rank, 4, shared=rank % 2 == 0) for rank in range(4)]
     told = plans(Room(2, local=2).open(present(0, *parts, size=2, local=2), present(1, size=2, local=2)))

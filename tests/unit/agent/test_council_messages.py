@@ -22,7 +22,7 @@ EACH = [
     words.Searched(ORDER, 30, 2, ORDER, ""),
     words.Search(()),
     words.Welcome(1),
-    words.Plan(1, "memory", ORDER, 30, 2, 0, (), (Source(1, 0, "a:1", False, 5000),), True, ""),
+    words.Plan(1, "memory", ORDER, 30, 2, 0, (), (Source(1, 0, "a:1", False, 5000),), ("c:1",), True, ""),
     words.Complete(ORDER, 30),
     words.Copy(7, ORDER, (0, 1, 2, 3)),
     words.Write(8, ORDER, ()),

@@ -25,7 +25,7 @@ PART = Part(1, 3, 7, 70, 2, 0, True, LAYOUT.size_bytes)
 
 def plan(version: int, kind: str = "memory", *, is_loss: bool = False) -> Plan:
     order, step = (PART.order, PART.step) if kind == "memory" else ((), 0)
-    return Plan(version, kind, order, step, 2, 0, (), (), is_loss, "")
+    return Plan(version, kind, order, step, 2, 0, (), (), (), is_loss, "")
 
 
 class Rig:
