@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 MOST_PARTS = 1500  # 200 kB of a header that may have 256; older ones than those of so many ranks nobody needs
 LONGEST_LINE = 1000
+TELL_AFTER = 50  # lost lines in a row: ten seconds or more
 AGAIN_S = 0.2  # after a line was lost: the anchor may not be in this round yet
 
 
@@ -113,6 +114,7 @@ class Delegate:
         self._fetches: dict[int, Fetch] = {}
         self._hall: Hall | None = None
         self._line: Line | None = None
+        self._losses = 0  # of lines, since we were heard
         self._timer: Cancelled | None = None
         self.is_over = False
         self._present = self._who_is_here()
@@ -157,8 +159,11 @@ class Delegate:
                 self._neighbours.anchor, self._life.number, encode(self._present), self._on_message, self._on_lost
             )
 
-    def _on_lost(self, _why: str) -> None:
+    def _on_lost(self, why: str) -> None:
         self._line = None
+        self._losses += 1
+        if self._losses == TELL_AFTER:
+            self._say(f"{self._neighbours.anchor}, which keeps the books of commits, does not hear this node: {why}")
         self._timer = self._gear.loop.call_later(AGAIN_S, self._attend)
 
     def _on_message(self, value: object) -> None:
@@ -246,6 +251,7 @@ class Delegate:
     def _on_welcome(self, run: int) -> None:
         """Say what counts: what was said before may not have been heard."""
         self.run = self._gear.ledger.run = run
+        self._losses = 0
         self._gear.ledger.last_round = self._life.number
         if self.plan is not None and self.is_ready:
             self._send(Ready(self.plan.version))

@@ -55,12 +55,18 @@ class Disk:
             pinned.release()
         self._writer.wake()
 
-    def has(self, order: Order) -> bool:
-        """Tell whether this commit, or a newer one, is whole in the directory."""
-        try:
-            return self._shelf.has(order)
-        except OSError:
-            return False
+    def look(self, order: Order, tell: Callable[[bool], object]) -> None:
+        """Tell, once it is known, whether this commit, or a newer one, is whole in the directory."""
+
+        def run() -> None:
+            try:
+                found = self._shelf.has(order)
+            except OSError:
+                found = False
+            self._post(lambda: tell(found))
+
+        # A thread as below: a directory that hangs must not hold up the loop.
+        threading.Thread(target=run, name="planaria disk reader", daemon=True).start()
 
     def find(self, than: Order | None, tell: Tell) -> None:
         """Tell, once it is known, the newest commit of which every file is whole, if it is newer than this one.

@@ -303,11 +303,19 @@ class Keeper:
         complete, deadline = slots.complete, self._loop.now() + within_s
         for order in sorted({complete, *(one for one in slots.whole() if one > complete)}):
             self._write(order, deadline)
-        while (left_s := deadline - self._loop.now()) > 0 and not self.disk.has(complete) and not self._is_alone:
-            self._loop.run_once(
-                min(left_s, LOOK_EVERY_S)
-            )  # other nodes write their files, and only the directory tells
-        return self.disk.has(complete)
+        is_there = self._is_on_disk(complete, deadline)
+        while not is_there and not self._is_alone and (left_s := deadline - self._loop.now()) > 0:
+            self._loop.run_once(min(left_s, LOOK_EVERY_S))  # others write their files, and only the directory tells
+            is_there = self._is_on_disk(complete, deadline)
+        return is_there
+
+    def _is_on_disk(self, order: Order, deadline: float) -> bool:
+        told: list[bool] = []
+        if self.disk is not None:
+            self.disk.look(order, told.append)
+            while not told and (left_s := deadline - self._loop.now()) > 0:
+                self._loop.run_once(left_s)
+        return told == [True]
 
     @property
     def _is_alone(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from clocks import FakeLoop
 
 from planaria.agent.council_messages import Damaged, Drop, Failed, Part, Plan, Seek, Welcome
-from planaria.agent.delegate import Delegate, Gear, Ledger
+from planaria.agent.delegate import TELL_AFTER, Delegate, Gear, Ledger
 from planaria.agent.errands import settle
 from planaria.agent.rounds import Neighbours
 from planaria.agent.stock import Stock
@@ -113,3 +113,10 @@ def test_what_another_node_sent_is_one_harmless_line(rig: Rig) -> None:
 def test_a_failure_that_was_told_where_it_happened_is_not_told_again(rig: Rig) -> None:
     rig.delegate.hear(Failed("disk", PART.order, False, "the disk that we share is full"))
     assert rig.lines == []
+
+
+def test_who_is_not_heard_for_long_says_why_once(rig: Rig) -> None:
+    for _ in range(2 * TELL_AFTER):
+        rig.delegate._on_lost("it closed the line")
+    (line,) = rig.lines
+    assert "it closed the line" in line
