@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
 import os
-import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class Mailbox:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._calls: list[Callable[[], object]] = []
-        self._lock = threading.Lock()
+        self._lock = _thread.allocate_lock()  # `threading` takes long to import
         self._is_closed = False
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         loop.on_readable(self._bell, self._make_calls)
