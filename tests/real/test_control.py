@@ -244,6 +244,7 @@ for number, peer in enumerate(quiet):
     peer.sendall([b"", b'{"type": "progress", "st', b'{"type": "news", "of": ["the", "future"]}\n', b"\n" * 9][number % 4])
 for peer in quiet[::2]:
     peer.close()
+connected().sendall(b'{"type": ["progress"]}\n')  # of another version, for all that we know
 connected().close()
 report(5)
 """

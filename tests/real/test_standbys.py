@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from standing import Job, end, looping, ready, turn_until
 from planaria.base.value import replace
 from planaria.contract import blackbox
 from planaria.contract.env import Round
+from planaria.errors import SpawnFailed
 from planaria.process import standbys as module
 from planaria.process.children import Children
 from planaria.process.logs import RunLogs
@@ -464,3 +466,22 @@ def test_a_difference_makes_a_cold_start_that_is_explained(tmp_path: Path) -> No
             assert set(node.workers.cold.values()) == {f"{tmp_path}/main.py has changed"}
         finally:
             node.close()
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_out_of_descriptors_no_standby_is_made_and_nothing_is_left_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    order = program(tmp_path).order()
+    real, left = os.memfd_create, iter(range(count))
+
+    def create(name: str, flags: int) -> int:
+        if next(left, None) is None:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(name, flags)
+
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(os, "memfd_create", create)
+    with pytest.raises(SpawnFailed, match="Too many open files"):
+        Standby(1, order, Plan())
+    assert len(os.listdir("/proc/self/fd")) == len(before)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from planaria.contract.env import Round
 
 LATE = "the commit to go back to is damaged, and others have gone on"
+WHOLE = "this rank cannot read a commit that its agent finds whole"
 ASTRAY = "this rank began from a commit that another could not read, and all begin from another one now"
 
 
@@ -102,31 +103,34 @@ class Beginners:
         return {name: slot for name, slot in found.items() if slot is not None}
 
     def _examine(self, peer: Peer) -> None:
-        """Find out which of the parts that a worker was given are damaged; all of them, if it alone cannot read them."""
+        """Find out which of the parts that a worker was given are damaged; if none is, the trouble is the worker's own."""
         delegate = self._delegate
         given = [*self._parts_for(peer).values()]
         if not given or given[0].stamp is None:
             return
         order = given[0].stamp.order
         looked_at = [(part_in(slot), self._stock.view(slot), self._stock.hold(slot)) for slot in given]
-        ranks = [part.rank for part, _, _ in looked_at]
 
         def found(bad: str) -> None:
             for _, _, release in looked_at:
                 release()
-            if not delegate.is_over:
-                delegate.report_damage(order, [int(rank) for rank in bad.split()] or ranks)
+            if delegate.is_over:
+                return
+            if bad:
+                delegate.report_damage(order, [int(rank) for rank in bad.split()])
                 self._refuse_late(peer)
                 self.hand_out()
+            else:
+                self._refuse(peer, WHOLE, "look at this rank's memory and device")
 
         self._aside(lambda: " ".join(str(part.rank) for part, view, _ in looked_at if damage_of(view, part)), found)
 
     def _refuse_late(self, peer: Peer) -> None:
         """Refuse to begin elsewhere once this life has completed a commit; the next one has other parts, or another commit."""
-        if not self._has_committed:
-            return
+        if self._has_committed:
+            self._refuse(peer, LATE, "the next life begins from another copy, or another commit")
+
+    def _refuse(self, peer: Peer, why: str, hint: str) -> None:
         for one in [one for one in self._waiting if one[0] is peer]:
             self._waiting.remove(one)
-            self._answer(
-                peer, vault.Refused(one[1].id, LATE, "the next life begins from another copy, or another commit")
-            )
+            self._answer(peer, vault.Refused(one[1].id, why, hint))

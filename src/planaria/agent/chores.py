@@ -10,7 +10,7 @@ from planaria.contract.commit import Stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from planaria.agent.council_messages import Copy, Saying, Search, Write
     from planaria.agent.disk import Disk
@@ -82,16 +82,28 @@ class Chores:
         found = [self._stock.slots.find(order, rank) for rank in ranks] if order is not None else [None]
         return [slot for slot in found if slot is not None] if all(found) else None
 
-    def hand_over(self, on_done: Callable[[bool], object]) -> None:
-        """Bring what only this node may have of its newest commits to its buddy: it is about to leave."""
+    def hand_over(self, ring: Sequence[str], on_done: Callable[[bool], object]) -> None:
+        """Bring what only this node may have of its newest commits to its buddy: it is about to leave.
+
+        The buddy may be gone or leave as well: then to the first of the `ring` behind it that takes them.
+        """
         parts = self._stock.slots.newest_parts()
         if self._road is None or not parts:
             on_done(self._road is not None)
             return
-        tries = iter(range(LEAVING_TRIES))  # the others wait for our goodbye, and the buddy may be gone
-        self._pushes[_LEAVING] = Push(
-            self._road, self._buddy, parts, lambda: next(tries, None) is not None, lambda why: on_done(not why)
-        )
+        self._hand_to([self._buddy, *ring], parts, on_done)
+
+    def _hand_to(self, addresses: Sequence[str], parts: Sequence[Slot], on_done: Callable[[bool], object]) -> None:
+        assert self._road is not None
+        tries = iter(range(LEAVING_TRIES))  # the others wait for our goodbye
+
+        def done(why: str) -> None:
+            if why and len(addresses) > 1:
+                self._hand_to(addresses[1:], parts, on_done)
+            else:
+                on_done(not why)
+
+        self._pushes[_LEAVING] = Push(self._road, addresses[0], parts, lambda: next(tries, None) is not None, done)
 
     def write(self, asked: Write) -> None:
         """Write parts into the directory, and say so."""
@@ -112,14 +124,14 @@ class Chores:
     def search(self, asked: Search) -> None:
         """Look for a commit in the directory, and say what was found."""
 
-        def told(found: Stamp | str | None) -> None:
+        def told(found: Stamp | str | None, newest: Order | None) -> None:
             if isinstance(found, Stamp):
-                self._send(Searched(found.order, found.step, found.world_size, ""))
+                self._send(Searched(found.order, found.step, found.world_size, newest or (), ""))
             else:
-                self._send(Searched((), 0, 0, (found or "")[:LONGEST_WHY]))
+                self._send(Searched((), 0, 0, newest or (), (found or "")[:LONGEST_WHY]))
 
         if self._disk is None:
-            told(None)
+            told(None, None)
         else:
             self._disk.find(order_of(asked.than), told)
 

@@ -30,33 +30,20 @@ from planaria.agent.council_messages import (
     Written,
     order_of,
 )
+from planaria.agent.holdings import Holdings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planaria.agent.council_messages import Part, Ruling, Saying
+    from planaria.agent.council_messages import Ruling, Saying
     from planaria.contract.commit import Order
 
     Rulings = list[tuple[int, Ruling]]
 
 MOST_SEALED = 64  # commits that one member may be ahead of the others before it is no member of ours
+MOST_IN_RING = 32
 _BUDDY, _DISK = "buddy", "disk"
-
-
-class _Commit:
-    """A commit of which parts were found: which slots hold the part of each rank."""
-
-    def __init__(self, step: int, world_size: int) -> None:
-        self.step = step
-        self.world_size = world_size
-        self.holders: dict[int, list[int]] = {}
-        self.shared: set[int] = set()
-        self.sizes: dict[int, int] = {}
-
-    @property
-    def is_covered(self) -> bool:
-        return all(self.holders.get(rank) for rank in range(self.world_size))
 
 
 class _Task:
@@ -74,14 +61,15 @@ class _Task:
 class Council:
     """One round's. `hear` takes what a member says and returns what members are told, by slot."""
 
-    def __init__(self, round_: int, size: int, *, has_directory: bool, has_buddies: bool) -> None:
+    def __init__(self, round_: int, size: int, world_size: int, *, has_directory: bool, has_buddies: bool) -> None:
         self._round = round_
         self._size = size
+        self._world_size = world_size
         self._tiers = (*((_BUDDY,) if has_buddies and size > 1 else ()), *((_DISK,) if has_directory else ()))
         self._present: dict[int, Present] = {}
-        self._commits: dict[Order, _Commit] = {}
+        self._commits: dict[Order, Holdings] = {}
         self._is_searching = False
-        self._run = 0
+        self._run = self._told_run = 0
         self._version = self._moved = 0
         self._kind = ""
         self._begin: Order | None = None
@@ -118,32 +106,39 @@ class Council:
                 return self._on_damage(_known(numbers), rank, holder)
             case Seek():
                 return self._decide() if self._kind == "unknown" else []
-            case Searched():
+            case Searched() if slot == 0:  # who alone was asked
                 return self._on_searched(message)
         raise ValueError("not for a member to say")
 
     # Where everybody begins.
 
     def _welcome(self, slot: int, present: Present) -> Rulings:
-        if not 0 <= slot < self._size or present.slot != slot or present.local_world_size < 1:
-            raise ValueError("a member without a place in this round")
-        if slot in self._present:
+        if slot in self._present and present.slot == slot:
             return self._again(slot) if len(self._present) == self._size else []
+        if not 0 <= slot < self._size or present.slot != slot or not self._has_place(present):
+            raise ValueError("a member without a place in this round")
         self._present[slot] = present
         if len(self._present) < self._size:
             return []
         for at, one in self._present.items():
             for part in one.parts:
-                self._note(at, part)
+                self._commits.setdefault(part.order, Holdings(part.step, part.world_size)).note(at, part)
         self._run = self._choose_run()
         self._reached[_DISK] = max(_orders(one.disk for one in self._present.values()), default=None)
-        return [*self._all(Welcome(self._run)), *self._decide()]
+        return self._decide()
+
+    def _has_place(self, new: Present) -> bool:
+        """Tell whether a member's ranks are of this world and nobody else's, and the last one's all that are left of it."""
+        last = new.first_rank + new.local_world_size
+        others = self._present.values()
+        taken = any(one.first_rank < last and new.first_rank < one.first_rank + one.local_world_size for one in others)
+        missing = self._world_size - new.local_world_size - sum(one.local_world_size for one in others)
+        fits = missing == 0 if len(self._present) == self._size - 1 else missing > 0
+        return new.local_world_size > 0 and last <= self._world_size and fits and not taken
 
     def _again(self, slot: int) -> Rulings:
         """Tell a member that was out of reach what counts; in this order, so that it still has what it is asked for."""
-        told: list[Ruling] = [Welcome(self._run)]
-        if slot in self._plans:
-            told.append(self._plans[slot])
+        told: list[Ruling] = [Welcome(self._run), self._plans[slot]] if self._plans else []
         told += [
             Reached(tier, order, *self._facts[order]) for tier, order in self._reached.items() if order in self._facts
         ]
@@ -154,20 +149,20 @@ class Council:
             told.append(Complete(self._complete, self._facts[self._complete][0]))
         return [(slot, one) for one in told]
 
-    def _note(self, slot: int, part: Part) -> None:
-        commit = self._commits.setdefault(part.order, _Commit(part.step, part.world_size))
-        if part.world_size == commit.world_size and slot not in commit.holders.setdefault(part.rank, []):
-            commit.holders[part.rank].append(slot)
-            commit.sizes[part.rank] = part.size_bytes
-            if part.shared:
-                commit.shared.add(part.rank)
-
     def _choose_run(self) -> int:
         """Return the run that goes on, or the next; the next also where rounds were counted anew: an order must be newer."""
         members = self._present.values()
-        run = max((one.run for one in members if one.run), default=0) or max(one.next_run for one in members)
-        newest = max((order[:2] for order in self._commits), default=(0, 0))
+        run = max(one.run for one in members) or 1
+        known = _orders(order for one in members for order in (one.complete, one.disk))
+        newest = max((order[:2] for order in (*self._commits, *known)), default=(0, 0))
         return newest[0] + 1 if newest >= (run, self._round) else run
+
+    def _count_on(self, newest: Order | None) -> None:
+        """Choose a later run than any that the directory knows, where ours is new or would make older orders than it has."""
+        is_new = not any(one.run for one in self._present.values())
+        has_begun = self._complete is not None and self._complete[:2] == (self._run, self._round)
+        if newest is not None and not has_begun and (is_new or newest[:2] >= (self._run, self._round)):
+            self._run = newest[0] + 1
 
     def _best(self) -> Order | None:
         return max((order for order, commit in self._commits.items() if commit.is_covered), default=None)
@@ -191,6 +186,7 @@ class Council:
         if found.why and (best is None or (on_disk is not None and on_disk > best)):
             return self._announce("unknown", None, found.why)
         self._reached[_DISK] = None
+        self._count_on(order_of(found.newest))
         if order is not None and (best is None or order > best):
             self._facts[order] = found.step, found.world_size
             self._reached[_DISK] = order
@@ -198,6 +194,7 @@ class Council:
         return self._announce("memory", best) if best is not None else self._announce("none", None)
 
     def _announce(self, kind: str, order: Order | None, why: str = "") -> Rulings:
+        teller = self._who_tells(order) if kind != "unknown" else None
         if self._plans and order != self._begin:
             self._moved = self._version  # whoever began there is to begin again
             self._sealed = [{} for _ in range(self._size)]
@@ -212,31 +209,51 @@ class Council:
             self._complete = order
         if kind != "unknown":
             self._commits = {one: found for one, found in self._commits.items() if one in (order, safe)}
-        self._plans = {slot: self._plan_for(slot, safe, why) for slot in range(self._size)}
-        return [*self._plans.items()]
+        self._plans = {slot: self._plan_for(slot, safe, why, is_loss=slot == teller) for slot in range(self._size)}
+        welcome = self._all(Welcome(self._run)) if self._run != self._told_run else []
+        self._told_run = self._run
+        return [*welcome, *self._plans.items()]
 
     def _is_covered(self, order: Order) -> bool:
         return order in self._commits and self._commits[order].is_covered
 
-    def _plan_for(self, slot: int, safe: Order | None, why: str) -> Plan:
+    def _who_tells(self, order: Order | None) -> int | None:
+        """Return who knew of a newer commit to be complete, so that it can tell what is lost; None where nothing is."""
+        if self._kind == "memory" and self._begin is not None:
+            return 0 if order is None or order < self._begin else None
+        known = {slot: one.complete for slot, one in self._present.items() if one.complete > (order or ())}
+        return max(known, key=lambda slot: (known[slot], -slot), default=None)
+
+    def _plan_for(self, slot: int, safe: Order | None, why: str, *, is_loss: bool) -> Plan:
         order = self._begin
         step, world_size = self._facts[order] if order is not None else (0, 0)
         shared, fetch = 0, tuple[Source, ...]()
         if self._kind == "memory" and order is not None:
             shared, fetch = self._lacking(slot, self._commits[order])
-        return Plan(self._version, self._kind, order or (), step, world_size, shared, safe or (), fetch, why)
+        return Plan(
+            self._version,
+            self._kind,
+            order or (),
+            step,
+            world_size,
+            shared,
+            safe or (),
+            fetch,
+            self._ring(slot),
+            is_loss,
+            why,
+        )
 
-    def _lacking(self, slot: int, commit: _Commit) -> tuple[int, tuple[Source, ...]]:
-        """Return the rank whose part has what is shared for this member, and which parts it does not hold.
+    def _ring(self, slot: int) -> tuple[str, ...]:
+        """Return the addresses of the slots behind the buddy's, in case that leaves as well; not of all in a large world."""
+        behind = range(slot + 1, slot + min(self._size - 1, MOST_IN_RING))
+        return tuple(self._present[at % self._size].buddy for at in behind)
 
-        Each node had the model of its own first rank, buffers included; so who has an old place gets that one, and who is
-        new the first.
-        """
+    def _lacking(self, slot: int, commit: Holdings) -> tuple[int, tuple[Source, ...]]:
+        """Return the rank whose part has what is shared for this member, and which parts it does not hold."""
         place = self._present[slot]
         own = range(place.first_rank, place.first_rank + place.local_world_size)
-        first = min(commit.shared, default=0)
-        near = [rank for rank in commit.shared if rank <= place.first_rank < commit.world_size]
-        shared = max(near, default=first)
+        shared = commit.shared_for(place.first_rank)
         needed = sorted({shared, *(rank for rank in own if rank < commit.world_size)})
         fetch = []
         for rank in needed:
@@ -288,10 +305,6 @@ class Council:
         self._sealed = [{one: at for one, at in sealed.items() if one > newest} for sealed in self._sealed]
         return [*self._all(Complete(newest, self._facts[newest][0])), *self._progress()]
 
-    @property
-    def _world_size(self) -> int:
-        return sum(one.local_world_size for one in self._present.values())
-
     def _progress(self) -> Rulings:
         """Send the newest complete commit on its way to each tier where nothing is on its way."""
         order = self._complete
@@ -337,11 +350,12 @@ class Council:
             return []
         del self._tasks[tier]
         why = next((one for one in task.answers.values() if one), "")
+        is_news = tier == _BUDDY or not why
         if not why and tier == _DISK and not task.is_whole:
             why = "every node has written its part, and no commit is whole: is it one directory that all nodes share?"
         if why:
             self._failed[tier] = task.order
-            return [*self._all(Failed(tier, task.order, why)), *self._progress()]
+            return [*self._all(Failed(tier, task.order, is_news, why)), *self._progress()]
         self._reached[tier] = task.order
         if tier == _BUDDY and task.order == self._begin and task.order in self._commits:
             for slot, ranks in task.ranks.items():

@@ -42,8 +42,8 @@ class Part(Value):
 class Present(Value):
     """I am here, with these parts. `complete`, `safe` and `disk` are the newest commits that I know to have come so far.
 
-    `run` is 0 while this agent belongs to none; `next_run` is what its directory says. `last_round` is the newest round that
-    it took part in before this one. `buddy` is the address of the next slot, empty when there is nobody.
+    `run` is 0 while this agent belongs to none. `last_round` is the newest round that it took part in before this one.
+    `buddy` is the address of the next slot, empty when there is nobody.
     """
 
     slot: int
@@ -51,7 +51,6 @@ class Present(Value):
     local_world_size: int
     buddy: str
     run: int
-    next_run: int
     last_round: int
     parts: tuple[Part, ...]
     complete: tuple[int, ...]
@@ -107,11 +106,12 @@ class Search(Value):
 
 
 class Searched(Value):
-    """What was found, empty for nothing; `why`: nobody knows."""
+    """What was found, empty for nothing; `newest` is the newest that has left anything, whole or not. `why`: nobody knows."""
 
     order: tuple[int, ...]
     step: int
     world_size: int
+    newest: tuple[int, ...]
     why: str
 
 
@@ -135,7 +135,8 @@ class Plan(Value):
     """Begin from this commit, from `memory` or `disk`; `none`: there is none; `unknown`: a directory cannot be read.
 
     `shared` is the rank of the part with what is shared for this member, `fetch` what it lacks. Every other commit in memory
-    but `safe` is over.
+    but `safe` is over. `is_loss`: this member knew of a newer one to be complete, and tells people that it is lost.
+    `ring` has the addresses of the slots behind the buddy's.
     """
 
     version: int
@@ -146,6 +147,8 @@ class Plan(Value):
     shared: int
     safe: tuple[int, ...]
     fetch: tuple[Source, ...]
+    ring: tuple[str, ...]
+    is_loss: bool
     why: str
 
 
@@ -182,17 +185,18 @@ class Reached(Value):
 
 
 class Drop(Value):
-    """Forget what you hold of this part: somebody could not read it."""
+    """See whether what you hold of this part is whole, and forget it if not: somebody could not read it."""
 
     order: tuple[int, ...]
     rank: int
 
 
 class Failed(Value):
-    """The commit will not reach this tier; a later one may."""
+    """The commit will not reach this tier; a later one may. `is_news`: nobody was told where it failed."""
 
     tier: str
     order: tuple[int, ...]
+    is_news: bool
     why: str
 
 
@@ -260,6 +264,6 @@ def _field(name: str, value: object, annotation: str) -> object:
         if inner in _PARTS:
             return tuple(_value(_PARTS[inner], one) for one in value)
         numbers = tuple(_field(name, one, inner) for one in value)
-        if name == "ranks" or len(numbers) in (0, 3):
+        if name in ("ranks", "ring") or len(numbers) in (0, 3):
             return numbers
     raise ValueError(f"{name} is not what it should be")

@@ -23,7 +23,9 @@ from planaria.agent.council_messages import (
     encode,
     order_of,
 )
-from planaria.agent.errands import Fetch, Road
+from planaria.agent.errands import Fetch, Road, damage_of, settle
+from planaria.agent.stock import part_in
+from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.contract.commit import Stamp
 
@@ -57,15 +59,16 @@ if TYPE_CHECKING:
 
 
 MOST_PARTS = 1500  # 200 kB of a header that may have 256; older ones than those of so many ranks nobody needs
+LONGEST_LINE = 1000
+TELL_AFTER = 50  # lost lines in a row: ten seconds or more
 AGAIN_S = 0.2  # after a line was lost: the anchor may not be in this round yet
 
 
 class Ledger:
     """What an agent remembers through rounds: its run, the last round it took part in, the newest commit of each tier."""
 
-    def __init__(self, next_run: int) -> None:
+    def __init__(self) -> None:
         self.run = 0
-        self.next_run = next_run
         self.last_round = 0
         self.newest: dict[str, Stamp] = {}
 
@@ -107,9 +110,11 @@ class Delegate:
         self.trouble = ""  # why the plan cannot be followed here
         self.failed: dict[str, Order] = {}
         self._told: set[str] = set()  # tiers that were said to fail
+        self._unanswered: list[Damaged | Seek] = []  # what a newer plan has to follow upon
         self._fetches: dict[int, Fetch] = {}
         self._hall: Hall | None = None
         self._line: Line | None = None
+        self._losses = 0  # of lines, since we were heard
         self._timer: Cancelled | None = None
         self.is_over = False
         self._present = self._who_is_here()
@@ -128,7 +133,6 @@ class Delegate:
             local_world_size=life.local_world_size,
             buddy=self._neighbours.buddy,
             run=ledger.run,
-            next_run=ledger.next_run,
             last_round=ledger.last_round,
             parts=tuple(newest[:MOST_PARTS]),
             complete=ledger.order("node"),
@@ -155,8 +159,11 @@ class Delegate:
                 self._neighbours.anchor, self._life.number, encode(self._present), self._on_message, self._on_lost
             )
 
-    def _on_lost(self, _why: str) -> None:
+    def _on_lost(self, why: str) -> None:
         self._line = None
+        self._losses += 1
+        if self._losses == TELL_AFTER:
+            self._say(f"{self._neighbours.anchor}, which keeps the books of commits, does not hear this node: {why}")
         self._timer = self._gear.loop.call_later(AGAIN_S, self._attend)
 
     def _on_message(self, value: object) -> None:
@@ -216,23 +223,43 @@ class Delegate:
     def _on_news(self, message: Drop | Complete | Reached | Failed, order: Order) -> None:
         match message:
             case Drop(_, rank):
-                self._stock.forget(order, rank)
+                self._doubt(order, rank)
             case Complete(_, step):
                 self._note("node", order, step, self._life.world_size)
             case Reached(tier, _, step, world_size):
                 self._note(tier, order, step, world_size)
-            case Failed(tier, _, why):
-                self._on_failed(tier, order, why)
+            case Failed():
+                self._on_failed(message, order)
+
+    def _doubt(self, order: Order, rank: int) -> None:
+        """Do without a part that somebody could not read, until it turns out to be whole: it may be the last one."""
+        slots = self._stock.slots
+        slot = slots.find(order, rank)
+        if slot is None:
+            return
+        part, view, release = part_in(slot), self._stock.view(slot), self._stock.hold(slot)
+        slot.stamp = None
+
+        def looked(why: str) -> None:
+            is_needed = order in (slots.complete, slots.safe) and slots.find(order, rank) is None
+            if not why and is_needed and not self.is_over:
+                settle(slot, part)
+            release()
+
+        self._gear.aside(lambda: damage_of(view, part), looked)
 
     def _on_welcome(self, run: int) -> None:
         """Say what counts: what was said before may not have been heard."""
         self.run = self._gear.ledger.run = run
+        self._losses = 0
         self._gear.ledger.last_round = self._life.number
         if self.plan is not None and self.is_ready:
             self._send(Ready(self.plan.version))
         for order in self._stock.slots.whole():
             if order[:2] == (run, self._life.number):
                 self.sealed(order)
+        for message in self._unanswered:
+            self._send(message)
         self.chores.repeat()
 
     def _on_plan(self, plan: Plan) -> None:
@@ -242,6 +269,7 @@ class Delegate:
             return
         before, self.plan = self.plan, plan
         self.is_ready, self.trouble = False, ""
+        self._unanswered.clear()
         self._cancel()
         order = order_of(plan.order)
         # The same commit from other holders leaves what was sealed since then as it is.
@@ -254,6 +282,10 @@ class Delegate:
 
     def _begin_from(self, plan: Plan, order: Order | None) -> None:
         in_memory = order if plan.kind == "memory" else None
+        newest = self._gear.ledger.newest
+        if plan.is_loss and "node" in newest:
+            where = f"at step {plan.step}" if order is not None else "anew"
+            self._say(f"step {newest['node'].step} was complete and is lost; all begin {where}")
         self._stock.begin(in_memory, order_of(plan.safe))
         for tier in ("node", "buddy"):
             self._gear.ledger.forget_since(tier, in_memory)
@@ -270,8 +302,8 @@ class Delegate:
     def _fetched(self, order: Order, source: Source, why: str) -> None:
         self._fetches.pop(source.rank, None)
         if why:
-            self._gear.say(f"the part of rank {source.rank} cannot be had from {source.address}: {why}")
-            self._send(Damaged(order, source.rank, source.slot))
+            self._say(f"the part of rank {source.rank} cannot be had from {source.address}: {why}")
+            self._insist(Damaged(order, source.rank, source.slot))
         self._look_ready()
         self._gear.on_change()
 
@@ -299,24 +331,23 @@ class Delegate:
         self._remember(tier, order, step, world_size)
         if tier in self._told:
             self._told.discard(tier)
-            self._gear.say(
-                "commits are copied to another node again" if tier == "buddy" else "commits reach the disk again"
-            )
+            self._say("commits are copied to another node again" if tier == "buddy" else "commits reach the disk again")
 
     def _remember(self, tier: str, order: Order, step: int, world_size: int) -> None:
         newest = self._gear.ledger.newest
         if tier not in newest or order > newest[tier].order:
             newest[tier] = Stamp(*order, step, world_size, self._life.first_rank)
 
-    def _on_failed(self, tier: str, order: Order, why: str) -> None:
+    def _on_failed(self, failed: Failed, order: Order) -> None:
+        tier, why = failed.tier, failed.why
         self.failed[tier] = max(order, self.failed.get(tier, order))
         if tier == "buddy":
             self._stock.slots.is_stuck, self._stock.slots.copying = True, None
         # A disk that fails has been told of where it did. All nodes hear of the rest; one of them tells it.
-        if self._life.group_rank == 0 and tier not in self._told and (tier == "buddy" or "share" in why):
+        if self._life.group_rank == 0 and tier not in self._told and failed.is_news:
             self._told.add(tier)
             where = "copied to another node" if tier == "buddy" else "on disk"
-            self._gear.say(f"commits are not {where}: {why}; training goes on, the next commit is tried")
+            self._say(f"commits are not {where}: {why}; training goes on, the next commit is tried")
 
     # What this node says.
 
@@ -326,12 +357,26 @@ class Delegate:
         if found is not None and found.stamp is not None and self.plan is not None:
             self._send(Sealed(self.plan.version, order, found.stamp.step))
 
+    def hand_over(self, on_done: Callable[[bool], object]) -> None:
+        """Bring what only this node may have to one that stays; tell whether it is there."""
+        self.chores.hand_over(self.plan.ring if self.plan is not None else (), on_done)
+
     def seek(self) -> None:
         """Say that a worker asks again, after nobody knew what to begin from."""
-        self._send(Seek())
+        self._insist(Seek())
 
     def report_damage(self, order: Order, ranks: Iterable[int]) -> None:
         """Say that this node's own copies of these parts cannot be read."""
         for rank in ranks:
             self._stock.forget(order, rank)
-            self._send(Damaged(order, rank, self._life.group_rank))
+            self._insist(Damaged(order, rank, self._life.group_rank))
+
+    def _insist(self, message: Damaged | Seek) -> None:
+        """Say what has to be answered by a plan, and again whenever a line was lost before that."""
+        if message not in self._unanswered:
+            self._unanswered.append(message)
+        self._send(message)
+
+    def _say(self, line: str) -> None:
+        """Tell people; what other nodes sent is part of it."""
+        self._gear.say(safe_line(line, LONGEST_LINE))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from planaria.contract.commit import Order, Stamp
 
     Post = Callable[[Callable[[], object]], None]
+    Tell = Callable[[Stamp | str | None, Order | None], object]
 
 NICE = 10  # digests and writes yield to training on the same cores
 
@@ -45,10 +46,6 @@ class Disk:
         self._now: _Order | None = None  # the writer's thread has it
         self._writer = Writer(self._shelf, self._take, self._tell, time.monotonic, self._on_outcome)
         self.directory = self._shelf.directory
-        try:
-            self.next_run = self._shelf.newest_run() + 1
-        except OSError:  # whoever asks for a commit of an earlier run is told why there is none
-            self.next_run = 1
 
     def write(self, parts: Sequence[Pinned], tell: Callable[[Outcome], object]) -> None:
         """Write a commit's parts, after what is being written now. What waited before it is given up, and nobody told."""
@@ -58,29 +55,38 @@ class Disk:
             pinned.release()
         self._writer.wake()
 
-    def has(self, order: Order) -> bool:
-        """Tell whether this commit, or a newer one, is whole in the directory."""
-        try:
-            return self._shelf.has(order)
-        except OSError:
-            return False
+    def look(self, order: Order, tell: Callable[[bool], object]) -> None:
+        """Tell, once it is known, whether this commit, or a newer one, is whole in the directory."""
 
-    def find(self, than: Order | None, tell: Callable[[Stamp | str | None], object]) -> None:
+        def run() -> None:
+            try:
+                found = self._shelf.has(order)
+            except OSError:
+                found = False
+            self._post(lambda: tell(found))
+
+        # A thread as below: a directory that hangs must not hold up the loop.
+        threading.Thread(target=run, name="planaria disk reader", daemon=True).start()
+
+    def find(self, than: Order | None, tell: Tell) -> None:
         """Tell, once it is known, the newest commit of which every file is whole, if it is newer than this one.
 
+        Told too is the newest that has left a folder, whole or not: this run's commits have to be newer.
         A text says why nobody knows: a job must not begin anew because a directory could not be read.
         """
         # A thread, because a directory may be slow, and large files are read and compared.
         threading.Thread(target=self._search, args=(than, tell), name="planaria disk reader", daemon=True).start()
 
-    def _search(self, than: Order | None, tell: Callable[[Stamp | str | None], object]) -> None:
+    def _search(self, than: Order | None, tell: Tell) -> None:
         found: Stamp | str | None
+        newest = None
         try:
+            newest = self._shelf.newest_order()
             manifest = self._shelf.newest_whole(self._tell, than)
             found = None if manifest is None else manifest.stamp(0)
         except OSError as problem:
             found = f"cannot look for commits in {self.directory}: {problem.strerror}"
-        self._post(lambda: tell(found))
+        self._post(lambda: tell(found, newest))
 
     def _tell(self, line: str) -> None:
         self._post(lambda: self._say(line))

@@ -58,6 +58,7 @@ REFUSED = "refused: "  # how a reason begins that does not go away by trying aga
 IS_HERE = "it is here already"
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
+LONGEST_WAIT_S = 30.0  # in which no part came through; training may wait for the copy
 
 
 class Road(Value):
@@ -73,7 +74,7 @@ class Road(Value):
 class Push:
     """Parts on their way to one other agent, one after the other. `on_done("")` once all are verified there, or why not.
 
-    `is_wanted` says, after a lost connection, whether to go on.
+    `is_wanted` says, after a lost connection, whether to go on; an agent that is out of reach for long is given up.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Push:
         self._is_wanted = is_wanted
         self._on_done = on_done
         self._pause_s = _FIRST_PAUSE_S
+        self._waited_s = 0.0
         self._doing: Cancelled | None = None
         self._next()
 
@@ -116,14 +118,15 @@ class Push:
 
     def _stored(self, why: str) -> None:
         if not why or why == IS_HERE:
-            self._pause_s = _FIRST_PAUSE_S
+            self._pause_s, self._waited_s = _FIRST_PAUSE_S, 0.0
             self._held.pop(0)[1]()
             self._next()
-        elif why.startswith(REFUSED) or not self._is_wanted():
+        elif why.startswith(REFUSED) or self._waited_s >= LONGEST_WAIT_S or not self._is_wanted():
             self.cancel()
             self._on_done(why.removeprefix(REFUSED))
         else:
             self._doing = self._road.loop.call_later(self._pause_s, self._next)
+            self._waited_s += self._pause_s
             self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
 
@@ -148,7 +151,7 @@ class Fetch:
         self._on_trouble = on_trouble
         self._pause_s = _FIRST_PAUSE_S
         self._slot: Slot | None = None
-        self._no_room = ""
+        self._no_room = self._wrong_size = ""
         self._is_over = False
         self._doing: Cancelled | None = None
         self._begin()
@@ -166,6 +169,9 @@ class Fetch:
 
     def _into(self, size_bytes: int) -> memoryview | str:
         self._release()
+        if size_bytes != self._part.size_bytes:
+            self._wrong_size = f"it is of {size_bytes} bytes, not of {self._part.size_bytes}"
+            return self._wrong_size
         try:
             self._slot = self._road.stock.lodge(size_bytes)
         except StateRefused as problem:
@@ -183,9 +189,10 @@ class Fetch:
         elif self._no_room:
             self._is_over = True
             self._on_trouble(self._no_room)
-        elif why.startswith(REFUSED):
+        elif self._wrong_size or why.startswith(REFUSED):
             self._is_over = True
-            self._on_done(why.removeprefix(REFUSED))
+            self._release()
+            self._on_done(self._wrong_size or why.removeprefix(REFUSED))
         else:
             self._release()
             self._doing = self._road.loop.call_later(self._pause_s, self._begin)

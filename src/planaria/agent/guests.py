@@ -24,6 +24,7 @@ class Guests:
         self._stock = stock
         self._aside = aside
         self.round: int | None = None
+        self.is_leaving = False  # what came now would be lost with this node
         self.hall: Hall | None = None  # of this round, where this node is its anchor
         self._coming: dict[Part, Slot] = {}
 
@@ -36,7 +37,7 @@ class Guests:
 
     def offered(self, round: int, header: object, size_bytes: int) -> memoryview | str:  # noqa: A002  # as above
         """Return where to put a part, or why not."""
-        why = self._why_not(round)
+        why = self._why_not(round) or self._why_nothing_new()
         if why:
             return why
         try:
@@ -67,7 +68,7 @@ class Guests:
 
         def verified(why: str) -> None:
             del self._coming[part]
-            why = f"{REFUSED}{why}" if why else self._why_not(round)
+            why = f"{REFUSED}{why}" if why else self._why_not(round) or self._why_nothing_new()
             if not why:
                 settle(slot, part)
             self._stock.release(slot)
@@ -92,6 +93,9 @@ class Guests:
         if slot is None:
             return f"{REFUSED}it is not here"
         return self._stock.view(slot), self._stock.hold(slot)
+
+    def _why_nothing_new(self) -> str:
+        return f"{REFUSED}that node leaves as well" if self.is_leaving else ""
 
     def _why_not(self, round_: int) -> str:
         """Refuse what is of another round, but not for good: it says nothing about the part, and who asks hears of its end."""

@@ -70,7 +70,7 @@ class Keeper:
         self.guests = Guests(self._stock, self._aside)
         self._dock = None if open_dock is None else open_dock(self.guests)
         self._stock.on_free = self._lend
-        self._ledger = Ledger(self.disk.next_run if self.disk is not None else 1)
+        self._ledger = Ledger()
         self._delegate: Delegate | None = None
         self._beginners: Beginners
         self._life: Round | None = None
@@ -103,7 +103,7 @@ class Keeper:
         """Serve the workers of a new life, and agree with the others on what it begins from."""
         self._end_round()
         self._life = life
-        self.guests.round = life.number
+        self.guests.round, self.guests.is_leaving = life.number, False
         gear = Gear(
             loop=self._loop,
             stock=self._stock,
@@ -118,7 +118,11 @@ class Keeper:
         self._delegate = delegate = Delegate(life, neighbours or Neighbours(), gear, has_buddies)
         if life.group_rank == 0:
             council = Council(
-                life.number, life.group_world_size, has_directory=self.disk is not None, has_buddies=has_buddies
+                life.number,
+                life.group_world_size,
+                life.world_size,
+                has_directory=self.disk is not None,
+                has_buddies=has_buddies,
             )
             self.guests.hall = Hall(council, delegate.hear)
         self._beginners = Beginners(life, delegate, self._stock, self._aside, self._answer)
@@ -275,12 +279,13 @@ class Keeper:
         self._mailbox.close()
 
     def hand_over(self, on_done: Callable[[bool], object]) -> None:
-        """Bring what only this node has to its buddy before it leaves, or have it on disk; tell whether all of it is there.
+        """Bring what only this node has to one that stays, or have it on disk; tell whether all of it is there.
 
         The disk is for all nodes to write, so that there is nothing to be done but to wait.
         """
+        self.guests.is_leaving = True
         if self._delegate is not None and self._delegate.has_buddy:
-            self._delegate.chores.hand_over(on_done)
+            self._delegate.hand_over(on_done)
         elif self.disk is None or self._stock.slots.complete is None:
             on_done(False)
         else:
@@ -298,11 +303,19 @@ class Keeper:
         complete, deadline = slots.complete, self._loop.now() + within_s
         for order in sorted({complete, *(one for one in slots.whole() if one > complete)}):
             self._write(order, deadline)
-        while (left_s := deadline - self._loop.now()) > 0 and not self.disk.has(complete) and not self._is_alone:
-            self._loop.run_once(
-                min(left_s, LOOK_EVERY_S)
-            )  # other nodes write their files, and only the directory tells
-        return self.disk.has(complete)
+        is_there = self._is_on_disk(complete, deadline)
+        while not is_there and not self._is_alone and (left_s := deadline - self._loop.now()) > 0:
+            self._loop.run_once(min(left_s, LOOK_EVERY_S))  # others write their files, and only the directory tells
+            is_there = self._is_on_disk(complete, deadline)
+        return is_there
+
+    def _is_on_disk(self, order: Order, deadline: float) -> bool:
+        told: list[bool] = []
+        if self.disk is not None:
+            self.disk.look(order, told.append)
+            while not told and (left_s := deadline - self._loop.now()) > 0:
+                self._loop.run_once(left_s)
+        return told == [True]
 
     @property
     def _is_alone(self) -> bool:

@@ -146,15 +146,16 @@ class Slots:
         return None
 
     def newest_parts(self) -> list[Slot]:
-        """Return all parts of the newest complete commit, and this node's own of what may become complete; its own first.
+        """Return all parts of the newest complete commit, and of what may become complete; this node's own first.
 
-        Those of neighbours too: what they copied here may be all that is left of them when others leave as well.
+        Those of neighbours too: what they brought here may be all that is left of them when others leave as well.
         """
         whole = self.whole()
         found = []
         for slot in self.parts():
             order = slot.stamp.order if slot.stamp is not None else ()
-            if order == self.complete or (slot.owner != LODGER and order in whole and order > (self.complete or ())):
+            may_become = order > (self.complete or ()) and (slot.owner == LODGER or order in whole)
+            if order == self.complete or may_become:
                 found.append(slot)
         return sorted(found, key=lambda slot: slot.owner == LODGER)
 

@@ -104,7 +104,11 @@ class Stock:
         """
         slot = self.slots.free_lodging(size_bytes)
         if slot is None:
-            free = self._free_bytes()
+            for small in self.slots.of(LODGER)[:]:
+                if small.stamp is None and not small.pins:
+                    self.let_go(small)
+            # What others were lent and have not touched yet is not free either.
+            free = max(self._free_bytes() + self._touched_bytes() - sum(one.size_bytes for one in self.slots.all()), 0)
             if whole_pages(size_bytes) > free:
                 raise StateRefused(
                     f"a part of {size_text(size_bytes)} does not fit into the {size_text(free)} that are free"

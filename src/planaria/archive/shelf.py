@@ -119,12 +119,12 @@ class Shelf:
             name = plan.file_name(rank)
             try:
                 with open(os.path.join(folder, name), "rb") as file:
-                    memory, snapshot = _read_ends(file.fileno())
+                    snapshot, digest = _read_ends(file.fileno())
             except FileNotFoundError:
                 return None
             if snapshot.stamp.order != stamp.order or snapshot.stamp.rank != rank:
                 raise ValueError(f"{name} is of another commit")
-            files.append(ShardFile(rank, name, snapshot.size_bytes, snapshots.fingerprint(memory, snapshot)))
+            files.append(ShardFile(rank, name, snapshot.size_bytes, digest))
         return Manifest(*stamp.order, stamp.step, stamp.world_size, tuple(files))
 
     def prune(self) -> None:
@@ -206,7 +206,12 @@ class Shelf:
 
     def newest_run(self) -> int:
         """Return the highest run that has left a folder here, 0 without one: the next start of the job counts on from it."""
-        return max((order[0] for order in self._orders()), default=0)
+        newest = self.newest_order()
+        return newest[0] if newest is not None else 0
+
+    def newest_order(self) -> Order | None:
+        """Return the newest commit that has left a folder here, whole or not."""
+        return max(self._orders(), default=None)
 
     def _orders(self) -> list[Order]:
         """Return the commits that have a folder, whole or not."""
@@ -272,23 +277,34 @@ def _read_all(descriptor: int, size_bytes: int) -> memoryview:
     from mmap import mmap
 
     memory = memoryview(mmap(-1, max(size_bytes, 1)))[:size_bytes]
-    at = 0
-    while at < size_bytes:
-        count = os.readv(descriptor, [memory[at : at + CHUNK_BYTES]])
-        if count == 0:
-            raise ValueError("the file became shorter while it was read")
-        at += count
+    _read_at(descriptor, memory, 0)
     return memory
 
 
-def _read_ends(descriptor: int) -> tuple[memoryview, Snapshot]:
-    """Return a snapshot's file as memory, of which only what is looked at is read: header, table and values."""
-    from mmap import ACCESS_READ, mmap
+def _read_ends(descriptor: int) -> tuple[Snapshot, str]:
+    """Return what a snapshot's file says, and its fingerprint: header, table and values are read, tensors are not."""
+    from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
-    if os.fstat(descriptor).st_size < snapshots.HEADER_BYTES:
+    size_bytes = os.fstat(descriptor).st_size
+    if size_bytes < snapshots.HEADER_BYTES:
         raise ValueError("the file is cut short")
-    memory = memoryview(mmap(descriptor, 0, access=ACCESS_READ))
+    # The file itself is not mapped: one that is cut meanwhile, on whatever machine, would end this process.
+    memory = memoryview(mmap(-1, size_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS))
+    _read_at(descriptor, memory[: snapshots.HEADER_BYTES], 0)
+    table_at = snapshots.table_at(memory)
+    if table_at >= size_bytes:
+        raise ValueError("the file is cut short")
+    _read_at(descriptor, memory[table_at:], table_at)
     snapshot = snapshots.read(memory)
-    if snapshot is None or snapshot.size_bytes != len(memory):
+    if snapshot is None or snapshot.size_bytes != size_bytes:
         raise ValueError("the file is not a sealed snapshot")
-    return memory, snapshot
+    return snapshot, snapshots.fingerprint(memory, snapshot)
+
+
+def _read_at(descriptor: int, memory: memoryview, offset: int) -> None:
+    at = 0
+    while at < len(memory):
+        count = os.preadv(descriptor, [memory[at : at + CHUNK_BYTES]], offset + at)
+        if count == 0:
+            raise ValueError("the file became shorter while it was read")
+        at += count

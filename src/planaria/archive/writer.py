@@ -128,9 +128,11 @@ class Writer:
 
     def _is_done(self, order: Order) -> bool:
         """Tell whether this commit, or a newer one, is on disk and whole; other nodes' files may have been missing before."""
+        if self.last is None or isinstance(self.last, Failed) or self.last.stamp.order[:2] != order[:2]:
+            return False  # of another round the shelf says whether that is over
         if isinstance(self.last, Written) and not self.last.complete:
             return self.last.stamp.order > order
-        return self.last is not None and not isinstance(self.last, Failed) and self.last.stamp.order >= order
+        return self.last.stamp.order >= order
 
     def _tell(self, outcome: Outcome) -> None:
         if isinstance(outcome, Failed) and not self._failing:

@@ -111,6 +111,15 @@ def seal(buffer: memoryview, layout: Layout, stamp: Stamp, known: Mapping[int, i
     buffer[:HEADER_BYTES] = _header(stamp, layout, crc32(layout.values, crc32(table)))
 
 
+def table_at(buffer: memoryview) -> int:
+    """Return where the table begins, of which header and tensors lie in front, as the header says.
+
+    Raises:
+        ValueError: The header is damaged, or another version wrote it.
+    """
+    return _read_header(bytes(buffer[:HEADER_BYTES]))[1][0]
+
+
 def read(buffer: memoryview) -> Snapshot | None:
     """Return what a buffer holds, or None when it is not sealed. Tensors are not looked at: `verify` does.
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from planaria.base.value import Value, as_dict
 
-MARK = b'{"type": "vault-'
-"""How a line of these begins."""
 INTEGER_LIMIT = 1 << 63
 
 
@@ -140,7 +138,8 @@ def decode(line: bytes) -> Message | None:
         found = json.loads(line)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
-    kind = _KINDS.get(found.pop("type", "")) if isinstance(found, dict) else None
+    named = found.pop("type", "") if isinstance(found, dict) else ""
+    kind = _KINDS.get(named) if isinstance(named, str) else None  # a list cannot even be looked up
     if kind is None:
         return None
     wanted = kind.__annotations__

@@ -36,6 +36,7 @@ _ONLY_OURS = (
     "on_lost_majority",
     "snapshot_dir",
     "snapshot_keep",
+    "snapshot_buddy",
     "standbys",
 )
 _OPEN_PASSWORD = "a password on a command line can be read by others on this machine"  # noqa: S105  (what is said of it)

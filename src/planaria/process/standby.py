@@ -62,20 +62,28 @@ class Standby:
         self._around = here()
         self._script = _script_of(order.argv)
         self._prints = {self._script: _fingerprint(self._script)}
-        self._black_box = os.memfd_create("planaria-standby", os.MFD_CLOEXEC)
-        self._papers = os.memfd_create("planaria-papers", os.MFD_CLOEXEC)
-        self._said = [os.memfd_create(f"planaria-{name}", os.MFD_CLOEXEC) for name in ("stdout", "stderr")]
         self._lent: frozenset[int] = frozenset()
         self._lifeline: int | None = None
-        self._channel, theirs = _socketpair()
+        self._files: list[int] = []
         try:
+            for name in ("standby", "papers", "stdout", "stderr"):
+                self._files.append(os.memfd_create(f"planaria-{name}", os.MFD_CLOEXEC))
+            self._black_box, self._papers, *self._said = self._files
             write_all(self._papers, encode(plan.papers()))
+            self._channel, theirs = _socketpair()
+        except OSError as problem:
+            self._close_files()
+            raise self._failed(problem) from problem
+        try:
             self.pid, self._lifeline = spawn_on_lifeline(self._start(theirs))
         except OSError as problem:
             self.close()
-            raise SpawnFailed(f"cannot fork a standby of local rank {local_rank}: {problem.strerror}") from problem
+            raise self._failed(problem) from problem
         finally:
             os.close(theirs)
+
+    def _failed(self, problem: OSError) -> SpawnFailed:
+        return SpawnFailed(f"cannot fork a standby of local rank {self.local_rank}: {problem.strerror}")
 
     def _start(self, channel: int) -> Start:
         argv = list(self.order.argv)
@@ -212,7 +220,12 @@ class Standby:
         """Let go of what is held for it: it is promoted, or dead."""
         self._channel.close()
         lifeline = self.hand_over_lifeline()
-        for descriptor in (self._black_box, self._papers, *self._said, *(() if lifeline is None else (lifeline,))):
+        if lifeline is not None:
+            os.close(lifeline)
+        self._close_files()
+
+    def _close_files(self) -> None:
+        for descriptor in self._files:
             os.close(descriptor)
 
 

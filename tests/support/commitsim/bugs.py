@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from planaria.agent.chores import Chores
 from planaria.agent.council import Council
 from planaria.agent.delegate import Delegate
+from planaria.agent.guests import Guests
 from planaria.agent.slots import LODGER, Slots
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ def a_copy_is_claimed_and_not_made(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chores, "copy", _claim)
 
 
+def who_leaves_takes_what_others_hand_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Guests, "_why_nothing_new", lambda _: "")
+
+
 def _claim(chores: Chores, asked: Copy) -> None:
     chores._stock.slots.copying = asked.order  # type: ignore[assignment]
     chores._on_copied(asked.number, "")
@@ -77,4 +82,5 @@ BUGS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     nobody_looks_at_the_disk_when_memory_has_something,
     a_plan_that_is_said_again_makes_members_forget,
     a_copy_is_claimed_and_not_made,
+    who_leaves_takes_what_others_hand_over,
 )

@@ -132,6 +132,13 @@ class Net:
         for transfer in self._some(self.transfers):
             transfer.cut()
 
+    def cut_off(self, node: Node) -> None:
+        """Cut the lines of one node; what was said and has not arrived is lost."""
+        for end in [end for end in self.ends if end.owner is node and not end.is_over]:
+            end.lose()
+            if end.other is not None:
+                end.other.lose()
+
     def _some(self, found: set[Any]) -> list[Any]:
         return [one for one in sorted(found, key=lambda one: one.number) if self.rng.random() < 0.3]
 

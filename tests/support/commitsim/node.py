@@ -93,7 +93,6 @@ class Disk:
     def __init__(self, node: Node, directory: Directory) -> None:
         self.node = node
         self.shared = directory
-        self.next_run = max((order[0] for order in directory.whole), default=0) + 1
         self.is_busy = False
         self.waiting: tuple[Sequence[Pinned], Callable[[object], object]] | None = None
 
@@ -121,14 +120,15 @@ class Disk:
 
         self.node.call_later(self.node.world.rng.choice((0.02, 0.3, 2.0)) * self.node.world.rng.random(), done)
 
-    def find(self, than: Order | None, tell: Callable[[Stamp | str | None], object]) -> None:
+    def find(self, than: Order | None, tell: Callable[[Stamp | str | None, Order | None], object]) -> None:
         def found() -> None:
             if self.shared.fails:
-                tell("the directory cannot be read")
+                tell("the directory cannot be read", None)
                 return
             newest = max(self.shared.whole, default=None)
             is_newer = newest is not None and (than is None or newest > than)
-            tell(self.shared.whole[newest] if is_newer and newest is not None else None)
+            last = max((order for order, _ in self.shared.files), default=None)
+            tell(self.shared.whole[newest] if is_newer and newest is not None else None, last)
 
         self.node.call_later(0.05 * self.node.world.rng.random(), found)
 
@@ -155,7 +155,7 @@ class Node:
         self.is_leaving = False
         self.stock = Stock(local, lambda: world.free_bytes, Heap())
         self.disk = Disk(self, world.directory) if world.has_disk else None
-        self.ledger = Ledger(self.disk.next_run if self.disk is not None else 1)
+        self.ledger = Ledger()
         self.guests = Guests(self.stock, self.aside)
         self.dock = Dock(world.net, self)
         self.delegate: Delegate | None = None
@@ -173,7 +173,7 @@ class Node:
     def begin(self, life: Round, neighbours: Neighbours) -> None:
         self.end_round()
         self.life = life
-        self.guests.round = life.number
+        self.guests.round, self.guests.is_leaving = life.number, False
         gear = Gear(
             self,
             self.stock,
@@ -188,7 +188,11 @@ class Node:
         self.delegate = Delegate(life, neighbours, gear, buddies)
         if life.group_rank == 0:
             council = Watched(
-                life.number, life.group_world_size, has_directory=self.disk is not None, has_buddies=buddies
+                life.number,
+                life.group_world_size,
+                life.world_size,
+                has_directory=self.disk is not None,
+                has_buddies=buddies,
             )
             council.world, council.number = self.world, life.number
             self.hall = self.guests.hall = Hall(council, self.delegate.hear)
@@ -248,6 +252,8 @@ class Worker:
             if bad:
                 self.waits_for = plan.version + 1
                 self.delegate.report_damage(order, bad)
+                if self.node.world.rng.random() < 0.5:
+                    self.node.world.net.cut_off(self.node)  # before anybody has heard of it
                 self.later(self.load)
                 return
         self.plan = plan

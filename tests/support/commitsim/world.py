@@ -12,7 +12,7 @@ from commitsim.node import Directory, Node
 from planaria.agent.rounds import Neighbours
 from planaria.contract.env import Round
 
-FAULTS = ("crash", "kill", "replace", "join", "drain", "cut", "cut", "flip", "fill", "clear")
+FAULTS = ("crash", "kill", "replace", "join", "drain", "shrink", "cut", "cut", "flip", "fill", "clear")
 LONG_S = 120.0
 
 
@@ -127,21 +127,28 @@ class World:
 
     def drain(self) -> None:
         """A node stops, hands over what it has, and goes."""
-        leaving = [node for node in self.alive if not node.is_leaving]
-        if len(leaving) < 2:
+        staying = [node for node in self.alive if not node.is_leaving]
+        if len(staying) > 1:
+            self._leave(self.rng.choice(staying))
+
+    def shrink(self) -> None:
+        """Several nodes leave at once, one stays."""
+        staying = [node for node in self.alive if not node.is_leaving]
+        for victim in self.rng.sample(staying, max(len(staying) - 1, 0)):
+            if self.rng.random() < 0.8:
+                self.clock.call_later(0.3 * self.rng.random(), lambda victim=victim: self._leave(victim))  # type: ignore[misc]
+
+    def _leave(self, victim: Node) -> None:
+        if not victim.alive or victim.is_leaving or all(node.is_leaving or node is victim for node in self.alive):
             return
-        victim = self.rng.choice(leaving)
-        delegate = victim.delegate
         for node in self.alive:
             node.stop_workers()
-        victim.is_leaving = True
-
-        buddy = self.members[(self.members.index(victim) + 1) % len(self.members)]
+        delegate = victim.delegate
+        victim.is_leaving = victim.guests.is_leaving = True
 
         def done(is_there: bool) -> None:
-            if victim.alive:  # what was handed to one that leaves too is lost with it
-                is_kept = is_there and buddy.alive and not buddy.is_leaving
-                self.checks.lost(victim, is_there=is_kept)
+            if victim.alive:
+                self.checks.lost(victim, is_there=is_there)
                 self.remove(victim)
                 self.end_round()
 
@@ -149,7 +156,7 @@ class World:
             done(False)
             return
         self.clock.call_later(10.0, lambda: done(False))
-        delegate.chores.hand_over(done)
+        delegate.hand_over(done)
 
     def cut(self) -> None:
         self.net.cut_some()

@@ -42,15 +42,15 @@ def part(order: Order, rank: int, world: int = 3, *, shared: bool = True) -> Par
 def present(slot: int, *parts: Part, size: int = 3, local: int = 1, **fields: object) -> Present:
     """Return a member of round 4 that was in round 3."""
     buddy = f"n{(slot + 1) % size}" if size > 1 else ""
-    made = Present(slot, slot * local, local, buddy, 1, 1, 3, parts, (), (), ())
+    made = Present(slot, slot * local, local, buddy, 1, 3, parts, (), (), ())
     return replace(made, **fields)
 
 
 class Room:
     """A council, and what each slot was told last."""
 
-    def __init__(self, size: int = 3, *, disk: bool = False, buddies: bool = True) -> None:
-        self.council = Council(4, size, has_directory=disk, has_buddies=buddies)
+    def __init__(self, size: int = 3, *, local: int = 1, disk: bool = False, buddies: bool = True) -> None:
+        self.council = Council(4, size, size * local, has_directory=disk, has_buddies=buddies)
         self.size = size
 
     def say(self, slot: int, message: Saying) -> list[tuple[int, Ruling]]:
@@ -93,6 +93,47 @@ def test_who_has_no_place_in_the_round_is_refused(wrong: Present) -> None:
         Room().say(0 if wrong.slot == 1 else wrong.slot, wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        present(1, local_world_size=1 << 40),
+        present(1, first_rank=0),
+        present(1, first_rank=3),
+        present(1, local_world_size=2),
+    ],
+)
+def test_ranks_that_are_not_of_this_world_or_another_s_are_refused(wrong: Present) -> None:
+    room = Room()
+    room.say(0, present(0))
+    room.say(2, present(2))
+    with pytest.raises(ValueError, match="place"):
+        room.say(1, wrong)
+    assert plans(room.say(1, present(1))), "the place is still free for whose it is"
+
+
+def test_who_was_not_asked_to_search_is_not_heard_about_it() -> None:
+    room = Room(disk=True)
+    room.open()
+    with pytest.raises(ValueError, match="member"):
+        room.say(1, Searched(THIRD, 30, 2, THIRD, ""))
+
+
+def test_one_of_those_who_knew_a_newer_commit_tells_that_it_is_lost() -> None:
+    held = [part(FIRST, rank) for rank in range(3)]
+    known = (FIRST, SECOND, SECOND)
+    told = plans(Room().open(*[present(slot, held[slot], complete=known[slot]) for slot in range(3)]))
+    assert [told[slot].is_loss for slot in range(3)] == [False, True, False]
+    told = plans(Room().open(*[present(slot, held[slot], complete=FIRST) for slot in range(3)]))
+    assert [told[slot].is_loss for slot in range(3)] == [False] * 3
+
+
+def test_a_commit_that_turns_out_to_be_unreadable_is_told_to_be_lost() -> None:
+    room = Room(buddies=False)
+    room.open(*[present(slot, part(FIRST, slot), complete=FIRST) for slot in range(3)])
+    told = plans(room.say(1, Damaged(FIRST, 1, 1)))
+    assert [(told[slot].kind, told[slot].is_loss) for slot in range(3)] == [("none", slot == 0) for slot in range(3)]
+
+
 def test_all_begin_from_the_newest_commit_of_which_all_parts_are_there() -> None:
     held = [part(order, rank) for rank in range(3) for order in (FIRST, SECOND)]
     told = plans(Room().open(present(0, *held[:2]), present(1, *held[2:4], part(THIRD, 1)), present(2, *held[4:])))
@@ -114,9 +155,15 @@ def test_who_is_new_in_a_larger_world_gets_what_is_shared_from_the_first_rank() 
     assert told[2].fetch == (Source(0, 0, "n0", True, 5000),)
 
 
+def test_everybody_is_told_who_comes_behind_its_buddy() -> None:
+    told = plans(Room(4).open(*[present(slot, size=4) for slot in range(4)]))
+    assert [told[slot].ring for slot in range(4)] == [("n2", "n3"), ("n3", "n0"), ("n0", "n1"), ("n1", "n2")]
+    assert plans(Room(1).open(present(0, size=1)))[0].ring == ()
+
+
 def test_workers_of_one_node_share_one_model() -> None:
     parts = [part(FIRST, rank, 4, shared=rank % 2 == 0) for rank in range(4)]
-    told = plans(Room(2).open(present(0, *parts, size=2, local=2), present(1, size=2, local=2)))
+    told = plans(Room(2, local=2).open(present(0, *parts, size=2, local=2), present(1, size=2, local=2)))
     assert told[1].shared == 2
     assert [source.rank for source in told[1].fetch] == [2, 3]
 
@@ -127,8 +174,36 @@ def test_a_commit_with_a_missing_part_is_passed_over() -> None:
 
 
 def test_the_run_goes_on_with_whoever_has_one() -> None:
-    assert Room().open(present(0, run=0, next_run=5), present(1), present(2))[0] == (0, Welcome(1))
-    assert Room().open(*[present(slot, run=0, next_run=5 + slot) for slot in range(3)])[0] == (0, Welcome(7))
+    assert Room().open(present(0, run=0), present(1, run=3), present(2))[0] == (0, Welcome(3))
+    assert Room().open(*[present(slot, run=0) for slot in range(3)])[0] == (0, Welcome(1))
+
+
+def test_a_new_run_is_later_than_any_that_left_something_in_the_directory() -> None:
+    room = Room(disk=True)
+    assert room.open(*[present(slot, run=0) for slot in range(3)]) == [(0, Search(()))], "nobody knows the run yet"
+    told = room.say(0, Searched((2, 0, 6), 60, 2, (4, 0, 1), ""))
+    assert told[:3] == for_all(Welcome(5))
+    assert plans(told)[1].order == (2, 0, 6)
+
+
+def test_a_run_that_was_begun_without_a_look_at_the_directory_is_left_for_a_later_one() -> None:
+    room = Room(disk=True)
+    members = [present(slot, run=0) for slot in range(3)]
+    room.open(*members)
+    assert room.say(0, Searched((), 0, 0, (), "no permission"))[:3] == for_all(Welcome(1))
+    room.say(1, Seek())
+    assert room.say(0, Searched((2, 0, 6), 60, 2, (2, 0, 6), ""))[:3] == for_all(Welcome(3))
+    assert room.say(1, members[1])[0] == (1, Welcome(3)), "who comes again hears the same"
+    with pytest.raises(ValueError, match="another round"):
+        room.say(0, Sealed(2, (1, 4, 1), 10))
+
+
+def test_an_order_that_is_made_now_is_newer_than_what_anybody_knows_of() -> None:
+    later = (2, 0, 6)
+    assert Room().open(present(0, complete=later), present(1), present(2))[0] == (0, Welcome(3))
+    room = Room(disk=True)
+    room.open(present(0, run=1), present(1, disk=later), present(2))
+    assert room.say(0, Searched(later, 60, 2, later, ""))[:3] == for_all(Welcome(3))
 
 
 def test_where_rounds_were_counted_anew_a_new_run_keeps_orders_in_order() -> None:
@@ -177,7 +252,7 @@ def test_a_copy_that_fails_is_told_and_the_next_commit_is_tried() -> None:
     room.seal((1, 4, 1))
     room.say(0, Copied(1, ""))
     room.say(1, Copied(1, "no room"))
-    assert room.say(2, Copied(1, "")) == for_all(Failed("buddy", (1, 4, 1), "no room"))
+    assert room.say(2, Copied(1, "")) == for_all(Failed("buddy", (1, 4, 1), True, "no room"))
     assert (0, Copy(2, (1, 4, 2), (0,))) in room.seal((1, 4, 2))
     assert room.say(0, Copied(1, "")) == [], "an answer to what is over"
 
@@ -246,10 +321,10 @@ def test_damage_after_a_newer_commit_changes_nothing() -> None:
 def test_without_anything_in_memory_the_directory_is_searched() -> None:
     room = Room(disk=True)
     told = room.open()
-    assert told == [*for_all(Welcome(1)), (0, Search(()))]
-    told = room.say(0, Searched(THIRD, 30, 2, ""))
+    assert told == [(0, Search(()))]
+    told = room.say(0, Searched(THIRD, 30, 2, THIRD, ""))
     assert {(plan.kind, plan.order, plan.world_size) for plan in plans(told).values()} == {("disk", THIRD, 2)}
-    assert room.say(0, Searched(SECOND, 20, 2, "")) == [], "nobody asked"
+    assert room.say(0, Searched(SECOND, 20, 2, SECOND, "")) == [], "nobody asked"
 
 
 @pytest.mark.parametrize(
@@ -267,24 +342,24 @@ def test_a_commit_in_memory_is_enough_unless_the_disk_may_have_a_newer_one(
 def test_a_search_that_finds_nothing_newer_leaves_what_is_in_memory() -> None:
     room = Room(disk=True)
     room.open(*[present(slot, part(SECOND, slot), last_round=0) for slot in range(3)])
-    assert {plan.kind for plan in plans(room.say(0, Searched((), 0, 0, ""))).values()} == {"memory"}
+    assert {plan.kind for plan in plans(room.say(0, Searched((), 0, 0, (), ""))).values()} == {"memory"}
 
 
 def test_nobody_begins_anew_because_a_directory_cannot_be_read() -> None:
     room = Room(disk=True)
     room.open()
-    told = plans(room.say(0, Searched((), 0, 0, "no permission")))
+    told = plans(room.say(0, Searched((), 0, 0, (), "no permission")))
     assert {(plan.kind, plan.why) for plan in told.values()} == {("unknown", "no permission")}
     assert room.say(2, Seek()) == [(0, Search(()))]
     assert room.say(1, Seek()) == [], "it is being looked at"
-    assert {plan.kind for plan in plans(room.say(0, Searched((), 0, 0, ""))).values()} == {"none"}
+    assert {plan.kind for plan in plans(room.say(0, Searched((), 0, 0, (), ""))).values()} == {"none"}
     assert room.say(1, Seek()) == []
 
 
 def test_a_commit_is_on_disk_when_all_have_written_and_one_of_them_found_it_whole() -> None:
     room = Room(2, disk=True, buddies=False)
     room.open()
-    room.say(0, Searched((), 0, 0, ""))
+    room.say(0, Searched((), 0, 0, (), ""))
     assert room.seal((1, 4, 1))[2:] == [(slot, Write(1, (1, 4, 1), (slot,))) for slot in range(2)]
     assert room.say(1, Written(1, True, "")) == []
     assert room.say(0, Written(1, False, "")) == for_all(Reached("disk", (1, 4, 1), 10, 2), 2)
@@ -293,7 +368,7 @@ def test_a_commit_is_on_disk_when_all_have_written_and_one_of_them_found_it_whol
 def test_directories_that_are_not_the_same_one_are_named() -> None:
     room = Room(2, disk=True, buddies=False)
     room.open()
-    room.say(0, Searched((), 0, 0, ""))
+    room.say(0, Searched((), 0, 0, (), ""))
     room.seal((1, 4, 1))
     room.say(1, Written(1, False, ""))
     (_, failed), _ = room.say(0, Written(1, False, ""))

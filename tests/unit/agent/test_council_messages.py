@@ -12,23 +12,23 @@ from planaria.base.value import as_dict
 PART = Part(1, 2, 3, 30, 2, 1, True, 5000)
 ORDER = (1, 2, 3)
 EACH = [
-    words.Present(1, 2, 2, "b:1", 0, 1, 4, (PART,), ORDER, (), ORDER),
+    words.Present(1, 2, 2, "b:1", 0, 4, (PART,), ORDER, (), ORDER),
     words.Ready(1),
     words.Sealed(1, ORDER, 30),
     words.Copied(7, "no room"),
     words.Written(7, True, ""),
     words.Damaged(ORDER, 1, 0),
     words.Seek(),
-    words.Searched(ORDER, 30, 2, ""),
+    words.Searched(ORDER, 30, 2, ORDER, ""),
     words.Search(()),
     words.Welcome(1),
-    words.Plan(1, "memory", ORDER, 30, 2, 0, (), (Source(1, 0, "a:1", False, 5000),), ""),
+    words.Plan(1, "memory", ORDER, 30, 2, 0, (), (Source(1, 0, "a:1", False, 5000),), ("c:1",), True, ""),
     words.Complete(ORDER, 30),
     words.Copy(7, ORDER, (0, 1, 2, 3)),
     words.Write(8, ORDER, ()),
     words.Reached("buddy", ORDER, 30, 2),
     words.Drop(ORDER, 1),
-    words.Failed("disk", ORDER, "it is full"),
+    words.Failed("disk", ORDER, False, "it is full"),
 ]
 
 

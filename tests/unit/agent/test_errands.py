@@ -129,6 +129,31 @@ def test_a_lost_connection_is_tried_again_for_as_long_as_it_is_wanted(rig: Rig) 
     assert slot.pins == 0
 
 
+def test_an_agent_that_is_out_of_reach_is_given_up_because_training_may_wait(rig: Rig) -> None:
+    slot = rig.held(0)
+    rig.push(slot)
+    began = rig.loop.at
+    for _ in range(100):
+        rig.transfers[-1].on_done("no route to host")
+        if rig.done:
+            break
+        rig.loop.run_until(rig.loop.at + 6.0)
+    assert rig.done == ["no route to host"]
+    assert slot.pins == 0
+    assert rig.loop.at - began < 2 * LONG_S
+
+
+def test_a_part_that_comes_through_begins_the_patience_anew(rig: Rig) -> None:
+    rig.push(rig.held(0), rig.held(1))
+    for _ in range(2):
+        for _ in range(6):
+            rig.transfers[-1].on_done("cut")
+            rig.loop.run_until(rig.loop.at + 6.0)
+        assert rig.done == []
+        rig.transfers[-1].on_done("")
+    assert rig.done == [""]
+
+
 def test_a_refusal_is_not_tried_again(rig: Rig) -> None:
     slots = [rig.held(0), rig.held(1)]
     rig.push(*slots)
@@ -185,6 +210,26 @@ def test_who_does_not_have_it_says_so_once(rig: Rig) -> None:
     rig.transfers[0].on_done(f"{REFUSED}it is not here")
     assert rig.done == ["it is not here"]
     assert rig.loop.pending() == []
+
+
+def test_a_holder_that_says_another_size_is_of_no_use_and_gets_no_memory(rig: Rig) -> None:
+    rig.get()
+    assert rig.transfers[0].into is not None
+    why = rig.transfers[0].into(1 << 50)
+    assert isinstance(why, str)
+    rig.transfers[0].on_done(why)
+    assert (len(rig.done), rig.trouble) == (1, [])
+    assert "bytes" in rig.done[0]
+    assert rig.stock.slots.all() == []
+
+
+def test_a_holder_that_refuses_after_it_named_the_size_leaves_no_memory_held(rig: Rig) -> None:
+    rig.get()
+    assert rig.transfers[0].into is not None
+    rig.transfers[0].into(LAYOUT.size_bytes)
+    rig.transfers[0].on_done(f"{REFUSED}it is not here")
+    assert rig.done == ["it is not here"]
+    assert [slot.pins for slot in rig.stock.slots.all()] == [0]
 
 
 def test_without_room_here_it_is_a_trouble_of_ours(rig: Rig) -> None:

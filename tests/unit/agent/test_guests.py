@@ -149,6 +149,13 @@ def test_of_a_neighbours_parts_the_safe_one_and_the_arriving_one_stay(rig: Rig) 
     assert len(slots.all()) == 3
 
 
+def test_who_leaves_takes_nothing_more_and_says_so_for_good(rig: Rig) -> None:
+    rig.guests.is_leaving = True
+    why = rig.guests.offered(ROUND, as_dict(PART), PART.size_bytes)
+    assert isinstance(why, str)
+    assert why.startswith(REFUSED)
+
+
 def test_a_line_is_closed_where_no_council_sits(rig: Rig) -> None:
     closed: list[str] = []
 

@@ -33,12 +33,12 @@ class Line:
 
 
 def present(slot: int) -> Present:
-    return Present(slot, slot, 1, f"n{1 - slot}", 0, 1, 0, (), (), (), ())
+    return Present(slot, slot, 1, f"n{1 - slot}", 0, 0, (), (), (), ())
 
 
 def hall_of_two() -> tuple[Hall, list[Ruling]]:
     own: list[Ruling] = []
-    return Hall(Council(0, 2, has_directory=False, has_buddies=True), own.append), own
+    return Hall(Council(0, 2, 2, has_directory=False, has_buddies=True), own.append), own
 
 
 def test_own_member_and_others_are_told_the_same() -> None:
@@ -53,7 +53,7 @@ def test_own_member_and_others_are_told_the_same() -> None:
 def test_what_is_said_while_a_ruling_is_told_waits_its_turn() -> None:
     """Our own member answers at once, in the midst of what is told to all."""
     told: list[str] = []
-    council = Council(0, 2, has_directory=False, has_buddies=True)
+    council = Council(0, 2, 2, has_directory=False, has_buddies=True)
     hall: Hall
 
     def own(ruling: Ruling) -> None:

@@ -75,6 +75,11 @@ class Rig:
         fields = (stamp.run, stamp.round, generation, stamp.step, stamp.world_size, rank)
         self.keeper.hear(self.peers[rank], vault.Sealed(slot.number, *fields))
 
+    def spoil(self, rank: int) -> None:
+        """Let the memory of everything that a rank has kept rot."""
+        for slot in self.keeper._stock.slots.of(rank):
+            self.keeper._stock.view(slot)[5000] ^= 1
+
     def run_until(self, done: Callable[[], object]) -> None:
         deadline = self.loop.now() + TIMEOUT_S
         while not done():
@@ -196,10 +201,21 @@ def test_memory_that_cannot_be_read_is_given_to_nobody_again(rig: Rig) -> None:
     for rank in (0, 1):
         rig.commit(rank, 1)
     rig.new_life(1)
+    rig.spoil(0)
     assert rig.ask(0, vault.Load(3, True)) is None, "first it is looked at"
     rig.run_until(lambda: rig.answers[-1][1] == vault.Found(3, (), (), "", ()))
     assert rig.ask(1, vault.Load(4, False)) == vault.Found(4, (), (), "", ())
     assert rig.keeper.newest == {}
+
+
+def test_a_rank_that_alone_cannot_read_a_commit_is_refused_and_the_commit_is_kept(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.new_life(1)
+    assert rig.ask(0, vault.Load(3, True)) is None, "first it is looked at"
+    rig.run_until(lambda: rig.answers and isinstance(rig.answers[-1][1], vault.Refused))
+    assert isinstance(rig.ask(1, vault.Load(4, False)), vault.Found)
+    assert rig.keeper.newest["node"].generation == 1
 
 
 def test_a_rank_that_began_from_what_another_could_not_read_commits_no_more(rig: Rig) -> None:
@@ -208,6 +224,7 @@ def test_a_rank_that_began_from_what_another_could_not_read_commits_no_more(rig:
     rig.new_life(1)
     assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, ("own",), (1,), "", ())
     assert isinstance(rig.ask(0, vault.Open(4, 10_000)), vault.Slot)
+    rig.spoil(1)
     rig.ask(1, vault.Load(5, True))
     rig.run_until(lambda: rig.answers[-1][1] == vault.Found(5, (), (), "", ()))
     refused = rig.ask(0, vault.Open(6, 10_000))
@@ -225,6 +242,7 @@ def test_damage_that_is_found_after_others_have_committed_is_refused(rig: Rig) -
     rig.ask(0, vault.Load(3, False))
     for rank in (0, 1):
         rig.commit(rank, 2)
+    rig.spoil(0)
     rig.ask(0, vault.Load(4, True))
     rig.run_until(lambda: isinstance(rig.answers[-1][1], vault.Refused))
     assert rig.keeper.newest["node"].generation == 2
@@ -272,13 +290,12 @@ def test_the_disk_gets_the_newest_commit_of_all_ranks_and_an_earlier_runs_is_fou
     assert next(Shelf(str(tmp_path)).commits()).order == (1, 0, 3)
     rig.loop.close()
     later = Rig(str(tmp_path))
-    assert later.ask(0, vault.Join(1)) == vault.Place(1, 2, 0, 0, 2, True)
+    assert later.ask(0, vault.Join(1)) is None, "the directory is being looked at"
+    later.run_until(lambda: later.answers)
+    assert later.answers[0][1] == vault.Place(1, 2, 0, 0, 2, True)
     for rank in (0, 1):
-        assert later.ask(rank, vault.Load(rank, False)) is None
-    later.run_until(lambda: len(later.answers) == 3)
-    assert [found for _, found, _ in later.answers[1:]] == [
-        vault.Found(rank, (), (), str(tmp_path), (1, 0, 3)) for rank in (0, 1)
-    ]
+        found = vault.Found(rank, (), (), str(tmp_path), (1, 0, 3))
+        assert later.ask(rank, vault.Load(rank, False)) == found
     later.keeper.close()
     later.loop.close()
 
@@ -348,3 +365,31 @@ def test_nobody_can_change_the_size_of_memory_that_is_lent() -> None:
         assert os.pwrite(descriptor, b"x" * 8192, 0) == 8192
     finally:
         os.close(descriptor)
+
+
+def test_a_directory_that_could_be_read_too_late_never_makes_a_commit_count_that_is_not_there(tmp_path: Path) -> None:
+    """The first life was not told of the earlier run; the next one's commits are newer than that run's all the same."""
+    commits = tmp_path / "commits"
+    earlier = Rig(str(commits))
+    earlier.new_life(5)
+    for rank in (0, 1):
+        earlier.commit(rank, 6)
+    assert earlier.keeper.flush(TIMEOUT_S)
+    earlier.keeper.close()
+    earlier.loop.close()
+    os.rename(commits, tmp_path / "away")
+    commits.symlink_to(commits)  # to itself: a directory that cannot be read
+    rig = Rig(str(commits))
+    rig.ask(0, vault.Load(1, False))
+    rig.run_until(lambda: isinstance(rig.answers[-1][1] if rig.answers else None, vault.Refused))
+    commits.unlink()
+    os.rename(tmp_path / "away", commits)
+    rig.new_life(1)
+    for rank in (0, 1):
+        rig.commit(rank, 7)
+    rig.keeper.hear(rig.peers[0], vault.Await(8, rig.keeper._ledger.run, 1, 7, "disk", TIMEOUT_S))
+    rig.run_until(lambda: any(found == vault.Reached(8, "disk") for _, found, _ in rig.answers))
+    newest = next(Shelf(str(commits)).commits())
+    assert (newest.order, newest.step) == ((2, 1, 7), 70)
+    rig.keeper.close()
+    rig.loop.close()

@@ -134,7 +134,7 @@ def test_who_leaves_hands_over_all_of_the_newest_commit_its_own_parts_first() ->
     for slot, generation in zip(lodged, (1, 2, 3), strict=True):
         slot.stamp = stamp(generation, 1, 2)
     slots.complete = slots.safe = (1, 0, 2)
-    assert slots.newest_parts() == [slots.of(0)[1], slots.of(0)[2], lodged[1]]
+    assert slots.newest_parts() == [slots.of(0)[1], slots.of(0)[2], lodged[1], lodged[2]]
 
 
 def test_a_slot_of_another_rank_is_refused() -> None:

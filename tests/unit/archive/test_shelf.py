@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import random
 import resource
@@ -271,3 +272,17 @@ def test_a_real_write_that_ends_in_the_middle_leaves_nothing_but_the_commit_befo
     assert outcome.why == os.strerror(errno.EFBIG)
     assert {path for path in Path(shelf.directory).rglob("*") if path.is_file()} == before
     assert newest(shelf) == 1
+
+
+def test_no_file_of_the_directory_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may cut it meanwhile, and who touches a mapped page that is gone is killed."""
+    real = mmap.mmap
+
+    def anonymous(descriptor: int, *args: int, **fields: int) -> mmap.mmap:
+        assert descriptor == -1
+        return real(descriptor, *args, **fields)
+
+    monkeypatch.setattr(mmap, "mmap", anonymous)
+    shelf = Shelf(str(tmp_path))
+    assert isinstance(shelf.write(*sealed(1)), Written)
+    assert shelf.newest() is not None

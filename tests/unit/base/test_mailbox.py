@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import gc
+import os
 import threading
+
+import pytest
 
 from planaria.base.loop import Loop
 from planaria.base.mailbox import Mailbox
@@ -42,3 +46,31 @@ def test_a_call_that_posts_another_does_not_hold_up_the_loop() -> None:
     box.close()
     loop.run_once(0.0)
     loop.close()
+
+
+def test_what_is_posted_after_the_end_touches_nobody_s_descriptor() -> None:
+    loop = Loop()
+    box = Mailbox(loop)
+    bell = box._bell
+    box.post(box.close)
+    box.post(lambda: made.append(1))
+    made: list[int] = []
+    loop.run_once(1.0)
+    assert made == []
+    other = os.eventfd(0, os.EFD_NONBLOCK)
+    assert other != bell, "a thread may be about to ring it"
+    box.post(lambda: made.append(2))
+    assert not _is_rung(other)
+    os.close(other)
+    loop.close()
+    del box
+    gc.collect()
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(bell)
+
+
+def _is_rung(descriptor: int) -> bool:
+    try:
+        return os.eventfd_read(descriptor) > 0
+    except BlockingIOError:
+        return False

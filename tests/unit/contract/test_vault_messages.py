@@ -34,6 +34,11 @@ def test_what_is_not_about_snapshots_is_passed_over() -> None:
         assert vault.decode(line) is None
 
 
+@pytest.mark.parametrize("line", [b"{}", b'{"type": ["progress"]}', b'{"type": {}}', b'{"type": null, "step": 1}'])
+def test_a_type_that_is_no_text_is_passed_over(line: bytes) -> None:
+    assert vault.decode(line) is None
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"size_bytes": -1}, {"size_bytes": 1 << 63}, {"size_bytes": True}, {"size_bytes": "1"}, {"more": 1}, {"id": None}],

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from clocks import FakeLoop
+
+from planaria.agent.chores import Chores
+from planaria.agent.council_messages import Part
+from planaria.agent.errands import REFUSED, Road, settle
+from planaria.agent.stock import Stock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PART = Part(1, 4, 7, 70, 2, 0, True, 5000)
+
+
+class Rig:
+    """A node that leaves; a test says what each other one answers."""
+
+    def __init__(self) -> None:
+        self.stock = Stock(1, lambda: 10**9)
+        slot = self.stock.lodge(PART.size_bytes)
+        settle(slot, PART)
+        self.stock.release(slot)
+        self.stock.slots.complete = PART.order
+        self.loop = FakeLoop()
+        self.answers: dict[str, str] = {}
+        self.asked: list[str] = []
+        road = Road(self.loop, self, self.stock, lambda work, then: then(work()), 4)  # type: ignore[arg-type]  # a dock
+        self.chores = Chores(self.stock, None, road, "b:1", lambda _: None)
+
+    def store(self, address: str, _round: int, _header: object, _view: object, done: Callable[[str], object]) -> object:
+        self.asked.append(address)
+        return self.loop.call_later(0.0, lambda: done(self.answers.get(address, "")))
+
+    def hand_over(self) -> list[bool]:
+        told: list[bool] = []
+        self.chores.hand_over(("c:1", "d:1"), told.append)
+        self.loop.run_until(self.loop.at + 600.0)
+        return told
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    found = Rig()
+    yield found
+    found.stock.close()
+
+
+def test_who_leaves_brings_its_parts_to_its_buddy(rig: Rig) -> None:
+    assert rig.hand_over() == [True]
+    assert rig.asked == ["b:1"]
+
+
+def test_when_the_buddy_leaves_as_well_or_is_gone_the_next_one_that_stays_gets_them(rig: Rig) -> None:
+    rig.answers = {"b:1": f"{REFUSED}that node leaves as well", "c:1": "connection refused"}
+    assert rig.hand_over() == [True]
+    assert [*dict.fromkeys(rig.asked)] == ["b:1", "c:1", "d:1"]
+
+
+def test_when_nobody_takes_them_that_is_known(rig: Rig) -> None:
+    rig.answers = dict.fromkeys(("b:1", "c:1", "d:1"), f"{REFUSED}that node leaves as well")
+    assert rig.hand_over() == [False]

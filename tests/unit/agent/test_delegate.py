@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from clocks import FakeLoop
+
+from planaria.agent.council_messages import Damaged, Drop, Failed, Part, Plan, Seek, Welcome
+from planaria.agent.delegate import TELL_AFTER, Delegate, Gear, Ledger
+from planaria.agent.errands import settle
+from planaria.agent.rounds import Neighbours
+from planaria.agent.stock import Stock
+from planaria.contract import snapshot as snapshots
+from planaria.contract.commit import Stamp
+from planaria.contract.env import Round
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planaria.agent.council_messages import Message
+
+LAYOUT = snapshots.arrange([], b"values")
+PART = Part(1, 3, 7, 70, 2, 0, True, LAYOUT.size_bytes)
+
+
+def plan(version: int, kind: str = "memory", *, is_loss: bool = False) -> Plan:
+    order, step = (PART.order, PART.step) if kind == "memory" else ((), 0)
+    return Plan(version, kind, order, step, 2, 0, (), (), (), is_loss, "")
+
+
+class Rig:
+    """The anchor's own member of a round of two; what it says is written down, and nobody answers."""
+
+    def __init__(self) -> None:
+        self.stock = Stock(1, lambda: 10**9)
+        self.slot = self.stock.lodge(LAYOUT.size_bytes)
+        snapshots.seal(self.stock.view(self.slot), LAYOUT, Stamp(1, 3, 7, 70, 2, 0))
+        settle(self.slot, PART)
+        self.stock.release(self.slot)
+        self.ledger = Ledger()
+        self.lines: list[str] = []
+        self.sent: list[Message] = []
+        gear = Gear(
+            loop=FakeLoop(),
+            stock=self.stock,
+            disk=None,
+            dock=None,
+            ledger=self.ledger,
+            aside=lambda work, then: then(work()),
+            say=self.lines.append,
+            on_change=lambda: None,
+        )
+        life = Round(4, "run", "role", 0, 2, 0, 2, 0, 2, 1, "::1", 1, 0, 9)
+        self.delegate = Delegate(life, Neighbours("a:1", "b:1"), gear, has_buddies=True)
+        self.delegate.begin(self)  # type: ignore[arg-type]  # all that it uses of a hall is `hear`
+        self.delegate.hear(Welcome(1))
+        self.delegate.hear(plan(1))
+
+    def hear(self, _slot: int, message: Message) -> None:
+        self.sent.append(message)
+
+    def count(self, message: Message) -> int:
+        return self.sent.count(message)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    found = Rig()
+    yield found
+    found.delegate.close()
+    found.stock.close()
+
+
+def test_damage_is_said_again_until_a_newer_plan_comes(rig: Rig) -> None:
+    said = Damaged(PART.order, 0, 0)
+    rig.delegate.report_damage(PART.order, [0])
+    rig.delegate.hear(Welcome(1))
+    rig.delegate.hear(plan(1))
+    rig.delegate.hear(Welcome(1))
+    assert rig.count(said) == 3
+    rig.delegate.hear(plan(2, "none"))
+    rig.delegate.hear(Welcome(1))
+    assert rig.count(said) == 3
+
+
+def test_who_seeks_asks_again_after_a_line_was_lost(rig: Rig) -> None:
+    rig.delegate.seek()
+    rig.delegate.hear(Welcome(1))
+    assert rig.count(Seek()) == 2
+
+
+def test_a_part_that_somebody_could_not_read_is_kept_if_it_is_whole(rig: Rig) -> None:
+    rig.delegate.hear(Drop(PART.order, 0))
+    assert rig.stock.parts() == (PART,)
+    rig.stock.view(rig.slot)[-1] ^= 1
+    rig.delegate.hear(Drop(PART.order, 0))
+    assert rig.stock.parts() == ()
+    assert rig.slot.pins == 0
+
+
+def test_what_is_lost_is_told_with_its_step(rig: Rig) -> None:
+    rig.delegate.hear(plan(2, "none", is_loss=True))
+    assert rig.lines == ["step 70 was complete and is lost; all begin anew"]
+
+
+def test_what_another_node_sent_is_one_harmless_line(rig: Rig) -> None:
+    rig.delegate.hear(Failed("buddy", PART.order, True, "no\x1b[2Jroom\n" + 9999 * "x"))
+    (line,) = rig.lines
+    assert line.isprintable()
+    assert len(line) < 1100
+
+
+def test_a_failure_that_was_told_where_it_happened_is_not_told_again(rig: Rig) -> None:
+    rig.delegate.hear(Failed("disk", PART.order, False, "the disk that we share is full"))
+    assert rig.lines == []
+
+
+def test_who_is_not_heard_for_long_says_why_once(rig: Rig) -> None:
+    for _ in range(2 * TELL_AFTER):
+        rig.delegate._on_lost("it closed the line")
+    (line,) = rig.lines
+    assert "it closed the line" in line
