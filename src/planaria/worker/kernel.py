@@ -93,6 +93,7 @@ class Kernel:
         self._library = _nvrtc(torch)
         self._binary = b""
         self._problem = ""
+        self._driver: ctypes.CDLL | None = None
         self._function: ctypes.c_void_p | None = None
         # A thread, so that a program that builds its model or starts its process group meanwhile does not wait for it.
         self._thread = threading.Thread(target=self._compile, args=(f"sm_{major}{minor}",), daemon=True)
@@ -113,7 +114,9 @@ class Kernel:
         self._thread.join()
         if self._problem:
             raise OSError(self._problem)
-        driver = ctypes.CDLL("libcuda.so.1")
+        if self._driver is None:
+            self._driver = ctypes.CDLL("libcuda.so.1")
+        driver = self._driver
         if self._function is None:
             module, function = ctypes.c_void_p(), ctypes.c_void_p()
             check(driver.cuModuleLoadData(ctypes.byref(module), self._binary))
