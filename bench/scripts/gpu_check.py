@@ -145,12 +145,12 @@ def check_changed() -> None:
         if turn == 3:
             with torch.no_grad():
                 model[9].weight.zero_()
+        is_noticed = False
         try:
             state._finish_sealing()  # noqa: SLF001  what went wrong is raised here
-        except StateRefused as problem:
-            assert turn == 3, problem
-        else:
-            assert turn != 3, "a change was not noticed"
+        except StateRefused:
+            is_noticed = True
+        assert is_noticed == (turn == 3), turn
 
 
 def check_registered() -> None:
