@@ -101,7 +101,7 @@ def test_a_step_without_the_hook_is_noticed_and_the_commit_is_not_sealed(
     state.commit()
     train(state)
     device.gate.set()
-    with pytest.raises(StateRefused, match=r"model\['0.weight'\] was changed before its copy was over"):
+    with pytest.raises(StateRefused, match=r"model\['0.weight'\] was changed by other means than a step"):
         state.restore()
     assert "was not sealed: StateRefused" in capfd.readouterr().err
     assert make(vault).restore().step == 1  # type: ignore[union-attr]  # there is one
@@ -123,6 +123,22 @@ def test_a_change_by_hand_before_the_step_is_noticed_by_the_hook(device: FakeDev
         state.model[2].bias.add_(1)  # sealed by now
     train(state)
     state.commit(wait="node")
+
+
+@pytest.mark.usefixtures("device")
+def test_another_form_of_the_same_memory_is_noticed_and_the_next_commit_has_it() -> None:
+    state = make()
+    train(state)
+    state.commit(wait="node")
+    weight = state.model[0].weight
+    weight.data = weight.data.view(100, 200)
+    with pytest.raises(StateRefused, match=r"model\['0.weight'\] was changed"):
+        state.commit(wait="node")
+    wanted = copies(state)
+    state.commit(wait="node")
+    weight.data.zero_()
+    state.restore()
+    assert equal(tensors(state), wanted)
 
 
 def same_optimizer(state: ElasticState) -> None:

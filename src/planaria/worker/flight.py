@@ -132,6 +132,14 @@ class Pad:
         """Return the name of a source."""
         return self._rows[at][1].name
 
+    def find_other(self, sources: list[Any]) -> str:
+        """Return the name of a source that has another form than its row: the second walk does not look at that."""
+        torch: Any = sys.modules["torch"]
+        rows = [row for _, row in self._rows]
+        pairs = zip(rows, sources, strict=True)
+        others = (row for row, one in pairs if row.shape != one.shape or getattr(torch, row.dtype) is not one.dtype)
+        return next((row.name for row in others), "")
+
     def small(self, sources: list[Any]) -> list[Any]:
         """Return those that are gathered."""
         return [sources[at] for at in self._small]
@@ -225,6 +233,7 @@ class Flight:
         device = self._pad.device
         device.wait(self._brought)
         digests = self._pad.gather.spread(buffer) | self._pad.sums.digests()
+        self._changed = self._changed or self._pad.find_other(self._sources)
         device.wait(self._done)
         changed = self._find_changed()
         if changed and not self._is_held:  # in this order: who holds has looked before
@@ -232,7 +241,7 @@ class Flight:
         self._sources, self._large = [], []
         if self._changed:
             raise StateRefused(
-                f"{self._changed} was changed before its copy was over, by other means than a step of its optimizer",
+                f"{self._changed} was changed by other means than a step of its optimizer, before its copy was over",
                 hint='call commit(wait="node") before such a change',
             )
         return digests

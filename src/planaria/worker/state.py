@@ -310,7 +310,7 @@ class ElasticState:
     def _raise_trouble(self) -> None:
         if self._trouble:
             trouble = self._trouble
-            vars(self)["_trouble"] = None
+            vars(self)["_trouble"] = vars(self)["_captured"] = None  # the next walk is a whole one
             raise trouble
 
     def _wait(self, stamp: Stamp, wait: Tier, timeout_s: float) -> Tier | None:
