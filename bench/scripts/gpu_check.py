@@ -2,7 +2,6 @@
 
 import mmap
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from planaria.contract.snapshot import BLOCK_BYTES
+from planaria.errors import StateRefused
 from planaria.worker.device import Cuda, block_sums
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
@@ -88,10 +88,7 @@ def check_state(kind: str, path: str) -> None:
             train(state)
         other = make(vault, kind) if turn % 2 else state
         choose(other, path)
-        if other is not state:
-            for thread in threading.enumerate():
-                if thread.name == "planaria seal":
-                    thread.join()
+        state._finish_sealing()  # noqa: SLF001  another state reads the same vault
         stamp = other.restore()
         assert stamp is not None
         found = tensors(other)
@@ -134,6 +131,28 @@ def check_overlap() -> None:
         assert found == {float(state.step)}, (state.step, found)
 
 
+def check_changed() -> None:
+    """What is changed by hand before its copy is over is noticed, and what a step changes is not."""
+    vault = LocalVault()
+    model = nn.Sequential(*(nn.Linear(4000, 4000) for _ in range(10))).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    state = ElasticState(vault=vault, model=model, optimizer=optimizer, step=0)
+    for turn in range(6):
+        for part in model.parameters():
+            part.grad = torch.full_like(part, -1.0)
+        optimizer.step()
+        state.commit()
+        if turn == 3:
+            with torch.no_grad():
+                model[9].weight.zero_()
+        is_noticed = False
+        try:
+            state._finish_sealing()  # noqa: SLF001  what went wrong is raised here
+        except StateRefused:
+            is_noticed = True
+        assert is_noticed == (turn == 3), turn
+
+
 def check_registered() -> None:
     """Memory that is mapped again and again at the same addresses, and what many states share, is registered each time."""
     device = Cuda(0)
@@ -166,6 +185,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "registered": check_registered,
     "copies": check_copies,
     "overlap": check_overlap,
+    "changed": check_changed,
     **{
         f"{kind}, {path}": partial(check_state, kind, path)
         for kind in ("adamw, fused", "adamw", "sgd")

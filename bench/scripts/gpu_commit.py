@@ -11,7 +11,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +25,7 @@ from planaria.worker.vault import LocalVault
 
 SIZE, OUTPUT, STEPS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 DEVICE = sys.argv[4] if len(sys.argv) > 4 else "cuda"
+SMALL = SIZE != "12 GB"
 STEP_S = 0.066
 found: dict[str, object] = {"size": SIZE, "torch": torch.__version__, "python": sys.version.split()[0]}
 
@@ -178,16 +178,17 @@ def parts_of_a_call() -> dict[str, float]:
     state.commit(wait="node")
     before = state._captured
     walks = [timed(lambda: capture.Captured(state._kept_here(), before=before)) for _ in range(20)]
-    threads = [timed(lambda: threading.Thread(target=int).start()) for _ in range(20)]
+    sealer = state._sealer
+    given = [timed(lambda: sealer.submit(int)) for _ in range(20)] if sealer else [0.0]
     whole = [timed(lambda: capture.Captured(state._kept_here())) for _ in range(5)]
     opens = [timed(lambda: state._vault.open(before.layout.size_bytes)) for _ in range(20)] if before else [0.0]
     found = {"walk again": min(walks), "walk again, median": statistics.median(walks), "whole walk": min(whole)}
-    return found | {"open": statistics.median(opens), "start of a thread": statistics.median(threads)}
+    return found | {"open": statistics.median(opens), "giving to the thread": statistics.median(given)}
 
 
 with suppress(Exception):
     note("parts of a call, ms", parts_of_a_call())
-note("synchronous commit, ms", spread([timed(lambda: state.commit(wait="node")) for _ in range(20)]))
+note("synchronous commit, ms", spread([timed(lambda: state.commit(wait="node")) for _ in range(20 if SMALL else 8)]))
 
 
 def parts_of_a_flight() -> dict[str, float]:
@@ -214,13 +215,14 @@ def parts_of_a_flight() -> dict[str, float]:
     kept = [
         *(watch(flight.Flight, name) for name in ("issue", "land")),
         *(watch(flight.Gather, name) for name in ("ask", "spread")),
+        watch(flight.Pad, "large"),
         *(watch(flight.Sums, name) for name in ("digests",)),
         *(watch(type(device), name) for name in ("register", "copy_many", "sum_blocks")),
         watch(states.snapshots, "seal"),
         watch(type(state._vault), "open"),
         watch(type(state._vault), "wait"),
     ]
-    for _ in range(10):
+    for _ in range(10 if SMALL else 4):
         state.commit(wait="node")
     for owner, name, whole in kept:
         setattr(owner, name, whole)
@@ -251,6 +253,7 @@ note("restore in this process, ms", spread(restores))
 
 def digests() -> dict[str, float]:
     from planaria.contract.snapshot import BLOCK_BYTES
+    from planaria.worker import kernel
     from planaria.worker.device import Cuda, block_sums
 
     device = Cuda(0)
@@ -259,11 +262,15 @@ def digests() -> dict[str, float]:
     begin = time.perf_counter()
     device._kernel.launch(blocks, torch.cuda.current_stream().cuda_stream)
     first_ms = 1000 * (time.perf_counter() - begin)
-    times = [timed(lambda: device.sum_blocks(blocks, large)) for _ in range(10)]
+    by_groups = {}
+    for groups in (kernel.GROUPS, 8, 32, 64, 132, 264):  # how much of the device it takes, the one that is used first
+        chosen, kernel.GROUPS = kernel.GROUPS, groups
+        by_groups[f"kernel, {groups} groups"] = min(timed(lambda: device.sum_blocks(blocks, large)) for _ in range(5))
+        kernel.GROUPS = chosen
     wanted = torch.cat([block_sums(part) for part in large])
     return {
         "kernel, first": first_ms,
-        "kernel": min(times),
+        **by_groups,
         "torch's operations": min(timed(lambda: [block_sums(part) for part in large]) for _ in range(3)),
         "kernel is right": float(torch.equal(wanted, blocks.sums)),
     }
@@ -271,20 +278,15 @@ def digests() -> dict[str, float]:
 
 def moves() -> dict[str, float]:
     """Ways to bring shared memory onto the device and back, GB/s, for 1.6 GB that another mapping has touched."""
-    from planaria.worker import touch
     from planaria.worker.bounce import Bounce
 
     count = 1 << 30
-    fresh = os.memfd_create("bench")
-    os.ftruncate(fresh, count)
-    together_s = timed(lambda: touch.mapped(fresh)) / 1000
-    os.close(fresh)
     descriptor = os.memfd_create("bench")
     os.ftruncate(descriptor, count)
     one = torch.frombuffer(memoryview(mmap.mmap(descriptor, count)), dtype=torch.uint8)
     fresh_s = timed(lambda: one.fill_(3)) / 1000
     target = torch.empty(count, dtype=torch.uint8, device=DEVICE)
-    found = {"touch": fresh_s, "touch by several": together_s}
+    found = {"touch": fresh_s}
 
     def mapping() -> torch.Tensor:
         return torch.frombuffer(memoryview(mmap.mmap(descriptor, count)), dtype=torch.uint8)
@@ -346,7 +348,8 @@ def with_dcp(folder: str) -> object:
 
 
 count = 3 if SIZE == "1.6 GB" else 1
-beside("torch.save", lambda folder: torch.save(everything(), f"{folder}/all.pt"), count)
+if SMALL:  # of the large one it takes 17 s
+    beside("torch.save", lambda folder: torch.save(everything(), f"{folder}/all.pt"), count)
 try:
     dist.init_process_group("cpu:gloo,cuda:nccl" if DEVICE == "cuda" else "gloo")
     beside("torch.distributed.checkpoint.async_save", with_dcp, count)

@@ -85,7 +85,7 @@ class FakeDevice:
     def copy_many(self, targets: list[Any], sources: list[Any], *, is_registered: bool) -> None:
         self.log.append(f"copy {len(targets)}" if is_registered else f"copy {len(targets)} slowly")
         for target, source in zip(targets, sources, strict=True):
-            self.copy(target, source)
+            self.copy(target.view(-1), source.detach().view(-1))  # from address to address
 
     def _do(self, call: Callable[[], object]) -> None:
         if getattr(self._where, "beside", False):

@@ -13,12 +13,13 @@ import threading
 from array import array
 from contextlib import suppress
 from time import monotonic
+from weakref import WeakMethod
 
 from planaria.contract import snapshot as snapshots
 from planaria.contract import vault
 from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
-from planaria.worker import here, touch
+from planaria.worker import here
 from planaria.worker.vault import Loaded, say
 
 TYPE_CHECKING = False
@@ -38,7 +39,7 @@ _MOST_DESCRIPTORS = 16
 
 
 _AHEAD: dict[int, memoryview] = {}  # what this process mapped while it was a standby, by the number of the slot
-_PREPARE: list[Callable[[memoryview], object]] = []
+_PREPARE: list[WeakMethod[Callable[[memoryview], object]]] = []
 
 
 class AgentVault:
@@ -234,18 +235,26 @@ def map_ahead(slots: Mapping[int, int | None]) -> None:
                 Exception
             ):  # no room for it, or a device that refuses: the worker will see to it when it must
                 _AHEAD[number] = _map_slot(descriptor)
-                for prepare in _PREPARE:
-                    prepare(_AHEAD[number])
+                _prepare(_AHEAD[number])
 
 
 def prepare_ahead(prepare: Callable[[memoryview], object]) -> None:
     """Have everything that this process maps ahead prepared too, what it has mapped already and what is to come.
 
-    For a device that must register memory before it can copy into it, some 0.2 s a GB: a standby has the time.
+    For a device that must register memory before it can copy into it, some 0.2 s a GB: a standby has the time. `prepare` is a
+    method, of an object that is not kept alive by this.
     """
-    _PREPARE.append(prepare)
+    _PREPARE.append(WeakMethod(prepare))
     for memory in _AHEAD.values():
         prepare(memory)
+
+
+def _prepare(memory: memoryview) -> None:
+    _PREPARE[:] = [known for known in _PREPARE if known() is not None]
+    for known in _PREPARE:
+        prepare = known()
+        if prepare is not None:
+            prepare(memory)
 
 
 def _mapped(number: int, descriptor: int) -> memoryview:
@@ -262,7 +271,7 @@ def _map_slot(descriptor: int) -> memoryview:
     All its pages are touched here, in one go, which takes half as long as touching each while it is written.
     """
     try:
-        return memoryview(touch.mapped(descriptor))
+        return memoryview(mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE))
     finally:
         os.close(descriptor)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import repeat
+from operator import is_
 
 from planaria.base.value import Value
 from planaria.contract import plain
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from planaria.contract.snapshot import Layout, Snapshot
-    from planaria.worker.trace import Facts
+    from planaria.worker.trace import Known
     from planaria.worker.upload import Upload
 
     Saved = dict[str, tuple[str, Any, Any]]
@@ -30,14 +32,13 @@ _VERSION = 2
 class _Traced(Value):
     """A module or optimizer as the whole walk found it. `numbers` are those of its tensors in the table.
 
-    `first` is the first of them when they are all that the trace finds, one after the other, as mostly.
+    `first` is the first of them when they come one after the other, as mostly.
     """
 
     trace: trace.ModuleTrace | trace.OptimizerTrace
-    places: list[int]
+    known: Known
     numbers: list[int]
     first: int | None
-    facts: Facts
     encoded: Encoded
 
 
@@ -58,6 +59,7 @@ class Captured:
     ) -> None:
         self._traced: dict[str, _Traced] = {}
         self._traced_count = 0
+        self.is_again = False  # modules and optimizers are those of the commit before
         self.arrays = Arrays()
         self.optimizers = [value for value in state.values() if parts.kind_of(value) == parts.OPTIMIZER]
         kept = self._again(before, state) if before else None
@@ -79,12 +81,15 @@ class Captured:
                 continue
             kept[name] = encoded = self._encoded(name, *parts.content_of(value, is_shared=name in shared))
             tensors = found.tensors() or []
-            numbered = [(place, self.arrays.number_of(tensor)) for place, tensor in enumerate(tensors)]
-            places = [place for place, number in numbered if number is not None]
-            numbers = [number for _, number in numbered if number is not None]
-            is_straight = len(places) == len(tensors) > 0 and numbers == [*range(numbers[0], numbers[0] + len(tensors))]
-            facts = trace.facts([tensors[place] for place in places])
-            self._traced[name] = _Traced(found, places, numbers, numbers[0] if is_straight else None, facts, encoded)
+            numbered = [
+                (place, number)
+                for place, tensor in enumerate(tensors)
+                if tensor is not None and (number := self.arrays.number_of(tensor)) is not None
+            ]
+            numbers = [number for _, number in numbered]
+            is_straight = bool(numbers) and numbers == [*range(numbers[0], numbers[0] + len(numbers))]
+            known = trace.Known(tensors, [place for place, _ in numbered])
+            self._traced[name] = _Traced(found, known, numbers, numbers[0] if is_straight else None, encoded)
         self._traced_count = len(self.arrays.tensors)
         return kept
 
@@ -95,20 +100,19 @@ class Captured:
         sources: list[Any] = [None] * before._traced_count
         for name, known in before._traced.items():
             tensors = known.trace.tensors() if known.trace.whole is parts.unwrapped(state[name]) else None
-            if tensors is None or (known.places and known.places[-1] >= len(tensors)):
-                return None
-            here = [tensors[place] for place in known.places] if known.first is None else tensors
-            if trace.facts(here) != known.facts:
+            here = None if tensors is None else known.known.again(tensors)
+            if here is None:
                 return None
             if known.first is not None:
                 sources[known.first : known.first + len(here)] = here
                 continue
             for number, tensor in zip(known.numbers, here, strict=True):
                 sources[number] = tensor
-        if any(source is None for source in sources):  # one without bytes, or of a kind that traces do not see
+        if any(map(is_, sources, repeat(None))):  # one without bytes, or of a kind that traces do not see
             return None
         self.arrays = Arrays(before.arrays, sources)
         self._traced, self._traced_count = before._traced, before._traced_count
+        self.is_again = True
         return {name: self._refreshed(name, known) for name, known in before._traced.items()}
 
     def _refreshed(self, name: str, known: _Traced) -> Encoded:

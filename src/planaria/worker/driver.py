@@ -7,6 +7,7 @@ own call does not. And a call of the driver takes 150 copies while the interpret
 from __future__ import annotations
 
 import ctypes
+from array import array
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,11 +77,14 @@ class Driver:
         if not sizes:
             return
         self._enter()
-        kind = ctypes.c_uint64 * len(sizes)
         # The order of access, where each side is (two numbers; only managed memory has a choice), flags.
         how, first = (ctypes.c_uint32 * 6)(_IN_STREAM_ORDER, 0, 0, 0, 0, 0), ctypes.c_size_t(0)
-        arrays = kind(*targets), kind(*sources), kind(*sizes)
-        check(self._copy(*arrays, len(sizes), ctypes.byref(how), ctypes.byref(first), 1, stream))
+        arrays = [array("Q", numbers) for numbers in (targets, sources, sizes)]  # ctypes' own take ten times as long
+        check(
+            self._copy(
+                *(one.buffer_info()[0] for one in arrays), len(sizes), ctypes.byref(how), ctypes.byref(first), 1, stream
+            )
+        )
 
 
 def check(status: int) -> None:

@@ -1,13 +1,14 @@
 """A commit's copy from a GPU into shared memory, under way while training goes on.
 
     the program's thread      begin: mark the current stream            hold, before optimizer.step(): the device waits
-    the sealing thread        issue: digests and copies beside, done mark            land: wait for the mark, then seal
+    the sealing thread        issue: copies beside, sums aside, done mark            land: wait for the mark, then seal
 
 Parameters and optimizer state may be read until the next `optimizer.step()`, since its hook calls `hold`. Everything else was
 copied within the device, in the order of the program's stream, before `begin`.
 
 A device sends one tensor of 3 kB in the time of 100 kB. So small ones, most of all tensors, are gathered on the device and sent
-in one piece, first, and put to their places by the host while it waits for the large ones.
+in one piece. The first of the large ones go ahead of everything, so that the bus is busy at once; sums and what was gathered
+follow them, and the host puts those to their places while the other large ones are on their way.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import threading
 from zlib import crc32
 
 from planaria.contract.snapshot import ALIGNMENT, BLOCKS, of_blocks
+from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     Row = tuple[int, Tensor]
 
 
-_SLOTS = 3  # a worker is lent three at most
+_SLOTS = 4  # a worker is lent four at most
+_AHEAD_OF_ALL = 4  # one part in so many of the large ones
 
 
 class Sums:
@@ -44,7 +47,7 @@ class Sums:
         self._sums: Any = None
 
     def ask(self, sources: list[Any]) -> None:
-        """Compute the digests of the sources on the current stream, and have their sums brought here.
+        """Compute the sums of the sources on the current stream.
 
         Of those that begin where the device can read fast; the digests of the others are left to the host.
         """
@@ -57,7 +60,11 @@ class Sums:
             self._blocks, self._addresses = self._device.blocks(summed), addresses
             self._sums = self._device.empty_on_host(sum(self._blocks.counts), "int32")
         self._device.sum_blocks(self._blocks, summed)
-        self._device.copy(self._sums, self._blocks.sums)
+
+    def bring(self) -> None:
+        """Have the sums brought here, on the current stream, behind what `ask` began."""
+        if self._summed:
+            self._device.copy(self._sums, self._blocks.sums)
 
     def digests(self) -> dict[int, int]:
         """Return what was found, by the number of the tensor. The device must have come so far."""
@@ -86,9 +93,13 @@ class Gather:
         self._views = [view_of(self._here, row, place) for (_, row), place in zip(rows, self._places, strict=True)]
 
     def ask(self, sources: list[Any]) -> None:
-        """Gather the sources, on the current stream, and have them brought here."""
+        """Gather the sources, on the current stream."""
         if sources:
             self._device.copy_each(self._views, sources)
+
+    def bring(self) -> None:
+        """Have them brought here, on the current stream, behind what `ask` began."""
+        if self._rows:
             self._device.copy(self._on_host, self._here)
 
     def spread(self, buffer: memoryview) -> dict[int, int]:
@@ -111,9 +122,23 @@ class Pad:
         self._small = [at for at, (_, row) in enumerate(rows) if row.digest_kind != BLOCKS]
         self._large = [at for at, (_, row) in enumerate(rows) if row.digest_kind == BLOCKS]
         self._large_rows = [rows[at] for at in self._large]
+        self._rows = [*rows]
+        self.ahead = _ahead([row.length for _, row in self._large_rows])
         self.gather = Gather(device, [rows[at] for at in self._small])
         self.sums = Sums(device, self._large_rows)
         self._slots: dict[int, tuple[int, list[Any]]] = {}
+
+    def name(self, at: int) -> str:
+        """Return the name of a source."""
+        return self._rows[at][1].name
+
+    def find_other(self, sources: list[Any]) -> str:
+        """Return the name of a source that has another form than its row: the second walk does not look at that."""
+        torch: Any = sys.modules["torch"]
+        rows = [row for _, row in self._rows]
+        pairs = zip(rows, sources, strict=True)
+        others = (row for row, one in pairs if row.shape != one.shape or getattr(torch, row.dtype) is not one.dtype)
+        return next((row.name for row in others), "")
 
     def small(self, sources: list[Any]) -> list[Any]:
         """Return those that are gathered."""
@@ -123,14 +148,25 @@ class Pad:
         """Return those that are copied and digested one by one, each as plain bytes in the order of its elements."""
         return [_straight(sources[at]) for at in self._large]
 
-    def targets(self, memory: Any) -> list[Any]:
-        """Return each large tensor's place in a slot, a tensor of bytes. Those of the last three slots are kept."""
+    def targets(self, buffer: memoryview) -> list[Any]:
+        """Return each large tensor's place in a slot. Those of the last slots are kept."""
+        torch: Any = sys.modules["torch"]
+        memory = torch.frombuffer(buffer, dtype=torch.uint8)
         address = memory.data_ptr()
         if address not in self._slots or self._slots[address][0] != len(memory):
             views = [view_of(memory, row, row.offset) for _, row in self._large_rows]
             kept = [*self._slots.items()][-(_SLOTS - 1) :]
             self._slots = {**dict(kept), address: (len(memory), views)}
         return self._slots[address][1]
+
+
+def _ahead(lengths: list[int]) -> int:
+    """Return how many of the large tensors go ahead of all else."""
+    sent = count = 0
+    while sent * _AHEAD_OF_ALL < sum(lengths):
+        sent += lengths[count]
+        count += 1
+    return count
 
 
 def view_of(memory: Any, row: Tensor, at: int) -> Any:
@@ -150,32 +186,37 @@ class Flight:
     def __init__(self, pad: Pad, sources: list[Any]) -> None:
         self._pad = pad
         self._sources = sources
+        self._marks = _marks(sources)
+        self._changed = ""
+        self._is_held = False
         self._large: list[Any] = []
         self._issued = threading.Event()
         self._begun = pad.device.mark()
-        self._gathered: Any = None
-        self._summed: Any = None
+        self._brought: Any = None
         self._done: Any = None
 
     def issue(self, buffer: memoryview) -> None:
-        """Ask for digests and copies, behind all that the program had asked for. For the sealing thread."""
+        """Ask for copies and digests, behind all that the program had asked for. For the sealing thread."""
         pad, device, torch = self._pad, self._pad.device, sys.modules["torch"]
         is_registered = device.register(buffer)  # where that fails, copies are slower and right all the same
-        memory = torch.frombuffer(buffer, dtype=torch.uint8)
+        targets = pad.targets(buffer)
         with device.here(), torch.no_grad():
             with device.beside():
                 device.wait_here(self._begun)
-                self._large = pad.large(self._sources)
+                self._large = large = pad.large(self._sources)
                 ready = device.mark()
-                pad.gather.ask(pad.small(self._sources))
-                self._gathered = device.mark()
+                device.copy_many(targets[: pad.ahead], large[: pad.ahead], is_registered=is_registered)
             with device.aside():
                 device.wait_here(ready)
-                pad.sums.ask(self._large)
-                self._summed = device.mark()
+                pad.gather.ask(pad.small(self._sources))
+                pad.sums.ask(large)
+                summed = device.mark()
             with device.beside():
-                device.copy_many(pad.targets(memory), self._large, is_registered=is_registered)
-                device.wait_here(self._summed)
+                device.wait_here(summed)
+                pad.gather.bring()
+                pad.sums.bring()
+                self._brought = device.mark()
+                device.copy_many(targets[pad.ahead :], large[pad.ahead :], is_registered=is_registered)
                 self._done = device.mark()
         self._issued.set()
 
@@ -184,14 +225,25 @@ class Flight:
         self._issued.set()
 
     def land(self, buffer: memoryview) -> dict[int, int]:
-        """Wait for the copies; return the digests. For the sealing thread."""
+        """Wait for the copies; return the digests. For the sealing thread.
+
+        Raises:
+            StateRefused: Something was changed before its copy was over, by other means than a step with a hook.
+        """
         device = self._pad.device
-        device.wait(self._gathered)
-        digests = self._pad.gather.spread(buffer)
-        device.wait(self._summed)
-        digests |= self._pad.sums.digests()
+        device.wait(self._brought)
+        digests = self._pad.gather.spread(buffer) | self._pad.sums.digests()
+        self._changed = self._changed or self._pad.find_other(self._sources)
         device.wait(self._done)
+        changed = self._find_changed()
+        if changed and not self._is_held:  # in this order: who holds has looked before
+            self._changed = changed
         self._sources, self._large = [], []
+        if self._changed:
+            raise StateRefused(
+                f"{self._changed} was changed by other means than a step of its optimizer, before its copy was over",
+                hint='call commit(wait="node") before such a change',
+            )
         return digests
 
     def hold(self) -> None:
@@ -199,6 +251,25 @@ class Flight:
 
         This thread waits only until they are asked for: when it is two commits ahead of the device.
         """
+        if changed := self._find_changed():
+            self._changed = changed
+        self._is_held = True
         self._issued.wait()
         if self._done is not None:
             self._pad.device.wait_here(self._done)
+
+    def _find_changed(self) -> str:
+        """Return the name of a tensor that is not as it was when the flight began; nothing once it has landed."""
+        sources = self._sources
+        if not sources or (marks := _marks(sources)) == self._marks:
+            return ""
+        pairs = zip(marks, self._marks, strict=True)
+        return next(self._pad.name(at) for at, (one, other) in enumerate(pairs) if one != other)
+
+
+def _marks(sources: list[Any]) -> list[int]:
+    """Return torch's count of changes of each tensor. It has none of tensors that were made for inference."""
+    try:
+        return [source._version for source in sources]  # noqa: SLF001  torch documents it
+    except RuntimeError:
+        return []

@@ -45,11 +45,13 @@ class Runway:
         self._captured_steps: weakref.WeakSet[Any] = weakref.WeakSet()
         self._flight: Flight | None = None
         self._table = b""
+        self._cover: set[int] = set()  # numbers of tensors that only a hooked optimizer changes
         self._pad: Pad | None = None
         self._flown: list[int] = []  # numbers of tensors that fly
         self._staying: list[int] = []  # numbers of the others
         self._staying_bytes = 0
-        self._stage: dict[int, Any] = {}
+        self._stage: dict[int, Any] = {}  # copies within the device, by number
+        self._staged: list[tuple[int, Any]] = []  # the same, by place among those that fly
         self._has_said = False
 
     def look(self, state: Mapping[str, Any]) -> None:
@@ -72,14 +74,20 @@ class Runway:
 
     def knows(self, captured: Captured) -> bool:
         """Tell whether everything of a commit flies, but for a little, as in the commit before: so it needs no memory yet."""
-        return bool(captured.layout.table is self._table and self._flown and self._staying_bytes <= TAKEN_ALONG_BYTES)
+        return bool(self._flown and self._staying_bytes <= TAKEN_ALONG_BYTES and self._is_planned(captured))
+
+    def _is_planned(self, captured: Captured) -> bool:
+        """Tell whether the plan is good for a commit. Another model or optimizer of the same form is another one to hook."""
+        if captured.layout.table is not self._table:
+            return False
+        return captured.is_again or self._covered(captured) == self._cover
 
     def depart(self, captured: Captured) -> tuple[Flight | None, list[int]]:
         """Begin the flight of what can fly; return it, None when nothing can, and the numbers of all other tensors.
 
         The flight is then to be issued and landed by the thread that seals, the rest to be copied at once.
         """
-        if captured.layout.table is not self._table:
+        if not self._is_planned(captured):
             self._plan(captured)
         if self._pad is None:
             return None, self._staying
@@ -89,8 +97,10 @@ class Runway:
             torch: Any = sys.modules["torch"]
             with torch.no_grad():
                 torch._foreach_copy_([*self._stage.values()], [sources[number] for number in self._stage])
-            sources = [self._stage.get(number, source) for number, source in enumerate(sources)]
-        self._flight = Flight(self._pad, [sources[number] for number in self._flown])
+        flown = [sources[number] for number in self._flown]
+        for place, staged in self._staged:
+            flown[place] = staged
+        self._flight = Flight(self._pad, flown)
         return self._flight, self._staying
 
     def _plan(self, captured: Captured) -> None:
@@ -100,12 +110,13 @@ class Runway:
             for number, source in enumerate(sources)
             if arrays.is_on_device(source) and layout.tensors[number].length
         }
-        self._table, self._stage, self._pad = layout.table, {}, None
+        self._table, self._stage, self._staged, self._pad = layout.table, {}, [], None
         self._choose(layout, ())
+        if on_device:
+            self._hook(captured.optimizers)
+        self._cover = covered = self._covered(captured)
         if not on_device:
             return
-        self._hook(captured.optimizers)
-        covered = self._covered(captured)
         device = self._open(
             next((on_device[number] for number in covered if number in on_device), next(iter(on_device.values())))
         )
@@ -121,6 +132,7 @@ class Runway:
         self._stage = {
             number: torch.empty(tuple(one.shape), dtype=one.dtype, device=one.device) for number, one in others.items()
         }
+        self._staged = [(place, self._stage[one]) for place, one in enumerate(self._flown) if one in self._stage]
         if mine:
             self._pad = Pad(device, [(number, layout.tensors[number]) for number in self._flown])
 
@@ -131,7 +143,6 @@ class Runway:
 
     def _covered(self, captured: Captured) -> set[int]:
         """Return the numbers of tensors that only an optimizer with a hook of ours changes."""
-        torch: Any = sys.modules["torch"]
         found = set()
         optimizer: Any
         for optimizer in captured.optimizers:
@@ -139,16 +150,21 @@ class Runway:
                 continue
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             states = [item for state in optimizer.state.values() for item in state.values()]
+            torch: Any = sys.modules["torch"]
             found |= {captured.arrays.number_of(one) for one in (*parameters, *states) if isinstance(one, torch.Tensor)}
         return {number for number in found if number is not None}
 
     def _hook(self, optimizers: list[Any]) -> None:
         for optimizer in optimizers:
             if optimizer not in self._hooked:
-                optimizer.register_step_pre_hook(self._before_step)
+                mine = weakref.ref(self)
+                handle = optimizer.register_step_pre_hook(lambda *given, mine=mine: _before_step(mine(), *given))
+                # An optimizer may outlive the state, and be given to another.
+                weakref.finalize(self, handle.remove).atexit = False
                 self._hooked.add(optimizer)
 
-    def _before_step(self, optimizer: Any, *_: object) -> None:
+    def before_step(self, optimizer: Any) -> None:
+        """Have the device wait for the copy: an optimizer is about to change what is copied."""
         if self.device is not None and self.device.is_captured():
             # A graph's replays call no hooks: from now on this optimizer's tensors cannot be left to fly.
             self._captured_steps.add(optimizer)
@@ -168,3 +184,8 @@ class Runway:
                 f"{size_text(size_bytes)} on a GPU belong to no optimizer of this state and are copied while the program "
                 "waits (said once)"
             )
+
+
+def _before_step(runway: Runway | None, optimizer: Any, *_: object) -> None:
+    if runway is not None:
+        runway.before_step(optimizer)

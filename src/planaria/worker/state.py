@@ -12,8 +12,6 @@
 
 from __future__ import annotations
 
-import threading
-
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
@@ -27,6 +25,7 @@ from planaria.worker.vault import Loaded, LocalVault, say
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future, ThreadPoolExecutor
     from typing import Any
 
     from planaria.contract.commit import Stamp, Tier
@@ -81,6 +80,7 @@ class ElasticState:
         fields["_parts"] = given
         fields["_vault"] = vault or _vault_here()
         fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
+        fields["_sealer"] = None
         fields["_sealing"] = None
         fields["_captured"] = None
         fields["_room_bytes"] = 0
@@ -94,7 +94,8 @@ class ElasticState:
         _parts: dict[str, Any]
         _vault: Vault
         _replicated: bool
-        _sealing: threading.Thread | None
+        _sealer: ThreadPoolExecutor | None
+        _sealing: Future[None] | None
         _captured: Captured | None
         _room_bytes: int
         _runway: Runway
@@ -116,6 +117,10 @@ class ElasticState:
 
     def commit(self, wait: Tier | None = None, timeout_s: float = 600.0) -> Commit:
         """Copy the state into a snapshot. What is changed after this returns does not change the snapshot.
+
+        On a GPU that holds for steps of the state's optimizers, and for all that does not belong to one. Whoever changes
+        parameters by other means before the next step waits for `commit(wait="node")`; a change that came too early is
+        noticed where torch counts it, and the commit is not sealed.
 
         A commit counts when it is sealed, which happens in the background; `wait` waits until it has reached a tier. If that
         tier is not reached, `Commit.reached` says which one was, and one line says so. All ranks commit the same steps.
@@ -253,26 +258,29 @@ class ElasticState:
         taken: Sequence[tuple[int, memoryview]] = (),
     ) -> None:
         """Seal a commit, in a thread when it takes long. Without a buffer it is asked for there, behind the commit before."""
-        before = self._sealing
 
         def seal() -> None:
             try:
-                if before is not None:
-                    before.join()
                 self._fill(buffer, captured, stamp, flight, taken)
             except BaseException as exc:  # noqa: BLE001  raised by the next commit, in the thread that can handle it
+                say(f"{stamp} was not sealed: {exc!r}")
                 vars(self)["_trouble"] = exc
             finally:
                 if flight is not None:
                     flight.give_up()
 
         if flight is None and captured.layout.size_bytes <= SEAL_AT_ONCE_BYTES:
-            seal()
+            self._fill(buffer, captured, stamp, None, taken)
             return
-        # A thread, because digesting takes three times as long as copying and needs nothing of the state any more. Not a
-        # daemon: a program that ends has its last commit sealed.
-        vars(self)["_sealing"] = thread = threading.Thread(target=seal, name="planaria seal")
-        thread.start()
+        sealer = self._sealer
+        if sealer is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            # A thread, because digesting takes three times as long as copying and needs nothing of the state any more. One
+            # for all commits: they are sealed in their order, and a new one costs a commit 0.2 ms. It ends when the state
+            # goes, and when the program ends, behind the last commit.
+            vars(self)["_sealer"] = sealer = ThreadPoolExecutor(1, "planaria seal")
+        vars(self)["_sealing"] = sealer.submit(seal)
 
     def _fill(
         self,
@@ -296,14 +304,14 @@ class ElasticState:
 
     def _finish_sealing(self) -> None:
         if self._sealing:
-            self._sealing.join()
+            self._sealing.result()
             vars(self)["_sealing"] = None
         self._raise_trouble()
 
     def _raise_trouble(self) -> None:
         if self._trouble:
             trouble = self._trouble
-            vars(self)["_trouble"] = None
+            vars(self)["_trouble"] = vars(self)["_captured"] = None  # the next walk is a whole one
             raise trouble
 
     def _wait(self, stamp: Stamp, wait: Tier, timeout_s: float) -> Tier | None:

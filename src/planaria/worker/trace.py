@@ -8,12 +8,14 @@ has, and notices when that is not so any more: then the whole walk is done again
 from __future__ import annotations
 
 import sys
+import weakref
+from itertools import chain
+from operator import call, is_, itemgetter, methodcaller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
-
-    Facts = tuple[list[int], list[Any], list[Any], list[Any]]
 
 _MODULE_WAYS = ("state_dict", "_save_to_state_dict", "get_extra_state")
 _MODULE_HOOKS = ("_state_dict_hooks", "_state_dict_pre_hooks")
@@ -36,18 +38,28 @@ class ModuleTrace:
 
     def __init__(self, module: Any) -> None:
         self.whole = module
-        inside = [(part._parameters, part._buffers, part._modules) for part in module.modules()]  # noqa: SLF001  torch's own names for them
-        self._parts = [(*three, tuple(three[0]), tuple(three[1]), tuple(three[2].values())) for three in inside]
+        inside = [*module.modules()]
+        self._kept = [kept for part in inside for kept in (part._parameters, part._buffers)]  # noqa: SLF001  torch's own names for them
+        self._modules = [part._modules for part in inside]  # noqa: SLF001  as above
+        self._names = _names(self._kept), _names(self._modules)
+        self._children = _values(self._modules)
 
     def tensors(self) -> list[Any] | None:
-        """Return them as they are now; None when a parameter, buffer or module was added or removed."""
-        found: list[Any] = []
-        for parameters, buffers, modules, names, others, children in self._parts:
-            if tuple(parameters) != names or tuple(buffers) != others or tuple(modules.values()) != children:
-                return None
-            found.extend(parameters.values())
-            found.extend(buffers.values())
-        return [tensor for tensor in found if tensor is not None]
+        """Return them as they are now, None among them; None when a parameter, buffer or module was added or removed."""
+        if (_names(self._kept), _names(self._modules)) != self._names or _values(self._modules) != self._children:
+            return None
+        return _values(self._kept)
+
+
+def _names(some: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str]]:
+    return [*map(len, some)], [*chain.from_iterable(some)]
+
+
+def _values(some: Iterable[Mapping[str, Any]]) -> list[Any]:
+    return [*chain.from_iterable(map(_VALUES, some))]
+
+
+_VALUES = methodcaller("values")
 
 
 def of_optimizer(optimizer: Any) -> OptimizerTrace | None:
@@ -66,32 +78,63 @@ class OptimizerTrace:
     def __init__(self, optimizer: Any) -> None:
         self.whole = optimizer
         self._state = optimizer.state
-        self._keys = [(id(parameter), tuple(state)) for parameter, state in optimizer.state.items()]
-        self._groups = self._parameters()
+        self._parameters = [*map(id, optimizer.state)]
+        self._names = _names([*optimizer.state.values()])
+        self._groups = self._grouped()
 
-    def _parameters(self) -> list[list[int]]:
+    def _grouped(self) -> list[list[int]]:
         return [[*map(id, group["params"])] for group in self.whole.param_groups]
 
     def tensors(self) -> list[Any] | None:
         """Return the tensors of the state; None when there are others than before, or something else among them."""
         state = self.whole.state
-        if state is not self._state or len(state) != len(self._keys) or self._parameters() != self._groups:
+        if state is not self._state or [*map(id, state)] != self._parameters or self._grouped() != self._groups:
             return None
-        found: list[Any] = []
-        for (parameter, kept), (number, names) in zip(state.items(), self._keys, strict=True):
-            if id(parameter) != number or tuple(kept) != names:
-                return None
-            found.extend(kept.values())
+        kept = [*state.values()]
+        if _names(kept) != self._names:
+            return None
+        found = _values(kept)
         tensor: Any = sys.modules["torch"].Tensor
         return found if all(issubclass(kind, tensor) for kind in {*map(type, found)}) else None
 
 
-def facts(tensors: list[Any]) -> Facts:
-    """Return what must not change while a plan is used: where each tensor is, and how it lies there. 0.3 us a tensor."""
+class Known:
+    """The tensors that a trace found, by weak references: what a program lets go of is not held here.
+
+    A tensor that is the same object, at the same address, and dense as before, lies there as before. Other things about it
+    can be changed behind its back (`.data = ...`), but nobody does; a flight looks for that while it waits.
+    """
+
+    def __init__(self, tensors: Sequence[Any], places: Sequence[int]) -> None:
+        """Take note of the tensors at some places, and of all places where there is none."""
+        self._count = len(tensors)
+        kept = {*places}
+        watched = [place for place, tensor in enumerate(tensors) if tensor is None or place in kept]
+        self._watched = _getter(watched)
+        self._refs = [_nothing if tensors[place] is None else weakref.ref(tensors[place]) for place in watched]
+        self._here = _getter(places)
+        self._lying = _lying(self._here(tensors))
+
+    def again(self, tensors: Sequence[Any]) -> Sequence[Any] | None:
+        """Return the tensors at the places; None when one of them is another, or lies elsewhere."""
+        if len(tensors) != self._count or not all(map(is_, map(call, self._refs), self._watched(tensors))):
+            return None
+        here = self._here(tensors)
+        return here if _lying(here) == self._lying else None
+
+
+def _lying(tensors: Sequence[Any]) -> tuple[list[int], list[bool], list[Any]]:
     tensor: Any = sys.modules["torch"].Tensor
-    return (
-        [*map(tensor.data_ptr, tensors)],
-        [*map(tensor.stride, tensors)],
-        [one.shape for one in tensors],
-        [one.dtype for one in tensors],
-    )
+    dense = [*map(tensor.is_contiguous, tensors)]
+    loose = [] if all(dense) else [one.stride() for one in tensors if not one.is_contiguous()]
+    return [*map(tensor.data_ptr, tensors)], dense, loose
+
+
+def _getter(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda values: [values[place] for place in places]
+
+
+def _nothing() -> None:
+    return None

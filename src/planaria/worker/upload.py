@@ -90,6 +90,7 @@ class Upload:
         sums = Sums(self._device, [(number, row) for number, (_, row) in enumerate(self._sent)])
         with self._device.here():
             sums.ask([target for target, _ in self._sent])
+            sums.bring()
             self._device.wait(self._device.mark())
         for number, digest in sums.digests().items():
             if digest != self._sent[number][1].digest:

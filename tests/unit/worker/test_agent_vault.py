@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from weakref import WeakMethod
 
 import pytest
 
@@ -290,16 +291,25 @@ def test_memory_that_is_not_named_any_more_is_let_go_and_what_cannot_be_mapped_h
 def test_a_device_prepares_each_memory_that_is_mapped_ahead_once_and_may_refuse() -> None:
     prepared: list[memoryview] = []
 
-    def refuse(_memory: memoryview) -> None:
-        raise RuntimeError("no device")
+    class Device:
+        def register(self, memory: memoryview) -> None:
+            prepared.append(memory)
 
+        def refuse(self, _memory: memoryview) -> None:
+            raise RuntimeError("no device")
+
+    device = Device()
     agent_vault.map_ahead({1: new_memory()})
-    agent_vault.prepare_ahead(prepared.append)
+    agent_vault.prepare_ahead(device.register)
     agent_vault.map_ahead({1: None, 2: new_memory()})
     assert prepared == [agent_vault._AHEAD[1], agent_vault._AHEAD[2]]
-    agent_vault._PREPARE.append(refuse)
+    agent_vault._PREPARE.append(WeakMethod(device.refuse))
     agent_vault.map_ahead({1: None, 2: None, 3: new_memory()})
     assert sorted(agent_vault._AHEAD) == [1, 2, 3]
+    del device  # nobody keeps a device that its state has let go of
+    agent_vault.map_ahead({1: None, 2: None, 3: None, 4: new_memory()})
+    assert len(prepared) == 3
+    assert agent_vault._PREPARE == []
 
 
 @pytest.mark.usefixtures("nothing_ahead")

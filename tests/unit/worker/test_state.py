@@ -301,7 +301,9 @@ def test_a_rank_without_a_snapshot_of_its_own_keeps_its_own_random_numbers() -> 
     assert random.random() == wanted
 
 
-def test_what_goes_wrong_while_sealing_is_raised_by_the_next_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_while_sealing_is_said_and_raised_by_the_next_commit(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     state = ElasticState(big=b"x" * (2 << 20), n=0)
 
     def fail(*_args: object) -> None:
@@ -312,7 +314,41 @@ def test_what_goes_wrong_while_sealing_is_raised_by_the_next_commit(monkeypatch:
         assert state.commit().reached is None
         with pytest.raises(MemoryError):
             state.commit()
+        assert "was not sealed: MemoryError" in capfd.readouterr().err  # also when no commit follows
     assert state.commit(wait="node").reached == "node"
+
+
+def test_what_goes_wrong_while_a_small_commit_is_sealed_is_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = ElasticState(n=0)
+
+    def fail(*_args: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "seal", fail)
+        with pytest.raises(MemoryError):
+            state.commit()
+    assert state.commit(wait="node").reached == "node"
+
+
+def test_the_last_commit_of_a_program_is_sealed_before_it_ends(tmp_path: Path) -> None:
+    code = (
+        "import sys, planaria.worker.state as s; from planaria.worker.vault import LocalVault;"
+        "sealed = LocalVault.sealed;"
+        "LocalVault.sealed = lambda vault, stamp: print(stamp.generation, flush=True) or sealed(vault, stamp);"
+        "state = s.ElasticState(vault=LocalVault(), big=b'x' * (8 << 20)); state.commit(); state.commit()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "1\n2\n"
 
 
 def test_memory_that_does_not_suffice_is_refused_before_anything_is_copied() -> None:
