@@ -28,6 +28,7 @@ import json, os, sys
 from planaria.agent import meeting
 from planaria.agent.model import Job, Meeting
 from planaria.launch.main import _supervise
+from planaria.launch.plan import Plan
 from planaria.process.model import Command
 from planaria.rendezvous import messages, model
 
@@ -91,7 +92,7 @@ job = Job(
     report_file=ROOM + "/report.json",
     **{"local_world_size": 2, "max_restarts": 3, "shutdown_timeout_s": 30.0, **settings},
 )
-sys.exit(_supervise(job, os.environ))
+sys.exit(_supervise(Plan(job), None, os.environ))
 '''
 PLACE = {
     "epoch": "e",
