@@ -87,7 +87,7 @@ def test_one_node_meets_through_the_handler_and_its_workers_have_torchruns_envir
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "ROLE_NAME", "TORCHELASTIC_RUN_ID", "MASTER_PORT", "MINE")
     tell(" ".join(os.environ[name] for name in names if name != "MASTER_PORT") + f" {int(os.environ['MASTER_PORT']) > 0}")
     assert "PLANARIA_TOKEN" not in os.environ
-    print("out of", RANK, sys.argv[1:])
+    os.write(1, f"out of {RANK} {sys.argv[1:]}\\n".encode())  # in one piece: two workers write here
     """
     argv = flags(room, "--nproc-per-node=2", "--role=trainer", "--no-bootstrap")
     end = run(room, argv, _plain(script), "--x", MINE="mine", PLANARIA_TOKEN="secret")

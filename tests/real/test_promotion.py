@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -138,6 +139,9 @@ def test_a_users_module_with_the_one_name_that_a_standby_needs_keeps_it_from_sta
     (tmp_path / "_socket.py").write_text("OURS = True\n")
     (tmp_path / "main.py").write_text("import _socket\nprint(_socket.OURS)\n")
     job = Job(tmp_path, "script", "main.py")
+    if "_socket" in sys.builtin_module_names:  # where it is built in, nobody can take its name
+        assert_alike(job)
+        return
     standby = job.standby(Plan())
     assert died(standby) == 1
     assert "AttributeError: module '_socket' has no attribute 'socket'" in standby.last_words()
