@@ -174,7 +174,7 @@ def test_what_a_life_left_behind_is_ended_beside_those_who_stand_by(room: Room) 
     wait_until(lambda: len([pid for pid in job.standing() if stands_ready(pid)]) == 2, "two standbys")
     room.open_gate("crash")
     job.pids(1)
-    wait_gone(left, 0.5)
+    wait_gone(left)
     assert "planaria: promoted 2 standbys\n" in job.finish().err
 
 
@@ -287,4 +287,4 @@ def test_one_that_is_still_loading_ends_with_its_job(room: Room) -> None:
     standing = wait_until(job.standing, "a standby")
     job.launcher.signal(signal.SIGTERM)
     assert job.launcher.wait().status == 128 + signal.SIGTERM
-    wait_gone(standing, 0.5)
+    wait_gone(standing)
