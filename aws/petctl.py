@@ -1,0 +1,11 @@
+#!/usr/bin/env python3
+"""`petctl` from a checkout, with nothing installed but boto3: `python3 petctl.py run_job ...`."""
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[1] / "src")  # in the place of this folder
+
+from planaria.aws.main import main  # noqa: E402  the line above finds it
+
+main()

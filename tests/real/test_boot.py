@@ -1,0 +1,122 @@
+"""User data, run for real: instances boot, meet, train, get a notice, are replaced, and the job's end turns them off.
+
+What is replaced for it is listed in `tests/support/instances.py`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import hosts
+import pytest
+from aws_server import aws  # noqa: F401  a fixture
+from fleet import TOKEN, TORTURE, Fleet, wait_for
+from hosts import Network
+from instances import Cloud
+
+from planaria.aws.boot import worker_user_data
+from planaria.aws.hosts import STORE_NAME, STORE_PORT, WorkerHost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aws_server import Aws
+    from engine import Engine
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def disk(engine: Engine, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The image of the Dockerfile, as the instances' own engines have it on their disks."""
+    folder = tmp_path_factory.mktemp("disk")
+    engine.keep_images(folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def fleet(aws: Aws, disk: Path, tmp_path: Path) -> Iterator[Fleet]:  # noqa: F811  the fixture itself
+    if why := hosts.why_not():
+        pytest.skip(why)
+    pytest.importorskip("awscli", reason="the aws program is not installed")
+    with Network(9) as network, Cloud(network) as cloud, Fleet(aws, network, cloud, disk, tmp_path) as found:
+        yield found
+
+
+def test_two_instances_train_one_drains_and_is_replaced_and_the_end_turns_them_off(fleet: Fleet) -> None:
+    group = fleet.worker["worker_group"]
+    first, second = fleet.launch(*fleet.make_group(group, 2))
+    fleet.boot_worker(first, second)
+    before = fleet.wait_step(2)
+    assert all(words == TORTURE for _, _, words in fleet.steps())
+    wait_for(lambda: fleet.cloud.has_completed(first.metadata.instance, "planaria-ready"), "its hook")
+    assert "step 0 of 2 ranks" in first.engine.docker("logs", "planaria")
+    wait_for(lambda: "step 1 of 2 ranks" in fleet.logged(first), "a line in CloudWatch")
+    assert TOKEN not in first.engine.docker("inspect", "planaria")
+    assert TOKEN not in first.run("ps", "-ewwo", "args")
+    assert TOKEN not in worker_user_data(WorkerHost(**fleet.worker))
+    assert first.metadata.refused == 0
+    url = "http://169.254.169.254/latest/meta-data/instance-id"
+    assert first.run("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", url) == "401"
+
+    # The first one, whose address everybody met at, gets a notice.
+    first.metadata.spot = {"action": "terminate", "time": "2026-01-01T00:02:00Z"}
+    wait_for(lambda: first.says("drained, status 75"), f"a drain: {first.log()}")
+    first.metadata.lifecycle = "Terminated"
+    alone = fleet.wait_step(1)
+    assert alone > before
+    wait_for(lambda: fleet.cloud.has_completed(first.metadata.instance, "planaria-drain"), "its hook")
+    third = fleet.replace(first, group)
+    fleet.boot_worker(third)
+    assert fleet.wait_step(2, beyond=len(fleet.steps())) > alone
+
+    fleet.enough()
+    result = fleet.wait_end(group)
+    assert (result["status"], result["reason"], result["job"], result["run"]) == (0, "done", fleet.job, "run-1")
+    assert result["instance"] in (second.metadata.instance, third.metadata.instance)
+    # Both knew how the job ended, and the second to say so has found it said.
+    wait_for(lambda: all(one.says("the groups are at zero") for one in (second, third)), "all at zero")
+    assert not any("did not work" in one.log() for one in (second, third))
+    assert fleet.result() == result
+    assert not fleet.cloud.strangers
+
+
+def test_a_job_outlives_its_store_a_lost_host_and_a_killed_container_until_it_fails(fleet: Fleet) -> None:
+    workers, stores = fleet.worker["worker_group"], f"{fleet.job}_rdzv"
+    fleet.worker["store_group"] = stores
+    fleet.describe("--rdzv-backend=etcd", f"--rdzv-endpoint={STORE_NAME}:{STORE_PORT}")
+    (store,) = fleet.launch(*fleet.make_group(stores, 1), has_image=False)
+    first, second = fleet.launch(*fleet.make_group(workers, 2))
+    first.metadata.rebalance = {"noticeTime": "2026-01-01T00:00:00Z"}  # a word of warning, and no order
+    etcd = fleet.etcd()
+    fleet.boot_worker(first, second)  # the store comes last: whoever needs it waits
+    fleet.boot_store(store, *etcd)
+    before = fleet.wait_step(2)
+    assert fleet.cloud.has_completed(store.metadata.instance, "planaria-ready")
+
+    store = fleet.replace(store, stores, has_image=False)
+    fleet.boot_store(store, *etcd)
+    wait_for(lambda: fleet.cloud.has_completed(store.metadata.instance, "planaria-ready"), "a store")
+    # No notice: the power is cut. What is left needs the store for its next round.
+    second.close()
+    assert fleet.wait_step(1) > before
+
+    wait_for(fleet.has_commits, "a commit on disk")
+    first.engine.docker("kill", "planaria")
+    taken = len(fleet.steps())
+    fleet.wait_step(1, beyond=taken)
+    assert fleet.steps()[taken][0] > 0  # it went on from its commit
+    assert first.says("restart 1 of 10")
+    assert first.says("EC2 recommends")
+    assert fleet.result() is None
+
+    fleet.fail()
+    result = fleet.wait_end(workers, stores)
+    assert (result["status"], result["reason"]) == (1, "worker failed")
+    assert result["instance"] == first.metadata.instance
+    first.metadata.lifecycle = "Terminated"
+    wait_for(lambda: fleet.cloud.has_completed(first.metadata.instance, "planaria-drain"), "its hook")
+    assert not fleet.cloud.strangers

@@ -1,0 +1,406 @@
+"""The whole life of jobs, against moto's server, with real boto3 over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+from datetime import UTC, datetime
+
+import pytest
+from aws_server import aws
+from petctl_desk import Petctl, cloud, fresh_job, petctl
+
+from planaria.aws.apply import remove
+from planaria.aws.flags import read
+from planaria.aws.names import Names
+from planaria.aws.plan import plan_removal
+from planaria.aws.steps import Call
+from planaria.errors import AwsError, UsageError
+
+__all__ = ["aws", "cloud", "petctl"]
+
+# From here to the description; `test_boot.py` has the way from there to the script.
+TORTURE = ["--epochs", "", "a b", "$(touch x)", "%h `id`", "a \"b\" 'c'", "two\nlines", "--", "*", "\\", "é", "\udcff"]
+
+
+def test_a_job_lives_from_run_job_to_kill_job(petctl: Petctl) -> None:
+    job = fresh_job()
+    assert petctl.submit(job, "--", *TORTURE) == 0
+    assert f"petctl logs -f {job} --region us-east-1 " in petctl.out  # no later command has the specs file
+    assert len(petctl.left(job)) == 2 + 2 + 3 + 1 + 1  # groups, templates, instances, token, logs
+    [code] = [key for key in petctl.files(job) if "/code/" in key]
+    [description] = [key for key in petctl.files(job) if key.endswith("job.json")]
+    told = json.loads(petctl.client("s3").get_object(Bucket=petctl.bucket, Key=description)["Body"].read())
+    assert told["argv"] == TORTURE
+    assert told["source"] == f"s3://{petctl.bucket}/{code}"
+    assert told["sha256"] in code
+    assert json.loads(petctl.data("status", job))["state"] == "running"
+    petctl.end(job, 0)
+    assert json.loads(petctl.data("status", job))["state"] == "done"
+    assert petctl.type("wait", job) == 0
+    assert petctl.type("kill_job", "--name", job, "--purge") == 0
+    assert petctl.left(job) == []
+
+
+def test_wait_shows_progress_and_returns_the_status_of_the_job(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    run = json.loads(petctl.data("status", job))["run"]
+    petctl.on_pause = lambda: petctl.record(job, run, 7)
+    assert petctl.type("wait", job) == 7
+    assert "2 of 2 hosts in service" in petctl.err
+    assert "status 7, the end" in petctl.err
+    assert petctl.type("wait", job, "--for", "0") == 7
+
+
+def test_wait_for_a_job_that_was_stopped_says_so(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    petctl.type("stop", job)
+    with pytest.raises(UsageError, match=f"job '{job}' is stopped and has no result .petctl scale goes on"):
+        petctl.type("wait", job)
+
+
+def test_wait_gives_up_after_the_time_it_was_given(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    assert petctl.type("wait", job, "--for", "3") == 124
+
+
+def test_stop_drains_to_zero_and_scale_goes_on(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job, "--min_size", "1", "--max_size", "3")
+    assert petctl.type("stop", "--drain", job) == 0
+    assert json.loads(petctl.data("status", job))["state"] == "stopped"
+    assert json.loads(petctl.data("status", job))["rdzv"]["desired"] == 0
+    assert petctl.type("scale", job, "--size", "3") == 0
+    found = json.loads(petctl.data("status", job))
+    assert (found["state"], found["worker"]["desired"], found["rdzv"]["desired"]) == ("running", 3, 1)
+    with pytest.raises(UsageError, match="--size is 4, expected a number from 1 to 3"):
+        petctl.type("scale", job, "--size", "4")
+
+
+@pytest.mark.parametrize("words", [["stop"], ["stop", "--no_wait"]])
+def test_stop_says_how_a_job_ended_that_was_faster(petctl: Petctl, words: list[str]) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    petctl.end(job, 3)
+    petctl.type(*words, job)
+    assert petctl.out == f"job {job} has ended with status 3\n"
+    assert json.loads(petctl.data(*words, job)) == {"job": job, "state": "failed"}
+
+
+def test_stop_without_waiting_says_that_the_store_stays(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    petctl.type("stop", "--no_wait", job)
+    assert petctl.out == f"job {job} is draining; its store stays until `petctl stop {job}` has waited\n"
+    assert json.loads(petctl.data("status", job))["rdzv"]["desired"] == 1
+    petctl.type("stop", job)
+    assert json.loads(petctl.data("status", job))["rdzv"]["desired"] == 0
+
+
+def test_hosts_of_a_job_are_listed_at_once_also_when_there_are_none(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    rows = json.loads(petctl.data("list_hosts", job))
+    assert [row["group"] for row in rows] == [f"{job}_worker"] * 2 + [f"{job}_rdzv"]
+    assert all(row["address"] != "-" for row in rows)
+    petctl.type("stop", job)
+    assert json.loads(petctl.data("hosts", job)) == []
+    with pytest.raises(UsageError, match="there is no job 'nobody'"):
+        petctl.type("hosts", "nobody")
+
+
+def test_gc_removes_what_ended_what_expired_and_what_nothing_claims_and_nothing_else(petctl: Petctl) -> None:
+    ended, expired, orphaned, alive = (fresh_job() for _ in range(4))
+    for job in (ended, orphaned, alive):
+        petctl.submit(job, "--expires", "1000")
+    petctl.submit(expired, "--expires", "1")
+    petctl.end(ended, 1)
+    petctl.client("autoscaling").set_desired_capacity(  # as if its hosts might not change the group
+        AutoScalingGroupName=Names(ended).worker_group, DesiredCapacity=1
+    )
+    petctl.client("ssm").delete_parameter(Name=Names(orphaned).token)
+    petctl.now = petctl.now.replace(hour=14)
+    petctl.type("gc", "--list")
+    assert {ended, expired, orphaned, alive} & set(petctl.out.split()) == {ended, expired, orphaned}
+    assert petctl.left(ended)
+    petctl.type("gc")
+    for job in (ended, expired, orphaned):
+        assert petctl.left(job) == [f"logs /planaria/{job}"]
+    assert len(petctl.left(alive)) == 9
+    petctl.type("list")
+    assert alive in petctl.out
+    assert ended not in petctl.out
+    petctl.type("kill_job", alive)
+
+
+def test_logs_are_those_of_the_run_and_of_one_rank_when_asked(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    run = json.loads(petctl.data("status", job))["run"]
+    now = int(datetime.now(UTC).timestamp() * 1000)  # CloudWatch takes no old lines
+    print_lines(petctl, job, f"{run}/i-1", {"[default 0]:one": now, "[default 10]:two": now})
+    petctl.type("logs", job)
+    assert petctl.out == "[default 0]:one\n[default 10]:two\n"
+    petctl.type("logs", "--rank", "0", job)
+    assert petctl.out == "[default 0]:one\n"
+    petctl.on_pause = lambda: pytest.fail("it waits for a run that is over, since another has its name")
+    petctl.type("logs", "-f", "--run", "20200101-000000-aabbcc", job)
+
+
+def test_logs_are_followed_to_the_end_and_late_lines_of_other_hosts_are_not_lost(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    run = json.loads(petctl.data("status", job))["run"]
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    print_lines(petctl, job, f"{run}/i-1", {"new": now})
+    happens = [
+        lambda: print_lines(petctl, job, f"{run}/i-2", {"late": now - 20_000}),
+        lambda: petctl.record(job, run, 0),
+    ]
+    petctl.on_pause = lambda: None if not happens else happens.pop(0)()
+    petctl.type("logs", "-f", job)
+    assert petctl.out == "new\nlate\n"
+
+
+def print_lines(petctl: Petctl, job: str, stream: str, lines: dict[str, int]) -> None:
+    place = {"logGroupName": f"/planaria/{job}", "logStreamName": stream}
+    petctl.client("logs").create_log_stream(**place)
+    events = [{"timestamp": at_ms, "message": line} for line, at_ms in lines.items()]
+    petctl.client("logs").put_log_events(**place, logEvents=events)
+
+
+def test_logs_that_are_gone_are_one_sentence(petctl: Petctl) -> None:
+    job = fresh_job()
+    with pytest.raises(UsageError, match=f"there are no logs of job '{job}' any more"):
+        petctl.type("logs", job, "--run", "20200101-000000-aabbcc")
+
+
+def test_upload_goes_below_the_prefix_of_the_workers_or_where_it_is_told(petctl: Petctl) -> None:
+    assert petctl.type("upload", "--specs_file", str(petctl.specs_file), str(petctl.script)) == 0
+    assert petctl.out.startswith(f"s3://{petctl.bucket}/jobs/uploads/code/")
+    petctl.type("upload", str(petctl.script), f"s3://{petctl.bucket}/mine/x.py")
+    body = petctl.client("s3").get_object(Bucket=petctl.bucket, Key="mine/x.py")["Body"].read()
+    assert body == b"print('trained')\n"
+
+
+def test_upload_refuses_a_key_by_which_nodes_would_take_it_for_something_else(petctl: Petctl) -> None:
+    for source, key in ((petctl.folder, "x.py"), (petctl.script, "x.tar.gz")):
+        with pytest.raises(UsageError, match=f"the destination's key is '{key}', expected one with an ending such as"):
+            petctl.type("upload", "--dry-run", str(source), f"s3://{petctl.bucket}/{key}")
+    petctl.type("upload", "--dry-run", str(petctl.folder), f"s3://{petctl.bucket}/x.tgz")
+
+
+def test_code_in_s3_is_pinned_when_the_job_is_submitted(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.client("s3").put_object(Bucket=petctl.bucket, Key="x.py", Body=b"print(1)\n")
+    petctl.script = f"s3://{petctl.bucket}/x.py"  # type: ignore[assignment]  any text will do
+    petctl.submit(job)
+    [key] = petctl.files(job)
+    told = json.loads(petctl.client("s3").get_object(Bucket=petctl.bucket, Key=key)["Body"].read())
+    assert told["sha256"] == hashlib.sha256(b"print(1)\n").hexdigest()
+    petctl.script = f"s3://{petctl.bucket}/missing.py"  # type: ignore[assignment]
+    with pytest.raises(UsageError, match="there is no object"):
+        petctl.submit(fresh_job())
+
+
+def test_a_path_in_the_container_and_a_directory_can_be_run(petctl: Petctl) -> None:
+    inside, packed = fresh_job(), fresh_job()
+    words = ("run_job", "--size", "1", "--specs_file", str(petctl.specs_file), "--name")
+    petctl.type(*words, inside, "--no_upload", "/path/in/container/dir", "my_script.py")
+    assert len(petctl.files(inside)) == 1
+    (petctl.folder / "code").mkdir()
+    (petctl.folder / "code" / "main.py").write_text("")
+    petctl.type(*words, packed, str(petctl.folder / "code"), "main.py", "--", "-x")
+    assert [key for key in petctl.files(packed) if key.endswith(".tar.gz")]
+
+
+def test_a_name_in_use_is_refused_and_the_job_that_has_it_is_left_alone(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    before = petctl.left(job)
+    with pytest.raises(UsageError, match=f"--name '{job}' is in use: run .* of ann is running"):
+        petctl.submit(job)
+    assert petctl.left(job) == before
+
+
+def test_what_somebody_else_made_is_never_removed_whatever_its_name(petctl: Petctl) -> None:
+    job = fresh_job()
+    name = Names(job).worker_group
+    petctl.client("ec2").create_launch_template(
+        LaunchTemplateName=name, LaunchTemplateData={"InstanceType": "t3.micro"}
+    )
+    with pytest.raises(UsageError, match=f"launch template {name} is not of job {job}: it lacks the tag"):
+        petctl.type("kill_job", job)
+    with pytest.raises(UsageError, match=f"launch template {name} is there already.*nothing of this run is left"):
+        petctl.submit(job)
+    assert (petctl.left(job), petctl.files(job)) == ([f"template {name}"], [])
+    petctl.client("ec2").delete_launch_template(LaunchTemplateName=name)
+
+
+def test_gc_goes_on_after_a_job_that_cannot_be_removed_and_says_which(petctl: Petctl) -> None:
+    stuck, easy = fresh_job(), fresh_job()
+    for job in (stuck, easy):
+        petctl.submit(job, "--expires", "1000")
+        petctl.end(job, 0)
+    name = Names(stuck).worker_group
+    petctl.client("ec2").delete_launch_template(LaunchTemplateName=name)
+    tags = [{"Key": "planaria:run", "Value": json.loads(petctl.data("status", stuck))["run"]}]
+    petctl.client("ec2").create_launch_template(
+        LaunchTemplateName=name,
+        LaunchTemplateData={"InstanceType": "t3.micro"},
+        TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
+    )
+    with pytest.raises(AwsError, match=f"{stuck} could not be removed: launch template {name} is not of job"):
+        petctl.type("gc")
+    assert easy in petctl.out.split()
+    assert stuck not in petctl.out.split()
+    assert petctl.left(easy) == [f"logs /planaria/{easy}"]
+    petctl.client("ec2").delete_launch_template(LaunchTemplateName=name)
+    petctl.type("kill_job", stuck)
+
+
+def test_gc_leaves_a_run_alone_that_began_after_it_looked(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    before = petctl.left(job)
+    hands = petctl.desk(read(["gc"])).hands
+    assert not remove(plan_removal(job, "20200101-000000-aabbcc", logs=False), hands, wait=True)
+    assert petctl.left(job) == before
+
+
+@pytest.mark.parametrize("place", range(9))
+def test_ctrl_c_takes_back_what_was_made_also_the_call_that_it_met(
+    petctl: Petctl, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    job = fresh_job()
+    made = itertools.count()
+    call = petctl.cloud.call
+
+    def interrupted(order: Call) -> object:
+        answer = call(order)
+        if order.method.startswith(("put", "create")) and next(made) == place:
+            raise KeyboardInterrupt
+        return answer
+
+    monkeypatch.setattr(petctl.cloud, "call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        petctl.submit(job)
+    assert "interrupted: taking back what was made" in petctl.err
+    assert petctl.left(job) == petctl.files(job) == []
+
+
+def test_a_script_that_changes_while_it_is_uploaded_is_not_stored_under_its_old_hash(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.on_say = lambda line: petctl.script.write_text("other") and None if "making code" in line else None
+    with pytest.raises(UsageError, match=r"train.py' was changed meanwhile; nothing of this run is left"):
+        petctl.submit(job)
+    assert petctl.left(job) == petctl.files(job) == []
+
+
+def test_logs_are_kept_as_long_as_the_specs_file_of_the_last_run_says(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    petctl.type("kill_job", job)
+    petctl.write_specs({**petctl.specs, "log_retention_days": 7})
+    petctl.submit(job)
+    [group] = petctl.client("logs").describe_log_groups(logGroupNamePrefix=f"/planaria/{job}")["logGroups"]
+    assert group["retentionInDays"] == 7
+
+
+def test_everything_a_job_has_carries_its_tags(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    wanted = {"planaria:job", "planaria:run", "planaria:owner", "planaria:expires"}
+    listed = petctl.client("autoscaling").describe_auto_scaling_groups(
+        AutoScalingGroupNames=[f"{job}_worker", f"{job}_rdzv"]
+    )
+    found = [group["Tags"] for group in listed["AutoScalingGroups"]]
+    templates = petctl.client("ec2").describe_launch_templates(LaunchTemplateNames=[f"{job}_worker", f"{job}_rdzv"])
+    found += [template["Tags"] for template in templates["LaunchTemplates"]]
+    found.append(
+        petctl.client("ssm").list_tags_for_resource(ResourceType="Parameter", ResourceId=f"/planaria/{job}/token")[
+            "TagList"
+        ]
+    )
+    instances = petctl.client("ec2").describe_instances(Filters=[{"Name": "tag:planaria:job", "Values": [job]}])
+    found += [item["Tags"] for reservation in instances["Reservations"] for item in reservation["Instances"]]
+    found += [
+        petctl.client("s3").get_object_tagging(Bucket=petctl.bucket, Key=key)["TagSet"] for key in petctl.files(job)
+    ]
+    assert len(found) == 2 + 2 + 1 + 3 + 2
+    assert all(wanted <= {tag["Key"] for tag in tags} for tags in found)
+
+
+def test_the_token_is_in_the_parameter_and_nowhere_else(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job, "--json")
+    parameter = petctl.client("ssm").get_parameter(Name=f"/planaria/{job}/token", WithDecryption=True)["Parameter"]
+    assert parameter["Type"] == "SecureString"
+    token = parameter["Value"]
+    assert len(token) == 64
+    versions = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=f"{job}_worker")
+    assert token not in json.dumps(versions, default=str) + petctl.out + petctl.err
+
+
+def test_doctor_finds_what_is_wrong_and_what_is_right(petctl: Petctl) -> None:
+    petctl.client("iam").create_instance_profile(InstanceProfileName="store-profile")
+    group = petctl.specs["worker"]["security_groups"][0]
+    pairs = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
+    ec2 = petctl.client("ec2")
+    registry = "123456789012.dkr.ecr.us-east-1.amazonaws.com/trainer:1"
+    worker = {
+        **petctl.specs["worker"],
+        "efs_file_system_id": "fs-0a1b2c3d",
+        "key_pair": "mine",
+        "docker_image": registry,
+    }
+    petctl.write_specs({**petctl.specs, "worker": worker})
+    checks = json.loads(petctl.data("doctor", "--specs_file", str(petctl.specs_file)))
+    found = {check["what"]: (check["verdict"], check["told"]) for check in checks}
+    assert found["credentials"][0] == found["worker.s3_bucket"][0] == found["worker.instance_role"][0] == "ok"
+    assert found["worker.subnets"][0] == found["worker.instance_type"][0] == "ok"
+    assert found["worker.image_id"][0] == "warning"
+    assert "is /dev/sda1: ebs_volume_gb makes a second one" in found["worker.image_id"][1]
+    assert "nodes may not talk to each other" in found["worker.security_groups"][1]
+    assert found["worker.efs_file_system_id"] == ("wrong", "there is no volume fs-0a1b2c3d")
+    assert found["worker.key_pair"] == ("wrong", "there is no such key pair")
+    assert found["worker.docker_image"] == ("wrong", f"there is no {registry}")
+    assert "workers may not reach the store" in found["rdzv.security_groups"][1]
+    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=pairs)
+    petctl.write_specs(petctl.specs)
+    assert petctl.type("doctor", "--specs_file", str(petctl.specs_file)) == 0, petctl.out
+    ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=pairs)
+
+
+def test_spot_hosts_are_asked_for_as_the_api_wants_it(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.write_specs({**petctl.specs, "worker": {**petctl.specs["worker"], "max_spot_price": 0.25}})
+    petctl.submit(job)
+    listed = petctl.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[f"{job}_worker"])
+    policy = listed["AutoScalingGroups"][0]["MixedInstancesPolicy"]
+    assert policy["InstancesDistribution"]["SpotMaxPrice"] == "0.25"
+
+
+def test_user_data_is_a_script_with_its_interpreter_and_knows_no_address(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    for name in (f"{job}_worker", f"{job}_rdzv"):
+        listed = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=name)
+        text = base64.b64decode(listed["LaunchTemplateVersions"][0]["LaunchTemplateData"]["UserData"]).decode()
+        assert text.startswith("#!/bin/bash")
+        addresses = [row["address"] for row in json.loads(petctl.data("hosts", job))]
+        assert not [address for address in addresses if address in text]
+
+
+def test_an_image_that_is_not_there_is_one_sentence_and_nothing_is_made(petctl: Petctl) -> None:
+    job = fresh_job()
+    worker = {key: value for key, value in petctl.specs["worker"].items() if key != "image_id"}
+    petctl.write_specs({**petctl.specs, "worker": {**worker, "image_parameter": "/no/such/image"}})
+    with pytest.raises(UsageError, match="there is no image under the SSM parameter /no/such/image in us-east-1"):
+        petctl.submit(job)
+    assert petctl.left(job) == []
