@@ -1,0 +1,221 @@
+"""What the operator knows of the cluster: a copy of each kind it watches, and what it met by itself.
+
+Leases are not watched, since the agents of every job renew theirs; Secrets are not, since nobody should read them. Of both it
+is enough to know that a job has its own, which the answer to making one says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from planaria.contract import progress
+from planaria.kube import capacity, names
+from planaria.kube.names import Names
+from planaria.kube.resources import (
+    CONFIG_MAP,
+    JOB,
+    LEASE,
+    NODE,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
+from planaria.kube.seen import JobSeen, Metrics, World, owner_of, world_seen
+from planaria.kube.watching import Copy, Selection, trimmed
+
+if TYPE_CHECKING:
+    from planaria.kube.model import Json
+    from planaria.kube.resources import Kind
+    from planaria.kube.watching import Key
+
+LABELS = f"{names.GROUP_LABEL}={names.GROUP}"
+_PLAIN = (SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)  # of these only names and owners matter
+_UNWATCHED = (LEASE.name, SECRET.name)
+_FOREIGN_S = 5.0  # until another look at an object that is in the way
+_KNOWN_S = 1800.0  # until it is made sure that what is not watched is still there, by making it again
+
+
+class Books:
+    """All copies. `wake(key)` is called for a job whenever anything of it changes, and `renewed(key)` for another spec."""
+
+    def __init__(
+        self,
+        wake: Callable[[Key], object],
+        namespace: str = "",
+        renewed: Callable[[Key], object] = lambda _key: None,
+    ) -> None:
+        self._wake = wake
+        self._renewed = renewed
+        self.jobs = Copy(Selection(JOB, namespace), self._job_changed)
+        self.pods = Copy(Selection(POD, namespace, LABELS), self._part_changed, _pod)
+        self.config_maps = Copy(Selection(CONFIG_MAP, namespace, LABELS), self._part_changed, _config_map)
+        self._plain = {
+            kind.name: Copy(Selection(kind, namespace, LABELS, metadata=True), self._part_changed, _metadata)
+            for kind in _PLAIN
+        }
+        self.nodes: Copy | None = Copy(Selection(NODE), self._node_changed, _node)  # None: nobody may look at them
+        self._met: dict[Key, dict[tuple[str, str], tuple[Json, float]]] = {}
+        self._free: dict[str, float] | None = None
+        self._is_free_stale = True
+
+    @property
+    def copies(self) -> Iterator[Copy]:
+        """Return every copy there is to keep."""
+        yield from (self.jobs, self.pods, self.config_maps, *self._plain.values())
+        if self.nodes is not None:
+            yield self.nodes
+
+    @property
+    def is_synced(self) -> bool:
+        """Tell whether everything was listed once."""
+        return all(copy.is_synced.is_set() for copy in self.copies)
+
+    def world(self, job: JobSeen, metrics: Metrics) -> World:
+        """Return what surrounds a job."""
+        key = job.namespace, job.name
+        if any(_lacks(pod, Names(job.name).token) for pod in self.pods.of_job(key)):
+            self._met.get(key, {}).pop((SECRET.name, Names(job.name).token), None)
+        known = [("ConfigMap", obj) for obj in self.config_maps.of_job(key)]
+        known += [(kind, obj) for kind, copy in self._plain.items() for obj in copy.of_job(key)]
+        met = [(kind, obj) for (kind, _), obj in self._met_of(key).items()]
+        pods = [*self.pods.of_job(key), *(obj for kind, obj in met if kind == POD.name)]
+        known += [(kind, obj) for kind, obj in met if kind != POD.name]
+        return world_seen(job, pods, known, nodes=self.nodes, free=self._free, metrics=metrics)
+
+    def progress(self, key: Key) -> str:
+        """Return what the agents of a job pushed last."""
+        found = self.config_maps.get((key[0], Names(key[1]).progress))
+        return str((found or {}).get("data", {}).get(progress.KEY, ""))
+
+    def wrote(self, kind: Kind, obj: Json) -> None:
+        """Take what the server answered to a write of ours."""
+        if kind.name in _UNWATCHED:
+            self._remember(_key_of_job(obj), kind, obj, time.monotonic() + _KNOWN_S)
+        else:
+            self._copy(kind).wrote(obj)
+
+    def met(self, job: Json, kind: Kind, obj: Json) -> None:
+        """Take note of an object that was there when we wanted to make it: the job's own, or another's."""
+        if owner_of(obj) == job["metadata"]["uid"]:
+            self.wrote(kind, obj)
+        else:
+            key = job["metadata"]["namespace"], job["metadata"]["name"]
+            self._remember(key, kind, obj, time.monotonic() + _FOREIGN_S)
+
+    def gone(self, kind: Kind, key: Key, uid: str) -> None:
+        """Take note that an object is not there any more."""
+        if kind.name not in _UNWATCHED:
+            self._copy(kind).gone(key, uid)
+
+    def forget(self, key: Key) -> None:
+        """Forget what was met of a job that is no more."""
+        self._met.pop(key, None)
+
+    def measure(self) -> bool:
+        """Count anew what the cluster has left beside PyTorchJobs; True if that is more of anything than before.
+
+        Pods of others are not counted: watching all of a cluster's pods is dear. What they free is found by trying.
+        """
+        if not self._is_free_stale or self.nodes is None:
+            return False
+        self._is_free_stale = False
+        before, self._free = self._free, capacity.free(self.nodes, self.pods)
+        return before is not None and capacity.grew(before, self._free)
+
+    def wake_all(self) -> None:
+        """Have every job looked at."""
+        for obj in self.jobs:
+            self._wake((obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
+    def _copy(self, kind: Kind) -> Copy:
+        return {JOB.name: self.jobs, POD.name: self.pods, CONFIG_MAP.name: self.config_maps, **self._plain}[kind.name]
+
+    def _remember(self, job: Key, kind: Kind, obj: Json, until: float) -> None:
+        self._met.setdefault(job, {})[kind.name, obj["metadata"]["name"]] = _metadata(obj), until
+
+    def _met_of(self, key: Key) -> dict[tuple[str, str], Json]:
+        now = time.monotonic()
+        left = {place: (obj, until) for place, (obj, until) in self._met.get(key, {}).items() if until > now}
+        if left:
+            self._met[key] = left
+        return {place: obj for place, (obj, _) in left.items()}
+
+    def _job_changed(self, old: Json | None, new: Json | None) -> None:
+        obj = new or old
+        assert obj is not None
+        key = obj["metadata"]["namespace"], obj["metadata"]["name"]
+        if _edition(old) != _edition(new):
+            self._renewed(key)
+        self._wake(key)
+
+    def _part_changed(self, old: Json | None, new: Json | None) -> None:
+        self._is_free_stale = True
+        for obj in (old, new):
+            name = ((obj or {}).get("metadata", {}).get("labels") or {}).get(names.JOB_LABEL)
+            if obj is not None and name:
+                self._wake((obj["metadata"]["namespace"], name))
+
+    def _node_changed(self, old: Json | None, new: Json | None) -> None:
+        if old is None or new is None or old["status"] != new["status"] or old["spec"] != new["spec"]:
+            self._is_free_stale = True
+            self.wake_all()
+
+
+def _edition(job: Json | None) -> tuple[object, object] | None:
+    return None if job is None else (job["metadata"].get("uid"), job["metadata"].get("generation"))
+
+
+def _lacks(pod: Json, secret: str) -> bool:
+    """Tell whether the kubelet says that a pod's Secret is not there: it was of a job before this one, or was deleted."""
+    waiting = [
+        (one.get("state") or {}).get("waiting") or {}
+        for one in (pod.get("status") or {}).get("containerStatuses") or ()
+    ]
+    return any(f'"{secret}" not found' in one.get("message", "") for one in waiting)
+
+
+def _key_of_job(obj: Json) -> Key:
+    return obj["metadata"]["namespace"], obj["metadata"]["labels"][names.JOB_LABEL]
+
+
+def _metadata(obj: Json) -> Json:
+    return {"metadata": trimmed(obj)["metadata"]}
+
+
+def _pod(obj: Json) -> Json:
+    """Keep what a decision reads of a pod."""
+    spec = obj.get("spec") or {}
+    containers = [
+        {"name": one["name"], "resources": one.get("resources") or {}} for one in spec.get("containers") or ()
+    ]
+    kept = {key: spec[key] for key in ("nodeName", "terminationGracePeriodSeconds") if key in spec}
+    return trimmed(obj) | {"spec": kept | {"containers": containers}}
+
+
+def _config_map(obj: Json) -> Json:
+    """Keep of the ConfigMaps the progress; the rendezvous is the agents' own."""
+    data = obj.get("data") or {}
+    return {
+        "metadata": trimmed(obj)["metadata"],
+        "data": {key: data[key] for key in (progress.KEY,) if key in data},
+    }
+
+
+def _node(obj: Json) -> Json:
+    """Keep whether a node takes pods, and what it has for them: its heartbeats change nothing else."""
+    status = obj.get("status") or {}
+    ready = [
+        {"type": one["type"], "status": one["status"]}
+        for one in status.get("conditions") or ()
+        if one.get("type") == "Ready"
+    ]
+    return {
+        "metadata": {key: obj["metadata"].get(key, "") for key in ("name", "uid", "resourceVersion")},
+        "spec": {"unschedulable": bool((obj.get("spec") or {}).get("unschedulable"))},
+        "status": {"conditions": ready, "allocatable": status.get("allocatable") or {}},
+    }

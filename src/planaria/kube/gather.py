@@ -1,0 +1,209 @@
+"""Gather how fast the jobs train: from what their agents push, or else from the last lines of their logs.
+
+What agents push arrives by a watch and costs nothing. Logs are read job by job, each by a task of its own: bounded in bytes,
+age and time, never followed. A job whose logs cannot be read, or whose pattern does not end, waits alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from planaria.base.value import replace
+from planaria.contract.progress import Record, read
+from planaria.errors import KubeError
+from planaria.kube import measuring
+from planaria.kube.logline import Metric
+from planaria.kube.logs import LogReader
+from planaria.kube.matcher import check
+from planaria.kube.progress import between
+from planaria.kube.scaling_model import Wants
+from planaria.kube.seen import Metrics
+
+if TYPE_CHECKING:
+    from planaria.kube.api import Api
+    from planaria.kube.scaling_model import Sample
+    from planaria.kube.sources import Source
+    from planaria.kube.watching import Key
+
+READ_S = 10.0  # between two looks at a log while a job's size is on trial
+REST_S = 60.0  # once its search has stopped
+HUSH_S = 900.0  # agents that push nothing for so long, while lines tell of steps, do not push any more
+_SURE_LINES = 5  # one step may take longer than that: its push comes with its line
+_MOST_SAMPLES = 64
+_READERS = 16  # logs read at the same time, of all jobs
+
+
+class _Job:
+    """What is known of one job's metrics."""
+
+    def __init__(self, now: float) -> None:
+        self.since = now
+        self.samples: list[Sample] = []
+        self.held_since = now  # the first of them
+        self.wants = Wants()
+        self.trouble = ""
+        self.text = ""
+        self.pushed: Record | None = None
+        self.pushed_at = now
+        self.lines_since = 0  # steps in logs since the last push
+        self.source: Source | None = None
+        self.reader: LogReader | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.checked: tuple[Metric, str] | None = None
+        self.has_changed = asyncio.Event()  # how often its log should be read
+
+    def add(self, found: list[Sample], now: float) -> None:
+        if not self.samples:
+            self.held_since = now
+        self.samples = [*self.samples, *found][-_MOST_SAMPLES:]
+
+    def is_pushing(self, now: float) -> bool:
+        """Tell whether agents push, so that nobody needs the logs."""
+        return self.pushed is not None and now - self.pushed_at < HUSH_S
+
+    def add_lines(self, found: list[Sample], now: float) -> None:
+        """Take steps from logs: where agents have pushed, only once it is sure that they do not any more."""
+        if self.is_pushing(now):  # since the log was asked for
+            return
+        if self.pushed is None:
+            self.add(found, now)
+            return
+        self.lines_since += len(found)
+        if self.lines_since >= _SURE_LINES:
+            self.add([replace(sample, is_only=True) for sample in found], now)
+
+    def due_in(self, now: float) -> float | None:
+        return measuring.due_in(self.wants, len(self.samples), now - self.held_since)
+
+
+class Gatherer:
+    """The metrics of all jobs. `wake(key)` is called when logs have something new."""
+
+    def __init__(
+        self, api: Api, wake: Callable[[Key], object], chance: Callable[[], float], every_s: float = READ_S
+    ) -> None:
+        self._api = api
+        self._wake = wake
+        self._chance = chance
+        self._every_s = every_s
+        self._jobs: dict[Key, _Job] = {}
+        self._readers = asyncio.Semaphore(_READERS)
+
+    def metrics(self, key: Key) -> Metrics:
+        """Return what is new of a job; its samples once they are worth a write of its status, until then none."""
+        job, now = self._job(key), time.monotonic()
+        return Metrics(tuple(job.samples) if job.due_in(now) == 0 else (), job.trouble, now - job.since)
+
+    def taken(self, key: Key, count: int, wants: Wants) -> float | None:
+        """Forget the first samples: they are part of a status that was written. Return after how long the others are due."""
+        job, now = self._job(key), time.monotonic()
+        if count:
+            del job.samples[:count]
+            job.held_since = now
+        job.wants = wants
+        return job.due_in(now)
+
+    def push(self, key: Key, text: str) -> None:
+        """Take what agents have pushed; the same text twice is one."""
+        job = self._job(key)
+        if not text or text == job.text:
+            return
+        job.text = text
+        found = read(text)
+        if isinstance(found, str):
+            job.trouble = found
+            return
+        if found.step is None and found.samples is None:
+            return  # our agent, with a program that tells it nothing: its lines may
+        sample = between(job.pushed, found)
+        job.pushed, job.trouble = found, ""
+        job.pushed_at, job.lines_since = time.monotonic(), 0
+        job.add([sample] if sample is not None else [], time.monotonic())
+
+    async def refusal(self, key: Key, metric: Metric, *, was_accepted: bool = False) -> str:
+        """Say what is wrong with a pattern, tried on its sample line, in one sentence; it is tried once.
+
+        With `was_accepted`, a metric that is new to this operator was tried by the one before: a job that runs is not judged
+        again.
+
+        Raises:
+            KubeError: It could not be tried now.
+        """
+        job = self._job(key)
+        if job.checked is None and was_accepted:
+            job.checked = metric, ""
+        if job.checked is None or job.checked[0] != metric:
+            job.checked = metric, await check(metric)
+        return job.checked[1]
+
+    def follow(self, key: Key, source: Source | None) -> None:
+        """Read the logs of a job from now on, unless its agents push; None: it has none that could be read."""
+        job = self._job(key)
+        if job.source is not None and (source is None or source.is_resting != job.source.is_resting):
+            job.has_changed.set()
+        job.source = source
+        if source is not None and job.task is None and not job.is_pushing(time.monotonic()):
+            job.task = asyncio.get_running_loop().create_task(self._read_for_ever(key, job))
+
+    async def drop(self, key: Key) -> None:
+        """Forget a job."""
+        job = self._jobs.pop(key, None)
+        if job is not None and job.task is not None:
+            job.task.cancel()
+            await asyncio.gather(job.task, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Forget all jobs."""
+        for key in list(self._jobs):
+            await self.drop(key)
+
+    def _job(self, key: Key) -> _Job:
+        found = self._jobs.get(key)
+        if found is None:
+            found = self._jobs[key] = _Job(time.monotonic())
+        return found
+
+    async def _read_for_ever(self, key: Key, job: _Job) -> None:
+        try:
+            while not job.is_pushing(time.monotonic()):
+                if job.source is None:
+                    return  # until `follow` has one again
+                every_s = REST_S if job.source.is_resting else self._every_s
+                if await _changes(job, every_s * (0.9 + self._chance() / 5)):
+                    continue
+                if job.source.workers:
+                    before = job.trouble
+                    await self._look(job, job.source, 2 * every_s + 5)
+                    if job.due_in(time.monotonic()) == 0 or job.trouble != before:
+                        self._wake(key)
+        finally:
+            job.task = None
+            if job.reader is not None:
+                await job.reader.close()
+
+    async def _look(self, job: _Job, source: Source, since_s: float) -> None:
+        if job.reader is None or job.reader.metric != source.metric:
+            if job.reader is not None:
+                await job.reader.close()
+            job.reader = LogReader(self._api, source.metric)
+        try:
+            async with self._readers:
+                found, job.trouble = await job.reader.look(source, since_s)
+        except KubeError as problem:
+            job.trouble = f"the logs cannot be read: {problem}"
+            return
+        job.add_lines(found, time.monotonic())
+
+
+async def _changes(job: _Job, within_s: float) -> bool:
+    """Wait until it changes how often a log should be read; False if it does not in that time."""
+    job.has_changed.clear()
+    try:
+        async with asyncio.timeout(within_s):
+            await job.has_changed.wait()
+    except TimeoutError:
+        return False
+    return True

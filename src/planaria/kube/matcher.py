@@ -1,0 +1,179 @@
+"""Run patterns that others wrote, on lines that others printed, in a child process with a time budget.
+
+A pattern such as `(a+)+$` can take longer than the universe on one line. So each job with a pattern of its own gets a child
+(`matching.py`, the standard library only, started with its first lines), and the kernel ends a child that computes for more
+than half a second on one batch. The job is told, and tried again after a pause that doubles; nobody else waits. The default
+pattern is ours and fast on every line: it runs here.
+
+Made for asyncio: one `Matcher` per job, `await matcher.read(lines)`, and `await matcher.close()` at the end. Calls of one
+matcher are answered one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from planaria.base.value import Value, replace
+from planaria.errors import KubeError
+from planaria.kube.logline import GROUP_LIMIT, GROUPS, LINE_LIMIT, Metric, Reading, read_line, reading
+
+BATCH_LINES = 200  # more are read in several batches
+CPU_S = 0.5  # for a batch; 200 lines and a pattern of the usual kind take a hundredth of it
+WALL_S = 20.0  # for a child that is stopped, or gets no turn
+MEMORY_BYTES = 256 << 20
+ANSWER_BYTES = 1 << 20
+FIRST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 600.0
+
+_CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "matching.py")
+
+
+class Matched(Value):
+    """What a batch of lines said. With `trouble`, one sentence, lines are lost; put it into `Situation.trouble`."""
+
+    readings: tuple[Reading, ...] = ()
+    trouble: str = ""
+    is_too_slow: bool = False  # the kernel ended it for that; any other trouble says nothing about the pattern
+
+
+class Matcher:
+    """Reads the lines of one job."""
+
+    def __init__(self, metric: Metric, *, cpu_s: float = CPU_S, wall_s: float = WALL_S) -> None:
+        self._metric = metric
+        self._cpu_s = cpu_s
+        self._wall_s = wall_s
+        self._child: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+        self._trouble = Matched()
+        self._pause_s = 0.0
+        self._rests_until = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Return the child's process id; None while there is none."""
+        return self._child.pid if self._child else None
+
+    async def read(self, lines: Sequence[str]) -> Matched:
+        """Return what the lines say, in their order; lines that do not match say nothing."""
+        if not self._metric.is_foreign:
+            found = (read_line(line, self._metric) for line in lines)
+            return Matched(tuple(one for one in found if one))
+        async with self._turn:
+            return await self._read_foreign([line[:LINE_LIMIT] for line in lines])
+
+    async def close(self) -> None:
+        """End the child, if there is one. A later `read` starts another."""
+        child, self._child = self._child, None
+        if child is not None:
+            await _end(child)
+
+    def _abandon(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            _kill(child)
+
+    async def _read_foreign(self, lines: list[str]) -> Matched:
+        if asyncio.get_running_loop().time() < self._rests_until:
+            return self._trouble
+        readings: list[Reading] = []
+        for first in range(0, len(lines), BATCH_LINES):
+            try:
+                found = await asyncio.wait_for(self._ask(lines[first : first + BATCH_LINES]), self._wall_s)
+            except (TimeoutError, OSError, ValueError) as exc:  # the last: it ended, or said what is no answer
+                return replace(await self._failed(exc), readings=tuple(readings))
+            except asyncio.CancelledError:  # its answer, when it comes, is nobody's
+                self._abandon()
+                raise
+            readings += [one for groups in found if groups and (one := reading(groups, self._metric))]
+        self._pause_s = 0.0
+        return Matched(tuple(readings))
+
+    async def _ask(self, lines: list[str]) -> list[dict[str, str] | None]:
+        if self._child is None:
+            self._child = await self._start()
+        child = self._child
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(json.dumps(lines).encode() + b"\n")
+        await child.stdin.drain()
+        answer = json.loads(await child.stdout.readline())
+        if not isinstance(answer, list):
+            raise ValueError("no answer")
+        return answer
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        # -I -S: no variable and no file of this place is read, and half the memory is saved.
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", _CHILD),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            limit=ANSWER_BYTES,
+            env={},
+        )
+        assert child.stdin is not None
+        asked = {"pattern": self._metric.pattern, "groups": GROUPS, "longest": GROUP_LIMIT}
+        limits = {"cpu_s": self._cpu_s, "memory": MEMORY_BYTES}
+        child.stdin.write(json.dumps({**asked, **limits}).encode() + b"\n")
+        return child
+
+    async def _failed(self, why: Exception) -> Matched:
+        """End what is left of the child, and let the job rest: each time for twice as long."""
+        child, self._child = self._child, None
+        status = None if child is None else await _end(child)
+        is_too_slow = status == -signal.SIGXCPU
+        if is_too_slow:
+            does = f"took more than {self._cpu_s:g} s"
+        elif isinstance(why, TimeoutError):
+            does = f"was not done within {self._wall_s:g} s"
+        else:
+            does = f"could not be run ({type(why).__name__}, status {status})"
+        self._pause_s = min(self._pause_s * 2 or FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        self._rests_until = asyncio.get_running_loop().time() + self._pause_s
+        trouble = f"elasticPolicy.metric.pattern {does} on lines of this job"
+        self._trouble = Matched(trouble=trouble, is_too_slow=is_too_slow)
+        return self._trouble
+
+
+def _kill(child: asyncio.subprocess.Process) -> None:
+    if child.stdin is not None:
+        child.stdin.close()
+    with suppress(ProcessLookupError):
+        child.kill()
+
+
+async def _end(child: asyncio.subprocess.Process) -> int:
+    """End a child and return the status it ended with; that of a child that had ended by itself stays."""
+    _kill(child)
+    return await child.wait()
+
+
+async def check(metric: Metric) -> str:
+    """Return what is wrong with a pattern, tried on its sample line under the budget, in one sentence; "" for nothing.
+
+    It is for a metric in which `logline.problems_of` found nothing. Without a sample there is nothing to try.
+
+    Raises:
+        KubeError: It could not be tried: no process could be started, or it was killed, or got no turn. Try again.
+    """
+    if not metric.sample:
+        return ""
+    matcher = Matcher(metric)
+    try:
+        matched = await matcher.read([metric.sample])
+    finally:
+        await matcher.close()
+    if matched.trouble and not matched.is_too_slow:
+        raise KubeError(f"{matched.trouble}: it could not be tried on its sample")
+    if matched.is_too_slow:
+        return "elasticPolicy.metric.pattern: expected one that is fast, this one took too long on the sample"
+    if not matched.readings:
+        return "elasticPolicy.metric.sample: expected a line that the pattern matches, with a time above 0"
+    return ""

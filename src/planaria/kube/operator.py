@@ -1,0 +1,184 @@
+"""Run the operator: one of several acts, by a Lease; it keeps its copies, looks at jobs, and says how it is over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from planaria.base.value import Value
+from planaria.errors import KubeError
+from planaria.kube.books import Books
+from planaria.kube.gather import READ_S, Gatherer
+from planaria.kube.leadership import Leadership, LeadershipLost
+from planaria.kube.queue import Queue
+from planaria.kube.reconcile import Reconciler
+from planaria.kube.resources import LEASE, NODE, path
+from planaria.kube.serve import Door
+from planaria.kube.tenure import Terms
+from planaria.kube.watching import Watcher, silence
+from planaria.observe.metrics import Registry
+
+if TYPE_CHECKING:
+    from planaria.kube.api import Api, Call
+    from planaria.kube.watching import Key
+
+_MEASURE_S = 1.0  # between two counts of what the cluster has left
+_RELEASE_S = 3.0
+
+
+class Settings(Value):
+    """What an owner may choose."""
+
+    identity: str
+    lease: tuple[str, str] = ("planaria-system", "planaria-operator")
+    namespace: str = ""  # of the jobs; empty: all
+    host: str = ""
+    port: int = 8080
+    tasks: int = 8
+    metrics_every_s: float = READ_S
+    terms: Terms = Terms()
+
+
+class Means(Value):
+    """What the operator gets from outside: words to people, the time of day, fresh tokens, chance."""
+
+    say: Callable[[str], object]
+    wall: Callable[[], float]
+    noise: Callable[[], str]
+    chance: Callable[[], float]
+
+
+class Operator:
+    """One operator process."""
+
+    def __init__(self, api: Api, settings: Settings, means: Means) -> None:
+        self._settings = settings
+        self._means = means
+        self._api = api
+        self._chained = api.before_call
+        api.before_call = self._before_call
+        self._lease_path = path(LEASE, settings.lease[0], settings.lease[1])
+        self._meters = Meters()
+        self._leadership = Leadership(api, settings.lease, settings.identity, settings.terms, means.chance)
+        self._books = Books(self._wake, settings.namespace, self._renewed)
+        self._watchers: list[Watcher] = []
+        self._gatherer = Gatherer(api, self._wake, means.chance, settings.metrics_every_s)
+        reconciler = Reconciler(api, self._books, self._gatherer, means.wall, means.noise)
+        self._queue = Queue(reconciler.look, means.chance, means.say, self._meters.looked)
+
+    async def run(self) -> None:
+        """Run until cancelled.
+
+        Raises:
+            LeadershipLost: Another may act from now on. Start again, as a standby.
+            KubeError: The cluster does not let this operator work.
+            OSError: The address for health and metrics cannot be had.
+        """
+        door = Door(self._alive, self._ready, self._meters.registry)
+        server = await door.serve(self._settings.host, self._settings.port)
+        async with server:
+            self._means.say(f"health and metrics at {_addresses(server)}")
+            await self._leadership.acquire(self._means.say)
+            self._means.say(f"{self._settings.identity} holds the Lease and acts")
+            try:
+                await self._look_for_nodes()
+                await self._act()
+            finally:
+                await self._gatherer.close()
+                with contextlib.suppress(KubeError, TimeoutError):
+                    async with asyncio.timeout(_RELEASE_S):
+                        await self._leadership.release()
+
+    async def _act(self) -> None:
+        self._meters.leads.set(1)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._leadership.keep())
+                self._watchers = [
+                    Watcher(self._api, copy, self._means.chance, self._means.say) for copy in self._books.copies
+                ]
+                for watcher in self._watchers:
+                    group.create_task(watcher.run())
+                for copy in self._books.copies:
+                    await copy.is_synced.wait()
+                self._books.measure()
+                self._means.say(f"{len(self._books.jobs)} jobs found")
+                group.create_task(self._measure())
+                group.create_task(self._queue.run(self._settings.tasks))
+        except BaseExceptionGroup as group_of:
+            raise _first(group_of) from group_of
+
+    async def _look_for_nodes(self) -> None:
+        """Do without nodes where an owner lets us see one namespace alone: room that appears is found by trying."""
+        try:
+            await self._api.list(NODE, metadata=True)
+        except KubeError as problem:
+            if problem.status != 403:
+                raise
+            self._books.nodes = None
+            self._means.say(f"going on without a view of nodes: {problem}")
+
+    def _wake(self, key: Key) -> None:
+        self._queue.wake(key)
+
+    def _alive(self) -> str:
+        return silence(self._watchers, time.monotonic())
+
+    def _renewed(self, key: Key) -> None:
+        self._queue.forget(key)  # what failed was another spec: this one need not wait
+
+    def _ready(self) -> str:
+        if not self._leadership.is_held:
+            return "" if self._leadership.is_seen else "the Lease was not seen yet"
+        return "" if self._books.is_synced else "not everything was listed yet"
+
+    async def _measure(self) -> None:
+        while True:
+            await asyncio.sleep(_MEASURE_S)
+            if self._books.measure():
+                self._books.wake_all()
+            self._meters.jobs.set(len(self._books.jobs))
+            self._meters.pods.set(len(self._books.pods))
+            self._meters.waiting.set(len(self._queue))
+
+    def _before_call(self, call: Call) -> None:
+        """Count a call, and refuse one that would write after the Lease is over."""
+        self._chained(call)
+        made_path = f"{call.path}/{call.name}" if call.name else call.path
+        if call.writes and made_path != self._lease_path and not self._leadership.is_held:
+            raise LeadershipLost("the Lease is over: nothing is written any more")
+        self._meters.calls.add(1, method=call.method)
+
+
+class Meters:
+    """What /metrics shows."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.leads = self.registry.gauge("planaria_operator_leads", "1 on the operator that acts.")
+        self.jobs = self.registry.gauge("planaria_operator_jobs", "Jobs there are.")
+        self.pods = self.registry.gauge("planaria_operator_pods", "Pods of jobs.")
+        self.waiting = self.registry.gauge("planaria_operator_queue_length", "Jobs that wait to be looked at.")
+        self.calls = self.registry.counter("planaria_operator_calls_total", "Calls of the API server.", ("method",))
+        self._looks = self.registry.counter(
+            "planaria_operator_looks_total", "Looks at a job, by their end.", ("result",)
+        )
+        self._seconds = self.registry.histogram("planaria_operator_look_seconds", "How long a look took.")
+
+    def looked(self, seconds: float, result: str) -> None:
+        """Count a look at a job."""
+        self._looks.add(1, result=result)
+        self._seconds.observe(seconds)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the one error that stands for all: tasks that were cancelled for it are none."""
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+
+
+def _addresses(server: asyncio.Server) -> str:
+    return ", ".join(sorted({f"port {one.getsockname()[1]}" for one in server.sockets}))

@@ -1,0 +1,247 @@
+"""Everything an operator decides about one PyTorchJob. Pure: values in, a decision out.
+
+The status is what was decided, and is written first; the actions follow from it and from what is there. So an operator that
+is killed between any two calls leaves a state from which the next one goes on, and deciding twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from planaria.base.value import Value, replace
+from planaria.kube import capacity, conditions, ending, evidence, memory, scaling, standing, status
+from planaria.kube.case import OVERDUE_S, Case, look_at
+from planaria.kube.model import Create, Decision, Delete
+from planaria.kube.names import MASTER, WORKER
+from planaria.kube.objects import beside
+from planaria.kube.places import Ground, Places, elastic_places, fixed_places
+from planaria.kube.pods import pod, service
+from planaria.kube.scaling_model import Situation, Verdict, Wants
+from planaria.kube.spec import changes_of, fixed_of, problems_of, spec_of
+from planaria.kube.status import TARGET, Told
+from planaria.kube.times import seconds, stamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.kube.memory import Memory
+    from planaria.kube.model import Action, Now
+    from planaria.kube.seen import JobSeen, World
+
+_TAKEN_S = 5.0  # nobody tells us when a name that somebody else has is free: look again
+
+
+def decide(job: JobSeen, world: World, now: Now) -> Decision:
+    """Return what is to be done about a job."""
+    if job.is_going:  # whatever it owns goes with it
+        return Decision(dict(job.status))
+    problems = problems_of(job.name, job.spec) or world.problems
+    is_terminal = conditions.state_of(job.status.get("conditions") or ()) in conditions.TERMINAL
+    if problems:
+        return Decision(dict(job.status)) if is_terminal else _refused(job, problems, now.wall_s)
+    spec = spec_of(job.name, job.spec)
+    looks = tuple(look_at(spec, pod) for pod in world.pods)
+    kept = memory.decode(job.status.get("operator"))
+    case = Case(job, spec, world, kept, looks, now.wall_s, now.token)
+    if is_terminal:
+        return ending.after(case)
+    if spec.is_suspended:
+        return _suspended(case)
+    return _at_work(replace(case, memory=_remembered(case)))
+
+
+def _refused(job: JobSeen, problems: tuple[str, ...], now_s: float) -> Decision:
+    told = Told(conditions.INVALID, "InvalidSpec", "; ".join(problems)[: standing.MESSAGE_LETTERS])
+    after = status.written(job, told, memory.decode(job.status.get("operator")), now_s)
+    return Decision(after, events=status.events(job.status, after))
+
+
+def _suspended(case: Case) -> Decision:
+    """Take the pods away; the place in the search stays. Without pods, everything may be changed."""
+    kept = memory.remember(case.memory, case.looks, case.now_s)
+    kept = memory.Memory(
+        restarts_gone=kept.restarts_gone,
+        restarts=kept.restarts,
+        leaving=kept.leaving,
+        fixed=kept.fixed if case.looks else {},
+    )
+    told = Told(conditions.SUSPENDED, "JobSuspended", f"PyTorchJob {case.job.name} is suspended.")
+    counts = status.replica_statuses(case.spec.kinds, case.looks, {})
+    after = status.written(case.job, told, kept, case.now_s, replicaStatuses=counts, startTime=None)
+    actions = tuple(_delete(look.pod.name, look.pod.uid) for look in case.looks if not look.pod.is_going)
+    return Decision(after, actions, status.events(case.job.status, after))
+
+
+def _remembered(case: Case) -> Memory:
+    kept = memory.remember(case.memory, case.looks, case.now_s)
+    # Before it has run, and without pods, such as with a template that was refused, everything may be changed.
+    is_new = not (case.looks or kept.done or kept.has_run)
+    fixed = fixed_of(case.spec) if is_new or not kept.fixed else kept.fixed
+    target = case.job.status.get(TARGET)
+    has_run = kept.has_run or (target is not None and case.running >= target)
+    idle_s = min(kept.idle_s or case.now_s, case.now_s) if case.is_idle else None
+    return ending.remember(replace(case, memory=replace(kept, fixed=fixed, has_run=has_run, idle_s=idle_s)))
+
+
+def _at_work(case: Case) -> Decision:
+    started = _started(case)
+    end = ending.end_of(case, started)
+    if end is not None:
+        return _ended(case, end)
+    changed = changes_of(case.memory.fixed, fixed_of(case.spec))
+    settling = case.memory.first_done_s is not None
+    verdict = None if changed or settling else _scaled(case)
+    if verdict is not None:
+        case = replace(case, memory=_with_room(case))
+    made = _Made((), None) if changed or settling else _pods(case, verdict)
+    told = standing.told(case, changed, made.pods)
+    after = status.written(
+        case.job,
+        told,
+        case.memory,
+        case.now_s,
+        startTime=stamp(started),
+        replicaStatuses=status.replica_statuses(case.spec.kinds, case.looks, {}),
+        **(status.scaled(verdict) if verdict is not None else {}),
+    )
+    wakes = (made.wake_after_s, verdict.wake_after_s if verdict else None, ending.wake_after(case, started))
+    wake = _soonest(*wakes, standing.wake_after(case))
+    wants = verdict.wants if verdict is not None else Wants()
+    return Decision(after, made.actions, status.events(case.job.status, after), wake, wants)
+
+
+def _ended(case: Case, end: Told) -> Decision:
+    """Write down how it ended, and do at once what follows from that."""
+    counts = status.replica_statuses(case.spec.kinds, case.looks, {})
+    after = status.written(case.job, end, case.memory, case.now_s, replicaStatuses=counts)
+    follows = ending.after(replace(case, job=replace(case.job, status=after)))
+    return replace(follows, events=status.events(case.job.status, after))
+
+
+def _started(case: Case) -> float:
+    start = case.job.status.get("startTime")
+    return min(seconds(start), case.now_s) if start else case.now_s
+
+
+def _scaled(case: Case) -> Verdict | None:
+    if case.spec.elastic is None or case.spec.worker is None:
+        return None
+    kept, workers = case.memory, [look for look in case.of_kind(WORKER) if look.is_live]
+    refused = [case.now_s - kept.refused[look.pod.uid] for look in workers if look.pod.uid in kept.refused]
+    situation = Situation(
+        start=case.spec.worker.replicas,
+        placed=sum(bool(look.pod.node) for look in workers),
+        running=case.running,
+        is_resumed=not case.job.status.get("startTime"),  # a suspended job has none
+        is_started=kept.has_run,
+        unschedulable_s=max(refused, default=None),
+        room=_has_room(case),
+        samples=case.world.metrics.samples,
+        watched_s=case.world.metrics.watched_s,
+        trouble=case.world.metrics.trouble,
+    )
+    known = evidence.decode(case.job.status.get("scaling"))
+    return scaling.scale(case.spec.elastic.policy, known, situation, case.now_s)
+
+
+def _has_room(case: Case) -> bool:
+    before, after = case.memory.free, _free(case)
+    return before is not None and after is not None and capacity.grew(before, after)
+
+
+def _free(case: Case) -> dict[str, float] | None:
+    """Return what the cluster has left of what a Worker asks for."""
+    if case.world.free is None or case.spec.worker is None:
+        return None
+    asked = capacity.requests(case.spec.worker.template)
+    return {name: amount for name, amount in case.world.free.items() if name in asked or name == capacity.NODES}
+
+
+def _with_room(case: Case) -> Memory:
+    """Keep what the cluster had left while the scheduler found no room, and whenever it became more: that was told."""
+    if case.memory.refused or _has_room(case):
+        return replace(case.memory, free=_free(case))
+    return case.memory
+
+
+class _Made(Value):
+    actions: tuple[Action, ...]
+    wake_after_s: float | None
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """Return the names of the pods that are made."""
+        return tuple(action.name for action in self.actions if isinstance(action, Create) and action.kind == "Pod")
+
+
+def _pods(case: Case, verdict: Verdict | None) -> _Made:
+    bodies = [(str(body["kind"]), body) for body in beside(case.job, case.spec, case.token)]
+    wanted = [(kind, str(body["metadata"]["name"]), body) for kind, body in bodies]
+    actions: list[Action] = [
+        Create(kind, name, body)
+        for kind, name, body in wanted
+        if (kind, name) not in case.world.owned and (kind, name) not in case.world.foreign
+    ]
+    wakes = [_TAKEN_S if case.world.foreign else None]
+    if case.spec.master is not None:
+        actions += _kept(case, MASTER, fixed_places(_ground(case, MASTER), _not_done(case, MASTER, 1)))
+    if case.spec.worker is not None:
+        ground = _ground(case, WORKER)
+        places = (
+            elastic_places(ground, verdict.target)
+            if verdict is not None
+            else fixed_places(ground, _not_done(case, WORKER, case.spec.worker.replicas))
+        )
+        actions += _kept(case, WORKER, places)
+    wakes += [attempt.ready_s - case.now_s for attempt in case.memory.attempts.values() if attempt.ready_s > case.now_s]
+    wakes += [
+        since_s + look.pod.grace_s + OVERDUE_S + 1.0 - case.now_s
+        for look in case.looks
+        if (since_s := case.memory.leaving.get(look.pod.uid)) is not None and not case.is_lost(look.pod)
+    ]
+    return _Made(tuple(actions), _soonest(*wakes))
+
+
+def _not_done(case: Case, kind: str, count: int) -> list[int]:
+    return [index for index in range(count) if case.names.replica(kind, index) not in case.memory.done]
+
+
+def _ground(case: Case, kind: str) -> Ground:
+    prefix = case.names.replica(kind, 0)[:-1]
+    late = {name for name, attempt in case.memory.attempts.items() if attempt.ready_s > case.now_s}
+    taken = {name for object_kind, name in case.world.foreign if object_kind in ("Pod", "Service")}
+    held = {
+        int(name[len(prefix) :]) for name in late | taken if name.startswith(prefix) and name[len(prefix) :].isdecimal()
+    }
+    looks = case.of_kind(kind)
+    lost = frozenset(look.pod.uid for look in looks if case.is_lost(look.pod))
+    return Ground(looks, frozenset(held), lost)
+
+
+def _kept(case: Case, kind: str, places: Places) -> list[Action]:
+    """Return the actions that fill and clear places, each pod with its service, and clear services that nobody needs."""
+    actions: list[Action] = [_delete(gone.name, gone.uid) for gone in places.delete]
+    used = {look.pod.index for look in case.of_kind(kind)} | set(places.create)
+    for index in sorted(used):
+        name = case.names.replica(kind, index)
+        if ("Service", name) not in case.world.owned and ("Service", name) not in case.world.foreign:
+            actions.append(Create("Service", name, service(case.job, kind, index)))
+        if index in places.create:
+            actions.append(Create("Pod", name, pod(case.job, case.spec, kind, index)))
+    return actions + _idle_services(case, kind, used)
+
+
+def _idle_services(case: Case, kind: str, used: set[int]) -> list[Action]:
+    prefix = case.names.replica(kind, 0)[:-1]
+    waiting = {name for name, attempt in case.memory.attempts.items() if attempt.ready_s > case.now_s}
+    keep = {case.names.replica(kind, index) for index in used} | waiting | set(case.memory.done)
+    return [
+        Delete("Service", name, uid)
+        for (object_kind, name), uid in sorted(case.world.owned.items())
+        if object_kind == "Service" and name.startswith(prefix) and name not in keep
+    ]
+
+
+def _delete(name: str, uid: str) -> Delete:
+    return Delete("Pod", name, uid)
+
+
+def _soonest(*wakes: float | None) -> float | None:
+    return min((max(0.0, wake) for wake in wakes if wake is not None), default=None)

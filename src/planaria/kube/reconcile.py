@@ -1,0 +1,172 @@
+"""Look at one job: read, decide, write. What to do is decided in `plan`; whatever is done here may be done twice.
+
+The status is written first, then what follows from it: an operator that is killed in between decides the same again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from planaria.base.text import safe_line
+from planaria.base.value import replace
+from planaria.errors import KubeError
+from planaria.kube.events import Teller
+from planaria.kube.logline import metric_of
+from planaria.kube.model import Create, Delete, Event, Now
+from planaria.kube.plan import decide
+from planaria.kube.refusals import REFUSED_S, Refusals
+from planaria.kube.resources import JOB, KINDS, SECRET
+from planaria.kube.seen import JobSeen, job_seen, owner_of
+from planaria.kube.sources import source_of
+from planaria.kube.spec import problems_of
+from planaria.kube.status import was_accepted
+
+if TYPE_CHECKING:
+    from planaria.kube.api import Api
+    from planaria.kube.books import Books
+    from planaria.kube.gather import Gatherer
+    from planaria.kube.model import Action, Json
+    from planaria.kube.watching import Key
+
+RESYNC_S = 300.0  # every job is looked at so often, whatever was missed
+_CONFLICT = 409
+_REFUSED = (400, 403, 404, 413, 422)  # the server has read it and will not have it
+
+
+class Reconciler:
+    """Does what is to be done about jobs, one look at a time. `wall` and `noise` give the time of day and fresh tokens."""
+
+    def __init__(
+        self, api: Api, books: Books, gatherer: Gatherer, wall: Callable[[], float], noise: Callable[[], str]
+    ) -> None:
+        self._api = api
+        self._books = books
+        self._gatherer = gatherer
+        self._wall = wall
+        self._noise = noise
+        self._teller = Teller(api)
+        self._refusals = Refusals()
+        self._uids: dict[Key, str] = {}
+
+    async def look(self, key: Key) -> float | None:
+        """Bring a job one step further; return after how many seconds to look again though nothing changes.
+
+        Raises:
+            KubeError: Something was not done; look again.
+        """
+        obj = self._books.jobs.get(key)
+        uid = None if obj is None else obj["metadata"]["uid"]
+        if self._uids.get(key, uid) != uid:  # another one of that name, or none
+            await self._forget(key)
+        if obj is None:
+            return None
+        self._uids[key] = obj["metadata"]["uid"]
+        job = job_seen(obj)
+        self._gatherer.push(key, self._books.progress(key))
+        metrics = self._gatherer.metrics(key)
+        refusals = self._refusals.of(key, job.generation)
+        world = replace(self._books.world(job, metrics), problems=await self._tried(key, job), refusals=refusals)
+        decision = decide(job, world, Now(self._wall(), self._noise()))
+        status: Json = json.loads(json.dumps(decision.status))  # as it will be read: a tuple becomes a list
+        if status != job.status:
+            obj = await self._write_status(obj, status)
+        due_s = self._gatherer.taken(key, len(metrics.samples), decision.wants)
+        self._gatherer.follow(key, source_of(job, world, status))
+        for event in decision.events:
+            await self._teller.tell(obj, event, self._wall())
+        waits = [decision.wake_after_s, due_s, await self._act(obj, decision.actions), RESYNC_S]
+        return min(wait for wait in waits if wait is not None)
+
+    async def _forget(self, key: Key) -> None:
+        self._uids.pop(key, None)
+        self._books.forget(key)
+        self._refusals.forget(key)
+        await self._gatherer.drop(key)
+
+    async def _tried(self, key: Key, job: JobSeen) -> tuple[str, ...]:
+        """Return what is wrong with a spec that can only be known by trying: a pattern on its sample line."""
+        metric = (job.spec.get("elasticPolicy") or {}).get("metric")
+        if not metric or problems_of(job.name, job.spec):
+            return ()
+        sentence = await self._gatherer.refusal(key, metric_of(metric), was_accepted=was_accepted(job.status))
+        return (sentence,) if sentence else ()
+
+    async def _write_status(self, obj: Json, status: Json) -> Json:
+        """Write the status if the job is still as it was read; if it is not, read it, and leave the rest to the next look."""
+        try:
+            written = await self._api.replace(obj | {"status": status}, "status")
+        except KubeError as problem:
+            if problem.status in (_CONFLICT, 404):
+                await self._read_again(obj)
+            raise
+        self._books.wrote(JOB, written)
+        return written
+
+    async def _read_again(self, obj: Json) -> None:
+        key = _key(obj)
+        found = await self._api.get(JOB, *key)
+        if found is None or found["metadata"]["uid"] != obj["metadata"]["uid"]:
+            self._books.gone(JOB, key, obj["metadata"]["uid"])
+        if found is not None:
+            self._books.wrote(JOB, found)
+
+    async def _act(self, job: Json, actions: Sequence[Action]) -> float | None:
+        """Do what was decided, in order; return when to look again for the sake of something that could not be done."""
+        again_s: float | None = None
+        for action in actions:
+            if isinstance(action, Delete):
+                await self._delete(job, action)
+                continue
+            wait_s = await self._create(job, action)
+            if wait_s == 0:  # something is in the way that was not known: what follows was decided without it
+                return 0.0
+            again_s = wait_s or again_s
+        return again_s
+
+    async def _create(self, job: Json, action: Create) -> float | None:
+        """Make an object; return when to look again if it could not be made."""
+        kind, key = KINDS[action.kind], _key(job)
+        if self._refusals.is_fresh(key, action):
+            return REFUSED_S
+        try:
+            self._books.wrote(kind, await self._api.create(action.body))
+            self._refusals.clear(key, action)
+        except KubeError as problem:
+            if problem.status == _CONFLICT:
+                return None if await self._meet(job, action) else 0.0
+            if problem.status not in _REFUSED:
+                raise
+            sentence = f"{kind.name} {action.name} was refused: {safe_line(problem.message)}"
+            self._refusals.add(key, action, sentence)
+            await self._teller.tell(job, Event("FailedCreate", sentence, is_warning=True), self._wall())
+            return REFUSED_S
+        return None
+
+    async def _meet(self, job: Json, action: Create) -> bool:
+        """Tell whether the object that was there already is the job's own. Secrets are not read: they are taken for it."""
+        kind = KINDS[action.kind]
+        found: Json | None = {"metadata": action.body["metadata"] | {"uid": ""}}
+        if kind != SECRET:
+            found = await self._api.get(kind, job["metadata"]["namespace"], action.name)
+        if found is not None:
+            self._books.met(job, kind, found)
+        return found is not None and owner_of(found) == job["metadata"]["uid"]
+
+    async def _delete(self, job: Json, action: Delete) -> None:
+        kind, key = KINDS[action.kind], (job["metadata"]["namespace"], action.name)
+        try:
+            answer = await self._api.delete(kind, *key, uid=action.uid, grace_s=action.grace_s)
+        except KubeError as problem:
+            if problem.status != _CONFLICT:
+                raise
+            return  # another one by now
+        if answer is not None and answer.get("kind") == kind.name:
+            self._books.wrote(kind, answer)
+        else:
+            self._books.gone(kind, key, action.uid)
+
+
+def _key(obj: Json) -> Key:
+    return obj["metadata"]["namespace"], obj["metadata"]["name"]

@@ -1,0 +1,50 @@
+"""What the API server would not have: told to the job, and not asked again every time somebody looks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planaria.kube.model import Create
+    from planaria.kube.watching import Key
+
+REFUSED_S = 30.0  # until something that was refused is tried again
+
+
+class Refusals:
+    """By job: what was refused, when, and the server's words."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, dict[tuple[str, str], tuple[str, float]]] = {}
+        self._generations: dict[Key, int] = {}
+
+    def of(self, key: Key, generation: int) -> tuple[str, ...]:
+        """Return the sentences about a job. One stays until it was tried again, or is not wanted any more.
+
+        What was refused of another spec says nothing about this one, and is tried at once.
+        """
+        if self._generations.get(key) != generation:
+            self._known.pop(key, None)
+            self._generations[key] = generation
+        now = time.monotonic()
+        found = {place: told for place, told in self._known.get(key, {}).items() if now - told[1] < 3 * REFUSED_S}
+        return tuple(sentence for sentence, _ in found.values())
+
+    def is_fresh(self, key: Key, action: Create) -> bool:
+        """Tell whether it is too early to try again."""
+        told = self._known.get(key, {}).get((action.kind, action.name))
+        return told is not None and time.monotonic() - told[1] < REFUSED_S
+
+    def add(self, key: Key, action: Create, sentence: str) -> None:
+        """Take note of a refusal."""
+        self._known.setdefault(key, {})[action.kind, action.name] = sentence, time.monotonic()
+
+    def clear(self, key: Key, action: Create) -> None:
+        """Take note that it was made after all."""
+        self._known.get(key, {}).pop((action.kind, action.name), None)
+
+    def forget(self, key: Key) -> None:
+        """Forget a job."""
+        self._known.pop(key, None)
+        self._generations.pop(key, None)

@@ -1,0 +1,151 @@
+"""The operator's installation on a real API server, and an operator that has no other permissions than those."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from operator_rig import Rig
+from programs import clean_environment
+from pytorchjobs import quick
+from waiting import wait_until
+
+from planaria.kube.main import operator
+from planaria.kube.resources import POD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kube_cluster import Cluster
+
+PLANARIA = str(Path(__file__).parents[2] / "bin" / "planaria")
+IMAGE = "registry.example.com/planaria:1"
+WHOLE = [
+    "namespace/{}",
+    "customresourcedefinition/pytorchjobs.training.kubedl.io",
+    "serviceaccount/planaria-operator",
+    "clusterrole/planaria-operator",
+    "clusterrolebinding/planaria-operator",
+    "service/planaria-operator",
+    "deployment/planaria-operator",
+]
+
+
+def planaria(*words: str, status: int = 0) -> str:
+    """Run the command here, since importing a client takes longer than what it does; return what it says."""
+    shown, said = io.StringIO(), []
+    with contextlib.redirect_stdout(shown), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planaria.kube.main._complain", said.append)
+        assert operator(words) == status, said
+    return shown.getvalue() if status == 0 else "\n".join(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("install",), "--image"),
+        (("run", "--kubeconfig", "/nonexistent"), "there is no kubeconfig /nonexistent"),
+        (("run", "--port", "x"), "argument --port: expected a port from 0 to 65535"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(words: tuple[str, ...], sentence: str) -> None:
+    done = subprocess.run(
+        [sys.executable, PLANARIA, "operator", *words],
+        env=clean_environment("KUBE"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def rig(kube_api: Cluster) -> Iterator[Rig]:
+    with Rig(kube_api.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def namespace(kube_api: Cluster) -> Iterator[str]:
+    """Where an operator is installed; nobody runs its Deployment here."""
+    name = f"ops-{secrets.token_hex(4)}"
+    flags = ("--namespace", name, "--kubeconfig", kube_api.kubeconfig)
+    planaria("install", "--image", IMAGE, "--no-wait", *flags)
+    yield name
+    told = planaria("uninstall", "--json", *flags).splitlines()
+    results = {line["object"]: line["result"] for line in map(json.loads, told)}
+    assert results["deployment/planaria-operator"] == "deleted"
+    assert results["customresourcedefinition/pytorchjobs.training.kubedl.io"] == "kept"
+
+
+def test_the_same_installation_again_changes_nothing_and_another_changes_what_is_different(
+    kube_api: Cluster, namespace: str
+) -> None:
+    flags = ("--namespace", namespace, "--kubeconfig", kube_api.kubeconfig, "--no-wait")
+    again = planaria("install", "--image", IMAGE, *flags).splitlines()
+    assert again == [f"{name.format(namespace)} unchanged" for name in WHOLE]
+    changed = planaria("install", "--image", f"{IMAGE}0", "--json", *flags).splitlines()
+    assert [json.loads(line)["result"] for line in changed] == ["unchanged"] * 6 + ["configured"]
+
+
+def test_what_a_dry_run_prints_is_what_a_server_takes(kube_api: Cluster, namespace: str) -> None:
+    text = planaria("install", "--image", IMAGE, "--namespace", namespace, "--dry-run")
+    answers = kube_api.kubectl("apply", "--dry-run=server", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+    assert len(answers.splitlines()) == len(WHOLE)
+
+
+def test_an_installation_that_does_not_become_ready_says_how_far_it_got(kube_api: Cluster, namespace: str) -> None:
+    flags = ("--namespace", namespace, "--kubeconfig", kube_api.kubeconfig, "--timeout", "1")
+    told = planaria("install", "--image", IMAGE, *flags, status=69)
+    assert "deployment/planaria-operator is not ready after 1 s: waiting for the cluster to see the Deployment" in told
+
+
+def kubeconfig_of(cluster: Cluster, account: str, namespace: str, path: Path) -> str:
+    """Write a kubeconfig with which one acts as a service account."""
+    found: dict[str, Any] = json.loads(Path(cluster.kubeconfig).read_text())
+    found["users"] = [{"name": "test", "user": {"token": cluster.token(account, namespace)}}]
+    path.write_text(json.dumps(found))
+    return str(path)
+
+
+def test_an_operator_with_no_other_permissions_brings_a_job_to_its_end(
+    kube_api: Cluster, rig: Rig, namespace: str, tmp_path: Path
+) -> None:
+    own = kubeconfig_of(kube_api, "planaria-operator", namespace, tmp_path / "kubeconfig")
+    with rig.stage("quick", room=8, speed=lambda n: 100.0 * n) as stage, rig.operator(stage, kubeconfig=own):
+        rig.call(rig.api.create(quick(stage.namespace, cleanPodPolicy="All", ttlSecondsAfterFinished=1)))
+        rig.wait_for(stage, "it has three workers", lambda _: stage.most == 3)
+        rig.call(rig.player.finish(stage))
+        wait_until(lambda: not rig.call(rig.api.list(POD, stage.namespace)).items, "its pods are gone", between_s=0.1)
+        jobs = f"/apis/training.kubedl.io/v1alpha1/namespaces/{stage.namespace}/pytorchjobs"
+        wait_until(lambda: not kube_api.client.get(jobs)["items"], "its time is over", between_s=0.1)
+        told = kube_api.client.get(f"/api/v1/namespaces/{stage.namespace}/events")["items"]
+        assert "JobSucceeded" in {event["reason"] for event in told}
+        assert not [line for line in rig.said if "403" in line]
+
+
+@pytest.mark.parametrize(
+    ("verb", "what"),
+    [
+        ("get", "secrets"),
+        ("list", "secrets"),
+        ("update", "pytorchjobs"),
+        ("patch", "pods"),
+        ("delete", "nodes"),
+        ("create", "deployments"),
+    ],
+)
+def test_an_operator_may_not_do_what_it_has_no_use_for(kube_api: Cluster, namespace: str, verb: str, what: str) -> None:
+    account = f"system:serviceaccount:{namespace}:planaria-operator"
+    done = kube_api.try_kubectl("auth", "can-i", verb, what, "--as", account, "--all-namespaces")
+    assert done.stdout.strip() == "no"

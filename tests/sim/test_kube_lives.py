@@ -1,0 +1,153 @@
+"""Whole lives of jobs in a simulated cluster: the shipped decisions, everything around them in virtual time.
+
+`PLANARIA_SIM_CLUSTERS` says how many there are, 500 by default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from kubesim import hands
+from kubesim.faults import seeded
+from kubesim.life import NAME, Life, elastic_job
+
+from planaria.kube import case, memory, places, plan, status
+from planaria.kube.names import JOB_KIND
+
+CLUSTERS = int(os.environ.get("PLANARIA_SIM_CLUSTERS", "500"))
+SHARES = 10  # so that several processes have something to do
+KILL_SHARES = 4
+
+
+def _life(kill_at: int | None = None) -> Life:
+    """Grow to 2, try 3 where there is no room, come back, and grow to 3 when there is."""
+    life = Life(7, elastic_job(most=3), {"n1": 2, "n2": 0}, work=200.0)
+    life.time.after(40.0, lambda: life.nodes.resize("n2", 2))
+    if kill_at is not None:
+        life.operator.kill_at = {kill_at}
+    return life.go_until_over()
+
+
+@pytest.mark.timeout(120 + CLUSTERS)
+@pytest.mark.parametrize("share", range(SHARES))
+def test_a_job_survives_everything_and_ends_well(share: int) -> None:
+    for seed in range(share, CLUSTERS, SHARES):
+        life = seeded(seed).go_until_over()
+        assert life.states[-1] == "Succeeded", f"seed {seed}: {life.status['conditions'][-1]}"
+
+
+def test_the_whole_life_is_what_it_should_be() -> None:
+    life = _life()
+    assert life.states == ["Created", "Running", "Succeeded"]
+    assert life.targets[:4] == [1, 2, 3, 2]
+    assert life.targets[-1] == 3
+    assert life.run.sizes == {1, 2, 3}
+    told = [event for event in life.operator.events if event.startswith("ScalingStop")]
+    assert "There exists pending pods, return to the last replicas" in told[0]
+
+
+@pytest.mark.parametrize("share", range(KILL_SHARES))
+def test_an_operator_killed_at_any_call_changes_nothing_about_the_end(share: int) -> None:
+    whole = _life()
+    for index in range(share, whole.operator.calls, KILL_SHARES):
+        assert _life(index).end_state() == whole.end_state(), f"killed at call {index}"
+
+
+def test_a_silent_node_s_pod_and_its_replacement_are_both_alive_under_two_names_in_one_world() -> None:
+    life = Life(3, elastic_job(2, 2, 2), {"n1": 1, "n2": 1, "n3": 1}, work=400.0)
+    life.go(20.0)
+    silent = next(container.node for container in life.nodes.running.values() if container.name == f"{NAME}-worker-0")
+    life.nodes.fall_silent(silent)
+    life.go(90.0)
+    assert life.pods() == [f"{NAME}-worker-0", f"{NAME}-worker-1", f"{NAME}-worker-2"]
+    assert sorted(container.name for container in life.nodes.running.values()) == life.pods()
+    assert life.run.sizes == {2}  # the third waits as an extra
+    life.nodes.speak_again(silent)
+    life.go(30.0)
+    assert life.pods() == [f"{NAME}-worker-1", f"{NAME}-worker-2"]
+    assert life.go_until_over().states[-1] == "Succeeded"
+
+
+def test_a_job_made_again_under_its_name_starts_afresh_when_the_old_one_s_pods_are_gone() -> None:
+    life = Life(5, elastic_job(), {"n1": 2}, work=1e9)
+    life.go(20.0)
+    life.server.objects.pop((JOB_KIND, NAME))  # orphaned: its pods stay for a while
+    life.states.clear()
+    life.targets.clear()
+    life.server.create(JOB_KIND, elastic_job())
+    life.go(20.0)
+    assert life.states == ["BelowMin"]
+    assert "is there and not of this job" in life.status["conditions"][-1]["message"]
+    for kind, name in list(life.server.objects):
+        if kind not in (JOB_KIND, "Node"):
+            life.server.remove(kind, name)
+    life.nodes.running.clear()
+    life.go(30.0)
+    assert life.states[-1] == "Running"
+
+
+def _acts_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is written after what follows from it was done."""
+    whole = hands.Operator._reconcile
+
+    def wrong(self: hands.Operator) -> float | None:
+        write, self.server.write_status = self.server.write_status, lambda *_: None  # type: ignore[method-assign]
+        wake = whole(self)
+        self.server.write_status = write  # type: ignore[method-assign]
+        obj = self.server.get(JOB_KIND, self.job)
+        if obj is not None:
+            self._call(lambda: write(JOB_KIND, self.job, self.decisions[-1].status, obj["metadata"]["resourceVersion"]))
+        return wake
+
+    monkeypatch.setattr(hands.Operator, "_reconcile", wrong)
+
+
+def _takes_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = places._usefulness
+    monkeypatch.setattr(places, "_usefulness", lambda pod: tuple(-part for part in right(pod)))
+
+
+def _has_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = places.elastic_places
+    monkeypatch.setattr(plan, "elastic_places", lambda ground, target: right(ground, target + 1))
+
+
+def _waits_for_the_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(case.Case, "is_lost", lambda *_: False)
+
+
+def _forgets_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = status.scaled
+    monkeypatch.setattr(status, "scaled", lambda verdict: {**right(verdict), "scaling": None})
+
+
+def _goes_on_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan.conditions, "TERMINAL", ())
+    monkeypatch.setitem(plan.conditions.TRANSITIONS, "Succeeded", ("Running", "BelowMin", "Created", "Suspended"))
+
+
+def _never_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.Attempt, "ready_s", property(lambda self: self.at_s + 1e9))
+
+
+BUGS = [
+    _acts_first,
+    _takes_the_best,
+    _has_one_too_many,
+    _waits_for_the_lost,
+    _forgets_the_evidence,
+    _goes_on_after_the_end,
+    _never_replaces,
+]
+
+
+@pytest.mark.parametrize("plant", BUGS, ids=[bug.__name__.strip("_") for bug in BUGS])
+def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):  # noqa: PT012  whichever seed finds it
+        test_a_silent_node_s_pod_and_its_replacement_are_both_alive_under_two_names_in_one_world()
+        for seed in range(40):
+            seeded(seed).go_until_over(900.0)
+        test_an_operator_killed_at_any_call_changes_nothing_about_the_end(0)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from planaria.kube.books import Books
+from planaria.kube.resources import CONFIG_MAP, LEASE, POD, SECRET, SERVICE
+from planaria.kube.resources import JOB as JOB_KIND
+from planaria.kube.seen import NO_METRICS, JobSeen
+
+KEY = ("n", "resnet")
+JOB = JobSeen("resnet", "n", "u1", 1, False, {}, {})
+
+
+def obj(name: str, version: int = 1, owner: str = "u1", job: str = "resnet", **rest: Any) -> dict[str, Any]:
+    meta: dict[str, Any] = {"name": name, "namespace": "n", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    meta["labels"] = {"group-name": "training.kubedl.io", "job-name": job} if job else {}
+    if owner:
+        meta["ownerReferences"] = [{"uid": owner, "controller": True}]
+    return {"metadata": meta, **rest}
+
+
+def job_object() -> dict[str, Any]:
+    return {"metadata": {"name": "resnet", "namespace": "n", "uid": "u1", "resourceVersion": "1"}}
+
+
+def made() -> tuple[Books, list[tuple[str, str]]]:
+    woken: list[tuple[str, str]] = []
+    return Books(woken.append), woken
+
+
+def node(version: int, gpus: int, ready: str = "True") -> dict[str, Any]:
+    status = {"conditions": [{"type": "Ready", "status": ready}], "allocatable": {"nvidia.com/gpu": str(gpus)}}
+    return {"metadata": {"name": "a", "uid": "a", "resourceVersion": str(version)}, "spec": {}, "status": status}
+
+
+def test_objects_of_the_job_are_owned_and_others_are_foreign_whether_watched_or_met() -> None:
+    books, _ = made()
+    books.wrote(SERVICE, obj("resnet-worker-0"))
+    books.wrote(CONFIG_MAP, obj("resnet-run", data={"secret": "rendezvous"}))
+    books.wrote(LEASE, obj("resnet-run"))
+    books.met(job_object(), SECRET, obj("resnet-token"))
+    books.met(job_object(), SERVICE, obj("resnet-worker-1", owner="", job=""))
+    books.met(job_object(), POD, obj("resnet-worker-2", owner="somebody", job=""))
+    world = books.world(JOB, NO_METRICS)
+    assert set(world.owned) == {
+        ("Service", "resnet-worker-0"),
+        ("ConfigMap", "resnet-run"),
+        ("Lease", "resnet-run"),
+        ("Secret", "resnet-token"),
+    }
+    assert world.foreign == {("Service", "resnet-worker-1"), ("Pod", "resnet-worker-2")}
+    assert books.config_maps.get(("n", "resnet-run"))["data"] == {}  # type: ignore[index]  # it is there
+
+
+def test_a_secret_that_a_kubelet_misses_is_made_again() -> None:
+    books, _ = made()
+    books.wrote(SECRET, obj("resnet-token"))
+    assert ("Secret", "resnet-token") in books.world(JOB, NO_METRICS).owned
+    waiting = {"reason": "CreateContainerConfigError", "message": 'secret "resnet-token" not found'}
+    status = {"containerStatuses": [{"name": "pytorch", "state": {"waiting": waiting}}]}
+    books.wrote(POD, obj("resnet-worker-0", spec={}, status=status))
+    assert ("Secret", "resnet-token") not in books.world(JOB, NO_METRICS).owned
+
+
+def test_what_agents_pushed_is_found_by_the_name_of_its_job() -> None:
+    books, woken = made()
+    assert books.progress(KEY) == ""
+    books.wrote(CONFIG_MAP, obj("resnet-progress", data={"progress": "{}", "more": "x"}))
+    assert books.progress(KEY) == "{}"
+    assert woken == [KEY]
+
+
+def test_room_is_measured_when_something_changed_and_only_more_of_it_is_news() -> None:
+    async def story() -> None:
+        books, woken = made()
+        assert books.nodes is not None
+        books.jobs.wrote(job_object())
+        books.nodes.wrote(node(1, 2))
+        assert not books.measure(), "the first count is nothing new"
+        assert books.world(JOB, NO_METRICS).free == {"nodes": 1.0, "nvidia.com/gpu": 2.0}
+        woken.clear()
+        books.nodes.wrote(node(2, 2))
+        assert woken == [], "a heartbeat wakes nobody"
+        books.nodes.wrote(node(3, 3))
+        assert woken == [KEY]
+        assert books.measure()
+        assert not books.measure()
+        books.nodes.wrote(node(4, 1))
+        assert not books.measure()
+
+    asyncio.run(story())
+
+
+def test_a_pod_on_a_node_that_is_not_ready_is_on_a_lost_one() -> None:
+    books, _ = made()
+    assert books.nodes is not None
+    labels = {"replica-type": "worker", "replica-index": "0"}
+    pod = obj("resnet-worker-0", spec={"nodeName": "a", "volumes": [{}]}, status={"phase": "Running"})
+    pod["metadata"]["labels"] |= labels
+    books.wrote(POD, pod)
+    books.nodes.wrote(node(1, 2))
+    assert books.world(JOB, NO_METRICS).lost_nodes == frozenset()
+    books.nodes.wrote(node(2, 2, ready="Unknown"))
+    assert books.world(JOB, NO_METRICS).lost_nodes == {"a"}
+
+
+def test_a_job_with_another_spec_is_told_of_and_one_with_another_status_is_not() -> None:
+    renewed: list[tuple[str, str]] = []
+    books = Books(lambda _key: None, renewed=renewed.append)
+
+    def job(version: int, generation: int, uid: str = "u1") -> dict[str, Any]:
+        meta = {"name": "resnet", "namespace": "n", "uid": uid, "resourceVersion": str(version)}
+        return {"metadata": meta | {"generation": generation}, "status": {"version": version}}
+
+    books.wrote(JOB_KIND, job(1, 1))
+    assert renewed == [KEY]
+    books.wrote(JOB_KIND, job(2, 1))
+    assert renewed == [KEY]
+    books.wrote(JOB_KIND, job(3, 2))
+    assert renewed == [KEY] * 2
+    books.gone(JOB_KIND, KEY, "u1")
+    assert renewed == [KEY] * 3

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from planaria.errors import KubeError
+from planaria.kube.leadership import Leadership, LeadershipLost
+from planaria.kube.resources import Kind
+from planaria.kube.tenure import Terms
+
+TERMS = Terms(lasts_s=3.0, renew_s=0.05, give_up_s=2.0)  # long for a machine that is busy with others
+LONG = Terms(lasts_s=600.0, renew_s=0.05, give_up_s=400.0)
+
+
+class Server:
+    """One Lease, with the versions of an API server. `faults` are taken by the next writes, one each."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+        self.writes = 0
+        self.faults: list[str] = []  # "before": nothing is done; "after": done, and nobody hears of it
+
+    async def get(self, _kind: Kind, _namespace: str, _name: str) -> dict[str, Any] | None:
+        return copy.deepcopy(self.lease)
+
+    async def create(self, obj: dict[str, Any]) -> dict[str, Any]:
+        if self.lease is not None:
+            raise KubeError("there is one", status=409)
+        return await self._write(obj)
+
+    async def replace(self, obj: dict[str, Any]) -> dict[str, Any]:
+        assert self.lease is not None
+        if obj["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            raise KubeError("somebody wrote first", status=409)
+        return await self._write(obj)
+
+    async def _write(self, obj: dict[str, Any]) -> dict[str, Any]:
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "before":
+            raise KubeError("away")
+        self.version += 1
+        self.writes += 1
+        self.lease = copy.deepcopy(obj)
+        self.lease["metadata"]["resourceVersion"] = str(self.version)
+        if fault == "after":
+            raise KubeError("the answer was lost")
+        return copy.deepcopy(self.lease)
+
+    @property
+    def holder(self) -> str:
+        return str((self.lease or {}).get("spec", {}).get("holderIdentity", ""))
+
+
+def candidate(server: Server, me: str, terms: Terms = TERMS) -> Leadership:
+    return Leadership(server, ("n", "x"), me, terms, lambda: 0.5)  # type: ignore[arg-type]  # the three calls it makes
+
+
+def run(story: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planaria.kube.leadership._LOOK_S", 0.02)
+    asyncio.run(story())  # type: ignore[arg-type]  # a coroutine
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)  # a Lease announces nothing
+
+
+def test_the_first_has_it_the_second_waits_and_takes_it_when_the_first_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        server, said = Server(), []
+        first, second = candidate(server, "a"), candidate(server, "b")
+        await first.acquire(said.append)
+        keeping = asyncio.ensure_future(first.keep())
+        waiting = asyncio.ensure_future(second.acquire(said.append))
+        await until(lambda: server.writes >= 30)
+        assert (first.is_held, second.is_held, second.is_seen, server.holder) == (True, False, True, "a")
+        assert said == ["a holds the Lease n/x: standing by"]
+        keeping.cancel()
+        await waiting
+        assert (first.is_held, second.is_held, server.holder) == (False, True, "b")
+
+    run(story, monkeypatch)
+
+
+def test_a_holder_that_leaves_lets_the_next_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        server = Server()
+        first, second = candidate(server, "a", LONG), candidate(server, "b", LONG)
+        await first.acquire(lambda _: None)
+        await first.release()
+        assert not first.is_held
+        await second.acquire(lambda _: None)
+        assert second.is_held
+
+    run(story, monkeypatch)
+
+
+def test_answers_that_are_lost_and_a_server_that_is_away_for_a_moment_cost_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        server = Server()
+        one = candidate(server, "a")
+        await one.acquire(lambda _: None)
+        server.faults = ["after"]
+        keeping = asyncio.ensure_future(one.keep())
+        await until(lambda: server.writes >= 5)
+        assert (one.is_held, server.holder, keeping.done()) == (True, "a", False)
+        keeping.cancel()
+
+    run(story, monkeypatch)
+
+
+def test_a_holder_that_cannot_renew_gives_up_before_the_lease_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        server = Server()
+        one = candidate(server, "a")
+        await one.acquire(lambda _: None)
+        server.faults = ["before"] * 1000
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(LeadershipLost, match=r"the Lease n/x was not renewed within 2 s"):
+            await one.keep()
+        assert asyncio.get_running_loop().time() - began >= TERMS.give_up_s - 0.1
+        assert not one.is_held
+
+    run(story, monkeypatch)
+
+
+def test_a_holder_whose_lease_another_has_taken_gives_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        server = Server()
+        one = candidate(server, "a")
+        await one.acquire(lambda _: None)
+        assert server.lease is not None
+        server.lease["spec"]["holderIdentity"] = "b"
+        server.lease["metadata"]["resourceVersion"] = "99"
+        with pytest.raises(LeadershipLost):
+            await one.keep()
+        assert server.holder == "b"
+
+    run(story, monkeypatch)
+
+
+def test_what_no_waiting_mends_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        server = Server()
+
+        async def refuse(*_: object) -> None:
+            raise KubeError("no permission", status=403)
+
+        monkeypatch.setattr(server, "get", refuse)
+        with pytest.raises(KubeError, match="no permission"):
+            await candidate(server, "a").acquire(lambda _: None)
+
+    run(story, monkeypatch)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from typing import TypeVar
+
+import pytest
+
+from planaria.errors import KubeError
+from planaria.kube import matcher as module
+from planaria.kube.logline import Metric, Reading
+from planaria.kube.matcher import BATCH_LINES, Matched, Matcher, check
+
+OURS = Metric(r"step (?P<step>\d+) of epoch (?P<epoch>\d+): (?P<time>[\d.]+) ms", unit="ms")
+SLOW = Metric(r"(?P<time>(a+)+)$")
+NO_MATCH = "elasticPolicy.metric.sample: expected a line that the pattern matches, with a time above 0"
+TOO_SLOW = "elasticPolicy.metric.pattern: expected one that is fast, this one took too long on the sample"
+BAIT = "a" * 64 + "b"
+
+Kind = TypeVar("Kind")
+
+
+def run(coroutine: Coroutine[object, object, Kind]) -> Kind:
+    return asyncio.run(asyncio.wait_for(coroutine, 100))
+
+
+def is_there(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+def test_lines_in_the_default_format_need_no_child() -> None:
+    async def story() -> None:
+        matcher = Matcher(Metric())
+        assert await matcher.read(["hello", "Epoch: [1][ 50/99]\tTime  0.5 ( 0.5)"]) == Matched((Reading(0.5, 50, 1),))
+        assert matcher.pid is None
+        await matcher.close()
+
+    run(story())
+
+
+def test_one_child_reads_all_batches_of_a_job_and_goes_with_it() -> None:
+    async def story() -> int:
+        matcher = Matcher(OURS)
+        assert await matcher.read(["step 5 of epoch 2: 250 ms", "\ud800 noise \n"]) == Matched((Reading(0.25, 5, 2),))
+        first = matcher.pid
+        many = [f"step {step} of epoch 0: 250 ms" for step in range(2 * BATCH_LINES + 1)]
+        found = await matcher.read(many)
+        assert [one.step for one in found.readings] == [*range(len(many))]
+        assert matcher.pid == first is not None
+        await matcher.close()
+        assert matcher.pid is None
+        return first
+
+    assert not is_there(run(story()))
+
+
+def test_a_pattern_that_never_ends_is_ended_and_costs_nobody_else_anything() -> None:
+    async def story() -> None:
+        slow, other = Matcher(SLOW), Matcher(OURS)
+        stuck = asyncio.create_task(slow.read([BAIT]))
+        readings = [await other.read([f"step {step} of epoch 0: 1 ms"]) for step in range(20)]
+        assert all(one.readings and not one.trouble for one in readings)
+        sentence = "elasticPolicy.metric.pattern took more than 0.5 s on lines of this job"
+        assert await stuck == Matched((), sentence, is_too_slow=True)
+        assert slow.pid is None
+        assert await slow.read(["a"]) == Matched((), sentence, is_too_slow=True), "it rests, and says why"
+        assert slow.pid is None
+        await other.close()
+
+    run(story())
+
+
+def test_after_its_rest_a_pattern_is_tried_again_and_each_rest_is_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.0)
+
+    async def story() -> None:
+        matcher = Matcher(OURS, wall_s=100.0)
+        await matcher.read(["step 1 of epoch 0: 1 ms"])
+        assert matcher.pid is not None
+        os.kill(matcher.pid, 9)
+        lost = await matcher.read(["step 2 of epoch 0: 1 ms"])
+        assert "could not be run" in lost.trouble
+        assert await matcher.read(["step 3 of epoch 0: 1 ms"]) == Matched((Reading(0.001, 3, 0),))
+        await matcher.close()
+
+    run(story())
+
+
+def test_rests_double_up_to_the_longest() -> None:
+    async def story() -> list[float]:
+        matcher = Matcher(Metric("("))  # such a child ends at once
+        rests = []
+        for _ in range(9):
+            matcher._rests_until = 0.0
+            assert (await matcher.read(["a"])).trouble
+            rests.append(matcher._pause_s)
+        return rests
+
+    assert run(story()) == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0, 600.0]
+
+
+def test_a_reader_that_gives_up_does_not_leave_its_answer_to_the_next() -> None:
+    async def story() -> None:
+        matcher = Matcher(OURS)
+        await matcher.read(["step 1 of epoch 0: 1 ms"])
+        task = asyncio.create_task(matcher.read(["step 2 of epoch 0: 1 ms"]))
+        await asyncio.sleep(0)  # it has asked, and not been answered
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await matcher.read(["step 3 of epoch 0: 1 ms"]) == Matched((Reading(0.001, 3, 0),))
+        await matcher.close()
+
+    run(story())
+
+
+def test_lines_and_groups_that_are_too_long_are_cut_or_left_out() -> None:
+    async def story() -> None:
+        matcher = Matcher(Metric(r"(?P<time>\d+)"))
+        assert await matcher.read(["x" * 5000 + "7", "9" * 40, "7"]) == Matched((Reading(7.0),))
+        await matcher.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("metric", "sentence"),
+    [
+        (Metric(), ""),
+        (Metric(OURS.pattern), ""),
+        (Metric(OURS.pattern, sample="step 5 of epoch 2: 250 ms"), ""),
+        (Metric(sample="Epoch: [1][ 50/99] Time 0.5"), ""),
+        (Metric(OURS.pattern, sample="step 5"), NO_MATCH),
+        (Metric(OURS.pattern, sample="step 5 of epoch 2: 0.0 ms"), NO_MATCH),
+        (Metric(SLOW.pattern, sample=BAIT), TOO_SLOW),
+    ],
+)
+def test_a_sample_line_is_tried_before_anything_is_made(metric: Metric, sentence: str) -> None:
+    assert run(check(metric)) == sentence
+
+
+def test_a_machine_without_a_turn_for_the_child_says_nothing_about_the_pattern() -> None:
+    async def story() -> Matched:
+        matcher = Matcher(Metric(SLOW.pattern), cpu_s=60.0, wall_s=0.5)
+        return await matcher.read([BAIT])
+
+    lost = run(story())
+    assert (lost.is_too_slow, lost.trouble) == (
+        False,
+        "elasticPolicy.metric.pattern was not done within 0.5 s on lines of this job",
+    )
+
+
+def test_a_child_that_is_killed_while_a_sample_is_tried_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Matcher._start
+
+    async def killed(matcher: Matcher) -> asyncio.subprocess.Process:
+        child = await start(matcher)
+        child.kill()
+        return child
+
+    monkeypatch.setattr(Matcher, "_start", killed)
+    with pytest.raises(KubeError, match="could not be tried"):
+        run(check(Metric(OURS.pattern, sample="step 5 of epoch 2: 250 ms")))

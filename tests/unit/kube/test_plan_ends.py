@@ -1,0 +1,438 @@
+from __future__ import annotations
+
+import pytest
+from kubesim.given import Desk, elastic_spec, plain_spec, template
+
+from planaria.kube.names import MASTER
+from planaria.kube.seen import Ended
+
+
+def _running(spec: dict[str, object]) -> Desk:
+    desk = Desk(spec)
+    desk.look()
+    desk.run_all().look()
+    return desk
+
+
+def _done(spec: dict[str, object]) -> Desk:
+    desk = _running(spec)
+    for name, pod in list(desk.pods.items()):
+        if name.startswith("resnet-worker"):
+            desk.end(pod.index, 0)
+    desk.look()
+    assert desk.state == "Succeeded"
+    return desk
+
+
+def test_an_elastic_job_is_done_when_its_workers_are() -> None:
+    desk = _done(elastic_spec(start=2))
+    assert desk.message == "PyTorchJob resnet successfully completed."
+    assert desk.status["completionTime"] == desk.status["conditions"][-1]["lastTransitionTime"]
+    assert desk.status["replicaStatuses"]["Worker"] == {"active": 0, "succeeded": 2}
+
+
+def test_the_last_workers_get_a_moment_to_end_and_no_more() -> None:
+    desk = _running(elastic_spec(start=2))
+    desk.end(0, 0)
+    wake = desk.look().wake_after_s
+    assert (desk.state, desk.created, wake) == ("Running", ["resnet-worker-0", "resnet-worker-1"], 60.0)
+    desk.look(61.0)
+    assert desk.state == "Succeeded"
+
+
+def test_who_fails_after_the_run_is_done_does_not_undo_it() -> None:
+    desk = _running(elastic_spec(start=3, worker={"restartPolicy": "ExitCode"}))
+    desk.end(0, 0)
+    desk.end(1, 1)
+    desk.look()
+    assert desk.state == "Running"
+    desk.end(2, 0)
+    desk.look()
+    assert desk.state == "Succeeded"
+
+
+ETCD = {"rdzvBackend": "etcd", "rdzvEndpoint": "etcd:2379"}
+
+
+@pytest.mark.parametrize(("restart", "status"), [("Never", 1), ("ExitCode", 1), ("ExitCode", 137)])
+@pytest.mark.parametrize("moment", ["in the same look", "a moment later"])
+def test_who_fails_while_others_are_done_fails_a_job_whose_agents_may_not_agree_on_its_end(
+    restart: str, status: int, moment: str
+) -> None:
+    desk = _running(elastic_spec(start=2, policy=ETCD, worker={"restartPolicy": restart}))
+    desk.end(0, 0)
+    if moment == "a moment later":
+        desk.look()
+        assert desk.state == "Running"
+    desk.end(1, status)
+    desk.look()
+    assert (desk.state, desk.reason) == ("Failed", "JobFailed")
+    assert desk.message.startswith(f"PyTorchJob resnet failed: resnet-worker-1 ended with status {status}")
+    assert desk.message.endswith(", while others were done.")
+
+
+def test_an_agent_that_is_ours_by_its_command_agrees_with_the_others() -> None:
+    worker = {"restartPolicy": "ExitCode", "template": template(command=["planaria", "run"])}
+    desk = _running(elastic_spec(start=2, policy=ETCD, worker=worker))
+    desk.end(0, 0)
+    desk.end(1, 1)
+    desk.look()
+    assert desk.state == "Succeeded"
+
+
+def test_what_the_cluster_takes_while_others_are_done_fails_nothing() -> None:
+    desk = _running(elastic_spec(start=2, policy=ETCD, worker={"restartPolicy": "Never"}))
+    desk.end(0, 0)
+    desk.change(1, phase="Failed", reason="Evicted", is_running=False)
+    desk.look()
+    assert desk.state == "Succeeded"
+
+
+def test_a_master_outside_the_world_that_is_done_is_not_made_again() -> None:
+    desk = _running(elastic_spec(master=True))
+    desk.end(0, 0, MASTER)
+    desk.look()
+    desk.vanish(0, MASTER)
+    assert desk.look().actions == ()
+    assert desk.state == "Running"
+
+
+def test_a_master_outside_the_world_that_was_told_to_end_is_made_again() -> None:
+    desk = _running(elastic_spec(master=True))
+    desk.end(0, 0, MASTER)
+    desk.change(0, MASTER, is_going=True)
+    desk.look()
+    desk.vanish(0, MASTER)
+    desk.look()
+    assert desk.created[2:] == ["resnet-master-0"]
+
+
+def test_a_worker_that_never_started_does_not_hold_up_the_end() -> None:
+    desk = _running(elastic_spec(start=2))
+    desk.vanish(1)
+    desk.look()
+    desk.end(0, 0)
+    desk.look()
+    assert desk.state == "Succeeded"
+
+
+def test_a_worker_that_was_told_to_end_says_nothing_about_the_run() -> None:
+    desk = _running(elastic_spec(start=2))
+    desk.end(1, 0)
+    desk.change(1, is_going=True, phase="Running")
+    desk.look()
+    assert desk.state == "Running"
+
+
+def test_a_master_that_trains_speaks_for_the_run_as_a_worker_does() -> None:
+    desk = _running(elastic_spec(master=True, policy={"masterTrains": True}))
+    desk.end(0, 0, MASTER)
+    desk.look()
+    assert desk.state == "Running"  # the Worker gets its moment
+    desk.end(0, 0)
+    desk.look()
+    assert desk.state == "Succeeded"
+
+
+def test_a_plain_job_is_done_when_all_its_pods_are_whoever_deletes_them_afterwards() -> None:
+    desk = _running(plain_spec(1))
+    desk.end(0, 0, MASTER)
+    desk.look()
+    assert desk.state == "Running"
+    desk.vanish(0, MASTER)
+    assert desk.look().actions == ()
+    desk.end(0, 0)
+    desk.look()
+    assert desk.state == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    "spec", [plain_spec(1), plain_spec(2, master=False), plain_spec(0)], ids=["both", "workers", "master"]
+)
+def test_every_pod_of_a_plain_job_has_to_run_and_every_one_has_to_be_done(spec: dict[str, object]) -> None:
+    desk = Desk(spec)
+    desk.look()
+    desk.look()
+    assert desk.state == "Created"
+    names = sorted(desk.pods)
+    desk.run_all().look()
+    assert desk.state == "Running"
+    for name in names:
+        assert desk.state == "Running"
+        desk.end(desk.pods[name].index, 0, desk.pods[name].kind)
+        desk.look()
+    assert desk.state == "Succeeded"
+
+
+def test_a_kind_that_was_taken_out_of_the_spec_is_named_and_its_pods_go_on() -> None:
+    desk = _running(plain_spec(1))
+    del desk.spec["pytorchReplicaSpecs"]["Master"]
+    assert desk.look().actions == ()
+    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
+    assert "spec.pytorchReplicaSpecs.Master.template was changed" in desk.message
+
+
+def test_a_permanent_failure_fails_the_job_and_what_still_runs_is_ended() -> None:
+    desk = _running(elastic_spec(start=2, worker={"restartPolicy": "ExitCode"}))
+    desk.end(0, 1)
+    desk.look()
+    assert desk.state == "Failed"
+    assert desk.message == (
+        "PyTorchJob resnet failed: resnet-worker-0 ended with status 1 (a worker failed and the restart budget is spent)."
+    )
+    assert desk.deleted == ["resnet-worker-1"]  # drained; the one that failed stays to be read
+
+
+def test_never_means_that_the_first_failure_of_its_own_is_the_last_but_not_the_cluster_s() -> None:
+    desk = _running(elastic_spec(start=2, worker={"restartPolicy": "Never"}))
+    desk.change(0, phase="Failed", reason="Evicted", is_running=False)
+    desk.look()
+    desk.look()
+    assert desk.created[2:] == ["resnet-worker-0"]
+    desk.run_all().look()
+    desk.end(0, 143)
+    desk.look()
+    assert desk.state == "Failed"
+
+
+def test_a_master_outside_the_world_that_fails_for_good_fails_the_job() -> None:
+    desk = _running(elastic_spec(master=True))
+    desk.end(0, 1, MASTER)
+    desk.look()
+    assert desk.state == "Failed"
+    assert "resnet-master-0 ended with status 1" in desk.message
+
+
+def test_backoff_limit_counts_restarts_in_place_and_replacements_alike_and_the_cluster_s_doings_not() -> None:
+    desk = _running(elastic_spec(start=2, backoffLimit=2))
+    desk.change(0, restarts=1, last=Ended(1))
+    desk.look()
+    desk.vanish(0)  # what it counted is not forgotten
+    desk.look()
+    desk.change(1, phase="Failed", reason="Evicted", is_running=False)
+    desk.look()
+    desk.look()
+    desk.run_all().look()
+    assert (desk.state, desk.status["restarts"]) == ("Running", 1)
+    desk.change(1, restarts=1, last=Ended(1))
+    desk.look()
+    assert (desk.state, desk.status["restarts"]) == ("Running", 2)
+    desk.change(1, restarts=2, last=Ended(137, "OOMKilled"))
+    desk.look()
+    assert (desk.state, desk.reason) == ("Failed", "BackoffLimitExceeded")
+    assert desk.message == (
+        "PyTorchJob resnet failed: 3 restarts, and backoffLimit is 2; resnet-worker-1 ended with status 137 "
+        "(OOMKilled: it needed more memory than it may have)."
+    )
+
+
+def test_running_out_of_memory_is_tried_again_under_every_policy_and_counts() -> None:
+    desk = _running(elastic_spec(start=2, worker={"restartPolicy": "Never"}, backoffLimit=0))
+    desk.end(0, 137, reason="OOMKilled")
+    desk.look()
+    assert (desk.state, desk.reason) == ("Failed", "BackoffLimitExceeded")
+
+
+def test_a_deadline_fails_the_job_on_time() -> None:
+    desk = _running(elastic_spec(activeDeadlineSeconds=100))
+    wake = desk.look(50.0).wake_after_s
+    assert wake is not None
+    assert wake <= 100.0 - 51.0
+    desk.look(60.0)
+    assert (desk.state, desk.reason) == ("Failed", "DeadlineExceeded")
+    assert desk.deleted == ["resnet-worker-0"]
+
+
+def test_a_deadline_wakes_the_operator() -> None:
+    desk = _running(plain_spec(1, activeDeadlineSeconds=100))
+    assert desk.look(49.0).wake_after_s == 50.0
+
+
+def test_a_limit_that_is_lowered_holds_for_what_was_counted_before() -> None:
+    desk = _running(elastic_spec())
+    desk.change(0, restarts=1)
+    desk.look()
+    desk.vanish(0)
+    desk.look()
+    desk.spec["backoffLimit"] = 0
+    desk.look()
+    assert desk.message == "PyTorchJob resnet failed: 1 restart, and backoffLimit is 0."
+
+
+@pytest.mark.parametrize(
+    ("policy", "pods", "services"),
+    [
+        ("None", [], []),
+        ("", [], []),
+        ("Running", ["resnet-master-0"], []),
+        ("All", ["resnet-master-0", "resnet-worker-0"], ["resnet-master-0", "resnet-worker-0"]),
+    ],
+)
+def test_what_is_cleaned_up_after_success_is_what_the_policy_says(
+    policy: str, pods: list[str], services: list[str]
+) -> None:
+    desk = _done(elastic_spec(master=True, cleanPodPolicy=policy))
+    assert desk.deleted == pods
+    left = [name for kind, name in desk.owned if kind == "Service"]
+    assert sorted(left) == [name for name in ("resnet-master-0", "resnet-worker-0") if name not in services]
+    desk.settle()
+    assert desk.look().actions == ()
+    assert desk.status["replicaStatuses"]["Worker"]["succeeded"] == 1  # also when its pod is gone
+
+
+def test_a_job_is_deleted_when_its_time_after_the_end_is_over() -> None:
+    desk = _done(elastic_spec(ttlSecondsAfterFinished=60))
+    assert desk.look(10.0).wake_after_s == 50.0
+    assert not desk.job_deleted
+    desk.look(50.0)
+    assert desk.job_deleted
+
+
+def test_a_clock_that_was_set_back_deletes_nothing_early_and_waits_no_longer_than_it_has_to() -> None:
+    desk = _done(elastic_spec(ttlSecondsAfterFinished=60))
+    assert desk.look(-3600.0).wake_after_s == 60.0
+
+
+@pytest.mark.parametrize("state", ["Succeeded", "Failed"])
+def test_the_end_is_the_end_whatever_happens_then(state: str) -> None:
+    desk = _running(elastic_spec(worker={"restartPolicy": "ExitCode"}))
+    desk.end(0, 0 if state == "Succeeded" else 1)
+    desk.look()
+    completed = desk.status["completionTime"]
+    desk.pods.clear()
+    desk.spec["suspend"] = True
+    desk.look()
+    desk.spec["elasticPolicy"]["minReplicas"] = 7
+    desk.look(1e6)
+    assert (desk.state, desk.status["completionTime"]) == (state, completed)
+    assert desk.created == ["resnet-worker-0"]
+
+
+def test_a_suspended_job_has_no_pods_keeps_its_place_in_the_search_and_comes_back() -> None:
+    desk = _running(elastic_spec())
+    desk.grow({1: 10.0, 2: 19.0, 3: 27.0}, looks=4)
+    desk.spec["suspend"] = True
+    desk.look()
+    assert desk.state == "Suspended"
+    assert sorted(desk.deleted) == ["resnet-worker-0", "resnet-worker-1", "resnet-worker-2"]
+    assert "startTime" not in desk.status
+    desk.settle()
+    desk.look()
+    desk.spec["suspend"] = False
+    desk.look()
+    assert desk.state == "Created"
+    assert desk.created[3:] == ["resnet-worker-0", "resnet-worker-1", "resnet-worker-2"]
+    desk.run_all().look()
+    assert desk.state == "Running"
+
+
+def test_a_trial_goes_on_after_a_suspension_of_any_length() -> None:
+    desk = _running(elastic_spec())
+    desk.sample(1, 10.0)
+    desk.look(100.0)
+    desk.world.clear()
+    desk.run_all().look()
+    assert desk.status["targetReplicas"] == 2
+    desk.spec["suspend"] = True
+    desk.look()
+    desk.settle()
+    desk.look(86_400.0)
+    desk.spec["suspend"] = False
+    desk.look()
+    desk.run_all().look(30.0)
+    desk.look()
+    assert (desk.state, desk.status["targetReplicas"]) == ("Running", 2)
+    assert desk.block["elasticCondition"] == "Continue"
+
+
+def test_a_job_can_start_suspended() -> None:
+    desk = Desk(elastic_spec(suspend=True))
+    assert desk.look().actions == ()
+    assert desk.state == "Suspended"
+    desk.spec["suspend"] = False
+    desk.look()
+    assert (desk.state, desk.created) == ("Created", ["resnet-worker-0"])
+
+
+def test_the_deadline_is_counted_from_the_last_start() -> None:
+    desk = _running(elastic_spec(activeDeadlineSeconds=100))
+    desk.spec["suspend"] = True
+    desk.look()
+    desk.settle()
+    desk.spec["suspend"] = False
+    desk.look(1000.0)
+    desk.run_all().look(90.0)
+    assert desk.state == "Running"
+
+
+def test_a_wrong_spec_is_shown_as_a_condition_and_nothing_is_made_until_it_is_mended() -> None:
+    desk = Desk(elastic_spec(least=4, most=3))
+    assert desk.look().actions == ()
+    assert (desk.state, desk.reason) == ("Invalid", "InvalidSpec")
+    assert desk.message == "spec.elasticPolicy.minReplicas: expected at most maxReplicas (3), got 4"
+    desk.spec["elasticPolicy"]["minReplicas"] = 1
+    desk.look()
+    assert (desk.state, desk.created) == ("Created", ["resnet-worker-0"])
+
+
+def test_what_others_find_wrong_is_a_condition_too() -> None:
+    desk = Desk(elastic_spec())
+    desk.world["problems"] = ("spec.elasticPolicy.metric.pattern does not match its sample",)
+    assert desk.look().actions == ()
+    assert (desk.state, desk.message) == ("Invalid", "spec.elasticPolicy.metric.pattern does not match its sample")
+
+
+def test_what_cannot_change_is_named_and_nothing_is_made_until_it_is_undone_while_the_pods_go_on() -> None:
+    desk = _running(elastic_spec(start=2))
+    desk.spec["elasticPolicy"]["maxReplicas"] = 5
+    desk.look()
+    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
+    assert desk.message == (
+        "spec.elasticPolicy.maxReplicas was changed from 3, which a job with pods cannot do: undo it, or suspend the job first"
+    )
+    desk.vanish(0)
+    assert desk.look().actions == ()
+    desk.spec["elasticPolicy"]["maxReplicas"] = 3
+    desk.look()
+    assert (desk.state, desk.created[2:]) == ("Running", ["resnet-worker-0"])
+
+
+def test_a_run_that_ends_while_its_spec_is_wrong_ends_well() -> None:
+    desk = _running(elastic_spec())
+    desk.spec["elasticPolicy"]["nProcPerNode"] = 8
+    desk.look()
+    desk.end(0, 0)
+    desk.look()
+    assert desk.state == "Succeeded"
+
+
+def test_a_suspended_job_may_change_everything() -> None:
+    desk = _running(elastic_spec())
+    desk.spec["suspend"] = True
+    desk.look()
+    desk.settle()
+    desk.look()
+    desk.spec |= {"suspend": False}
+    desk.spec["elasticPolicy"]["maxReplicas"] = 5
+    desk.look()
+    assert desk.state == "Created"
+
+
+def test_a_job_whose_pods_are_still_going_may_not() -> None:
+    desk = _running(elastic_spec())
+    desk.spec["suspend"] = True
+    desk.look()
+    desk.spec |= {"suspend": False}
+    desk.spec["elasticPolicy"]["maxReplicas"] = 5
+    desk.look()
+    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
+
+
+def test_a_job_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
+    from planaria.kube.model import Now
+    from planaria.kube.plan import decide
+    from planaria.kube.seen import JobSeen, World
+
+    job = JobSeen("resnet", "default", "u", 1, True, elastic_spec(), {"state": "Running"})
+    decision = decide(job, World(), Now(1.0, "t"))
+    assert (decision.actions, decision.status) == ((), {"state": "Running"})
