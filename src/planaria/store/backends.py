@@ -49,7 +49,13 @@ def _etcd(loop: Loop, where: Where) -> Store:
     return EtcdStore(loop, where)
 
 
-_OURS: dict[str, Factory] = {"memory": _memory, "embedded": _embedded, "etcd": _etcd}
+def _kubernetes(loop: Loop, where: Where) -> Store:
+    from planaria.store.kubernetes import KubernetesStore
+
+    return KubernetesStore(loop, where)
+
+
+_OURS: dict[str, Factory] = {"memory": _memory, "embedded": _embedded, "etcd": _etcd, "kubernetes": _kubernetes}
 
 
 def _tls(where: Where) -> SSLContext | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 
 import requests
 from etcd3gw.client import Etcd3Client
@@ -16,6 +15,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
+from planaria.base.keep_alive import KEEP_ALIVE
 from planaria.base.net import split_address
 from planaria.base.text import safe_line
 
@@ -33,12 +33,6 @@ _SHORTEST_TRY_S = 0.5
 _BAD_ARGUMENT, _NOT_FOUND, _NOT_PERMITTED, _EXHAUSTED, _PRECONDITION = 3, 5, 7, 8, 9  # gRPC's status codes
 _NO_SUCH_METHOD, _UNAUTHENTICATED = 12, 16
 _FINAL = (_BAD_ARGUMENT, _NOT_FOUND, _NO_SUCH_METHOD)
-_KEEP_ALIVE = (  # a host that is gone without a word is noticed 25 s later, also by who only listens
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
 _NOISE = re.compile(r"\s*\(_ssl\.c:\d+\)")  # where in OpenSSL's wrapper: for nobody who reads this
 
 
@@ -202,7 +196,7 @@ class _LastingAdapter(HTTPAdapter):
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         """Make the pool, with our options for its sockets."""
-        options = [*HTTPConnection.default_socket_options, *_KEEP_ALIVE]
+        options = [*HTTPConnection.default_socket_options, *KEEP_ALIVE]
         super().init_poolmanager(*args, socket_options=options, **kwargs)
 
 

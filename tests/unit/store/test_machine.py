@@ -118,7 +118,7 @@ REQUESTS = st.one_of(
 STEPS = st.lists(st.tuples(REQUESTS, st.sampled_from([0.0, 0.0, 0.5, 1.0, 3.0])), max_size=60)
 
 
-@settings(derandomize=True, max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(STEPS)
 def test_the_machine_answers_and_tells_what_the_naive_model_does(steps: list[tuple[Request, float]]) -> None:
     machine, naive, now, told = Machine(), Naive(), 100.0, []
@@ -132,7 +132,7 @@ def test_the_machine_answers_and_tells_what_the_naive_model_does(steps: list[tup
         assert machine.changes_after(revision, 1000) == naive.told[revision:]
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(STEPS, st.integers(1, 6))
 def test_a_short_history_is_right_or_says_that_it_is_lost(steps: list[tuple[Request, float]], length: int) -> None:
     machine, now, told = Machine(start=1000, limits=Limits(history=length)), 0.0, []

@@ -68,19 +68,19 @@ JSON = st.recursive(
 )
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(FROM_CLIENT)
 def test_what_a_client_sends_arrives(message: FromClient) -> None:
     assert wire.decode_from_client(wire.encode(message)) == message
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(FROM_SERVER)
 def test_what_a_server_sends_arrives(message: FromServer) -> None:
     assert wire.decode_from_server(wire.encode(message)) == message
 
 
-@settings(derandomize=True, max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(max_size=60) | JSON.map(lambda found: json.dumps(found).encode()))
 @example(b"[" * 100_000)
 @example(b'["hello",' + b"9" * 10_000 + b"]")
@@ -93,7 +93,7 @@ def test_whatever_arrives_is_a_message_or_a_value_error(frame: bytes) -> None:
             decode(frame)
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_message_with_one_thing_changed_is_a_message_or_a_value_error(data: st.DataObject) -> None:
     message = json.loads(wire.encode(data.draw(FROM_CLIENT)))

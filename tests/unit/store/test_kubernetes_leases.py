@@ -1,0 +1,87 @@
+"""Who is called dead, and when: several observers in virtual time, each with a clock of its own."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from planaria.store.kubernetes_leases import (
+    ANNOTATION,
+    JITTER,
+    MOST_LEASES,
+    SLACK_S,
+    TRY_AGAIN_S,
+    Beat,
+    Dead,
+    Vigil,
+    read_beats,
+    renewed,
+    spare,
+    write_beats,
+)
+
+TTL_S = 5.0
+
+
+def test_the_object_holds_the_leases_and_keeps_what_is_not_ours() -> None:
+    found = {"metadata": {"annotations": {"theirs": "stays"}}, "spec": {"holderIdentity": "x"}}
+    beats = {7: Beat(5.0, 3, 1000.5), 9: Beat(86400.0, 0, 2.0)}
+    written = write_beats(found, beats)
+    assert read_beats(written) == beats
+    assert written["metadata"]["annotations"]["theirs"] == "stays"
+    assert written["spec"] == found["spec"]
+    assert read_beats({"metadata": {}}) == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 2}', '{"version": 1, "leases": {"x": [1, 2, 3]}}'])
+def test_an_annotation_that_is_not_ours_is_said_and_not_taken(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  the words are JSON's or ours
+        read_beats({"metadata": {"annotations": {ANNOTATION: text}}})
+
+
+def test_a_holder_that_was_never_seen_to_renew_is_dead_after_its_time_and_no_sooner() -> None:
+    vigil = Vigil(lambda: 0.0)
+    vigil.saw({1: Beat(TTL_S, 0, 0.0)}, 100.0)
+    end = 100.0 + TTL_S + SLACK_S
+    assert vigil.wakes_at() == end
+    assert vigil.dead(end - 0.001) == ()
+    assert vigil.dead(end) == (Dead(1, 0),)
+    assert vigil.dead(end) == ()
+    assert vigil.dead(end + TRY_AGAIN_S) == (Dead(1, 0),)
+
+
+def test_a_beat_that_changes_begins_a_new_time_and_one_that_does_not_does_not() -> None:
+    vigil = Vigil(lambda: 0.0)
+    beat = Beat(TTL_S, 0, 0.0)
+    vigil.saw({1: beat}, 0.0)
+    vigil.saw({1: beat}, 4.0)
+    assert vigil.wakes_at() == TTL_S + SLACK_S
+    vigil.saw({1: renewed(beat, 1.0)}, 4.0)
+    assert vigil.wakes_at() == 4.0 + TTL_S + SLACK_S
+
+
+def test_leases_that_are_gone_are_told_and_forgotten() -> None:
+    vigil = Vigil(lambda: 0.0)
+    vigil.saw({1: Beat(TTL_S, 0, 0.0), 2: Beat(TTL_S, 0, 0.0)}, 0.0)
+    assert vigil.saw({2: Beat(TTL_S, 0, 0.0)}, 1.0) == {1}
+    assert vigil.saw({}, 2.0) == {2}
+    assert vigil.wakes_at() is None
+    assert vigil.dead(1e9) == ()
+
+
+def test_of_many_observers_not_all_strike_at_once() -> None:
+    rng = random.Random(1)
+    vigils = [Vigil(rng.random) for _ in range(100)]
+    for vigil in vigils:
+        vigil.saw({1: Beat(TTL_S, 0, 0.0)}, 0.0)
+    ends = sorted(vigil.wakes_at() or 0.0 for vigil in vigils)
+    assert TTL_S + SLACK_S <= ends[0] < ends[-1] <= TTL_S * (1 + JITTER) + SLACK_S
+    assert ends[50] > ends[0] + TTL_S * JITTER / 4
+
+
+def test_room_is_made_by_what_has_long_been_over() -> None:
+    beats = {number: Beat(10.0, 0, float(number)) for number in range(MOST_LEASES)}
+    assert spare(beats, 9.0) is None
+    assert spare(beats, 12.5) == 0
+    assert spare({1: Beat(1.0, 0, 5.0), 2: Beat(1.0, 0, 4.0)}, 10.0) == 2
