@@ -7,8 +7,18 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import rows
+from hypothesis import HealthCheck, settings
+
+# The same cases in every run; and a machine that others keep busy is no fault of a test's.
+settings.register_profile("planaria", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("planaria")
+
+if TYPE_CHECKING:
+    from kube_cluster import Cluster
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -47,3 +57,45 @@ def _helpers_of_multiprocessing() -> Iterator[None]:
         loaded = sys.modules.get(f"multiprocessing.{module}")
         if loaded is not None:
             getattr(loaded, helper)._stop()
+
+
+@pytest.fixture(scope="session")
+def kube_api(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
+    """A Kubernetes API server of our own, alone; the test is skipped where there can be none."""
+    import kube_cluster
+    import kube_programs
+
+    if why := kube_programs.why_no_api():
+        pytest.skip(why)
+    with kube_cluster.Cluster.start() as found:
+        rows.begun(request)
+        yield found
+
+
+@pytest.fixture(scope="session")
+def kube_cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
+    """A Kubernetes of our own with two nodes, which run pods; the test is skipped where there can be none."""
+    import kube_cluster
+    import kube_programs
+
+    if why := kube_programs.why_no_nodes():
+        pytest.skip(why)
+    with kube_cluster.Cluster.start(nodes=2) as found:
+        rows.begun(request)
+        yield found
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all tests with one of the servers to one worker of pytest-xdist, in a row: one engine, and one image is built."""
+    for item in items:
+        for name in rows.SERVERS:
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(name))
+                break
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """End the servers that the next test has no use for."""
+    rows.end(getattr(nextitem, "fixturenames", ()))

@@ -213,12 +213,11 @@ def parts_of_a_flight() -> dict[str, float]:
 
     device = state._runway.device
     kept = [
-        *(watch(flight.Flight, name) for name in ("issue", "land")),
+        *(watch(flight.Flight, name) for name in ("issue", "digests", "land")),
         *(watch(flight.Gather, name) for name in ("ask", "spread")),
         watch(flight.Pad, "large"),
-        *(watch(flight.Sums, name) for name in ("digests",)),
         *(watch(type(device), name) for name in ("register", "copy_many", "sum_blocks")),
-        watch(states.snapshots, "seal"),
+        *(watch(states.snapshots, name) for name in ("write_table", "write_header")),
         watch(type(state._vault), "open"),
         watch(type(state._vault), "wait"),
     ]
@@ -253,7 +252,6 @@ note("restore in this process, ms", spread(restores))
 
 def digests() -> dict[str, float]:
     from planaria.contract.snapshot import BLOCK_BYTES
-    from planaria.worker import kernel
     from planaria.worker.device import Cuda, block_sums
 
     device = Cuda(0)
@@ -263,10 +261,9 @@ def digests() -> dict[str, float]:
     device._kernel.launch(blocks, torch.cuda.current_stream().cuda_stream)
     first_ms = 1000 * (time.perf_counter() - begin)
     by_groups = {}
-    for groups in (kernel.GROUPS, 8, 32, 64, 132, 264):  # how much of the device it takes, the one that is used first
-        chosen, kernel.GROUPS = kernel.GROUPS, groups
+    for groups in (device._kernel.groups, 16, 132, 264):  # how much of the device it takes, the one that is used first
+        device._kernel.groups = groups
         by_groups[f"kernel, {groups} groups"] = min(timed(lambda: device.sum_blocks(blocks, large)) for _ in range(5))
-        kernel.GROUPS = chosen
     wanted = torch.cat([block_sums(part) for part in large])
     return {
         "kernel, first": first_ms,

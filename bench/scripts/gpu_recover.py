@@ -6,6 +6,7 @@ gpu_recover.py join|plain|disk SIZE FOLDER [device]
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 
 def say(word: str, number: int = 0) -> None:
@@ -52,14 +53,16 @@ if WAY == "join":
     join()
 say("built")
 device = torch.device("cuda", torch.cuda.current_device()) if DEVICE == "cuda" else None
+# The state comes back while NCCL starts: most of that is waiting, and neither needs the other.
+restoring = ThreadPoolExecutor(1).submit(state.restore) if state is not None else None
 dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo", device_id=device)
 dist.all_reduce(torch.ones(1, device=DEVICE))
 synchronize()
 say("group")
 path = f"{FOLDER}/checkpoint.pt"
 step = 0
-if state is not None:
-    state.restore()
+if state is not None and restoring is not None:
+    restoring.result()
     step = state.step
 elif os.path.exists(path):
     found = torch.load(path, map_location=DEVICE, weights_only=True)

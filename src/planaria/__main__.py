@@ -1,4 +1,4 @@
-"""The `planaria` command: `planaria run`, `planaria drain`, `planaria stop`, `planaria --version`."""
+"""The `planaria` command: `planaria run`, `drain`, `stop`, `health`, `k8s`, `operator` and `--version`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ usage: planaria COMMAND ...
   planaria run --help                  every flag, with examples
   planaria drain [FLAGS]               end a run on this node in good order; the other nodes go on
   planaria stop [FLAGS]                end a run on all of its nodes
+  planaria health [FLAGS]              ask the agents on this node whether they are alive
+  planaria k8s render [FLAGS] SCRIPT   print the Kubernetes manifests of an elastic job
+  planaria operator VERB [FLAGS]       run or install the Kubernetes operator for PyTorchJobs
   planaria --version                   print the version
 """
 
@@ -47,10 +50,18 @@ def _dispatch(argv: list[str]) -> int:
             from planaria.launch.main import run
 
             return run(rest)
-        case ["drain" | "stop" as command, *rest]:
+        case ["drain" | "stop" | "health" as command, *rest]:
             from planaria.launch.main import order
 
             return order(command, rest)
+        case ["k8s", *rest]:
+            from planaria.kube.render import run as k8s
+
+            return k8s(rest)
+        case ["operator", *rest]:
+            from planaria.kube.main import operator
+
+            return operator(rest)
         case ["--version" | "-V"]:
             from planaria import __version__
 

@@ -28,6 +28,14 @@ class StateRefused(UsageError):
     """A value cannot be kept in a snapshot, a snapshot does not fit into memory, or it is not one of this program's state."""
 
 
+class CodeRefused(UsageError):
+    """The code of a job is not what it should be: another hash, an archive that leads out of its folder, too much of it."""
+
+
+class FetchFailed(PlanariaError):
+    """The code of a job could not be fetched, or there was no room for it; nothing was started. Exit status 69."""
+
+
 class ProcessError(PlanariaError):
     """The operating system refused something about a process."""
 
@@ -38,6 +46,31 @@ class SpawnFailed(ProcessError):
 
 class ResultNotPicklable(ProcessError):
     """A function returned what cannot be sent to the process that asked for it; its worker counts as failed."""
+
+
+class AwsError(PlanariaError):
+    """AWS refused a call, or did not answer. Exit status 69 of `petctl`."""
+
+    def __init__(
+        self, message: str, *, hint: str = "", code: str = "", detail: str = "", retryable: bool = False
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.detail = detail
+        self.retryable = retryable  # nobody answered, or AWS has too much to do: later it may work
+
+
+class KubeError(PlanariaError):
+    """A Kubernetes API server refused a call, or did not answer. Exit status 69 of `planaria operator`."""
+
+    def __init__(
+        self, message: str, *, hint: str = "", status: int = 0, reason: str = "", retry_after_s: float = 0.0
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status  # of HTTP; 0 where nobody answered
+        self.reason = reason  # the server's own word, such as AlreadyExists
+        self.retry_after_s = retry_after_s  # what the server asked for
+        self.retryable = status in (0, 408, 409, 410, 429) or status >= 500
 
 
 class InternalError(PlanariaError):

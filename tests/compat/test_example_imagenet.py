@@ -65,7 +65,7 @@ def test_a_drain_with_loader_processes_stops_all_ranks_after_the_same_step() -> 
         job.signal(signal.SIGTERM)
         end = job.wait(LIMIT_S)
         assert end.status == 128 + signal.SIGTERM, end.err
-        assert end.err.count("this rank has committed and stops: this node drains (SIGTERM)") == 2
+        assert end.err.count("this rank has committed and stops: this node drains (SIGTERM)") == 2, end.err
         assert "Traceback" not in end.err
         epoch, batch = re.findall(r"Epoch: \[(\d+)\]\[ *(\d+)/", end.out.decode())[-1]
         job = example.start(f"--snapshot-dir={example.room.path('commits')}")

@@ -220,7 +220,7 @@ good_words = st.tuples(
     st.sampled_from(SCRIPTS).map(lambda script: [script]),
     st.lists(st.sampled_from([*VALUES, "--", "--lr", "--tee", "-m", "--help", "--no-python"]), max_size=4),
 ).map(lambda parts: [word for part in parts for word in part])
-deterministic = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), max_examples=300)
+deterministic = settings(suppress_health_check=list(HealthCheck), max_examples=300)
 
 
 @deterministic

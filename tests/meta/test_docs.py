@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from planaria import errors
+from planaria.aws.specs import ETCD
 from planaria.contract.exit_status import SIGNAL_ROW, TABLE
 from planaria.launch.flags import OURS, TORCHRUN
 
@@ -34,6 +35,14 @@ def error_classes() -> list[str]:
 @pytest.mark.parametrize("name", error_classes())
 def test_every_error_has_its_entry_in_the_operations_page(name: str) -> None:
     assert re.search(rf"^### `{name}`$", page("docs/operations.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", error_classes())
+def test_an_error_has_one_exit_status_in_the_code_and_in_the_operations_page(name: str) -> None:
+    entry = page("docs/operations.md").partition(f"### `{name}`\n")[2].partition("\n#")[0]
+    status = re.search(r"Exit status (\d+)", getattr(errors, name).__doc__ or "")
+    if status is not None:
+        assert re.findall(r"Exit\sstatus (\d+)", entry)[0] == status[1]
 
 
 def test_every_exit_status_has_its_row_in_the_operations_page() -> None:
@@ -82,6 +91,22 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
             dead.append(link)
     assert dead == []
+
+
+def test_pages_and_image_name_one_torch_and_one_etcd() -> None:
+    """The Dockerfile names no package index, so the pages say how the smaller torch is had."""
+    [torch] = re.findall(r"^ARG TORCH=(.*)$", page("Dockerfile"), re.MULTILINE)
+    assert "INDEX_URL=" not in page("Dockerfile")
+    for name in ("docs/containers.md", "examples/multi_container/README.md"):
+        assert re.search(rf"(?s)PIP_EXTRA_INDEX_URL.*TORCH={re.escape(torch)}\+cpu", page(name)), name
+    [etcd] = set(re.findall(r"/v([\d.]+)/etcd-", ETCD))
+    for name in ("examples/multi_container/docker-compose.yml", "docs/aws.md"):
+        assert set(re.findall(r"etcd(?::v| )(\d[\d.]+)", page(name))) == {etcd}, name
+
+
+def test_every_page_is_in_the_index_of_the_readme() -> None:
+    index = page("README.md").partition("## Where to read on")[2]
+    assert [path.name for path in ROOT.glob("docs/*.md") if f"(docs/{path.name})" not in index] == []
 
 
 def test_the_readme_has_exactly_two_set_up_commands_and_their_scripts_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -10,10 +11,17 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import engine as container_engine
+import images
+import rows
 from harness import Room, Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from engine import Engine
+
+IMAGE = "hello_elastic:dev"
 
 
 @pytest.fixture
@@ -35,3 +43,30 @@ def terminal(room: Room) -> Iterator[Terminal]:
         yield found
     finally:
         found.close()
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A container engine of our own, with a base image in it; the test is skipped where there can be none."""
+    if why := container_engine.why_not():
+        pytest.skip(why)
+    pytest.importorskip("pip", reason="pip is not installed, which the images of tests need")
+    with contextlib.ExitStack() as stack:
+        try:
+            found = stack.enter_context(container_engine.Engine())
+        except (OSError, RuntimeError) as exc:
+            pytest.skip(f"no container engine can be started here: {exc}")
+        found.load(images.base())
+        rows.begun(request)
+        yield found
+
+
+@pytest.fixture(scope="session")
+def image(engine: Engine) -> str:
+    """The image of the Dockerfile at the root, without torch: the name it has in the examples."""
+    try:
+        images.wheels()
+    except RuntimeError as exc:
+        pytest.skip(str(exc))
+    images.build(engine, IMAGE)
+    return IMAGE

@@ -24,6 +24,7 @@ from crew import Crew, pause_all
 from crew_jobs import GLOO
 from etcd_server import Etcd
 from harness import is_alive, wait_gone, wait_until
+from kube_place import make_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from crew import CrewNode
     from harness import Room
+    from kube_cluster import Cluster
 
 EVENTS = int(os.environ.get("PLANARIA_TEST_EVENTS", "20"))
 KILLS = int(os.environ.get("PLANARIA_TEST_KILLS", "5"))
@@ -222,6 +224,17 @@ ALL = ("join", "leave", "kill", "pause", "replace")
 @pytest.mark.timeout(60 + 30 * EVENTS)
 def test_a_job_survives_whatever_happens_to_its_nodes(room: Room, where: dict[str, str]) -> None:
     crew = Crew(room, "--max-restarts=0", nodes="1:4", ttl_s=TTL_S, **where)
+    campaign = Campaign(crew, SEED, most=4)
+    campaign.begin(3)
+    campaign.run(EVENTS, ALL)
+    campaign.end()
+
+
+@pytest.mark.timeout(60 + 30 * EVENTS)
+def test_a_job_that_meets_through_kubernetes_survives_whatever_happens_to_its_nodes(
+    room: Room, kube_api: Cluster, tmp_path: Path
+) -> None:
+    crew = Crew(room, "--max-restarts=0", nodes="1:4", ttl_s=TTL_S, **make_place(kube_api, tmp_path).flags)
     campaign = Campaign(crew, SEED, most=4)
     campaign.begin(3)
     campaign.run(EVENTS, ALL)

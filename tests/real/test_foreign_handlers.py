@@ -28,7 +28,7 @@ wait_forever()
 """
 # Handlers whose authors made mistakes; what each does stands in its name.
 THEIRS = """
-import signal, time
+import signal
 from folder_plugin.rendezvous import FolderRendezvous
 
 class Deaf(FolderRendezvous):
@@ -36,7 +36,7 @@ class Deaf(FolderRendezvous):
     def next_rendezvous(self):
         signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
         open(self._params.endpoint + ".deaf", "w").close()
-        while True: time.sleep(3600)
+        while True: signal.pause()  # no signal comes: all are blocked
 
 class Raises(FolderRendezvous):
     def get_backend(self): return "raises"
@@ -108,7 +108,7 @@ def test_two_nodes_meet_and_one_worker_that_crashes_makes_both_start_again(room:
     if RANK == 1:
         open("again", "w").close()
     while not os.path.exists("again"):  # so that nobody is done while another has to start again
-        time.sleep(0.01)
+        time.sleep(0.01)  # a file is the condition, and nothing in a plain worker can be woken by one
     """)
     room.write("worker.py", "from told import *\nimport time\n" + script)
     argv = [*flags(room, "--nnodes=2", "--max-restarts=1"), room.path("worker.py")]

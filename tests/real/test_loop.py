@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -33,7 +35,7 @@ DEFERRAL._is_announced = see
 def until_drained():
     '''Be in the middle of a step when the signal comes, and see it deferred.'''
     while not deferred:
-        time.sleep(0.005)
+        time.sleep(0.005)  # a step that goes on; the signal, which is the condition, interrupts it
 
 def step(state):
     if state.step == 200:
@@ -155,3 +157,27 @@ worker.train_loop(state, step)
     job.signal(signal.SIGKILL)
     os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOWAIT)
     room.is_littered = True
+
+
+SIGNALLED = """
+import os, signal, sys
+# Registered before the library's own: what comes to the child here comes before it has left the group.
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+from planaria.worker.deferral import DEFERRAL
+
+DEFERRAL.begin()
+found = []
+for where in (DEFERRAL.setting_apart, contextlib.nullcontext):
+    with where():
+        child = os.fork()
+    if not child:
+        os._exit(os.getpgid(0) != os.getpid())
+    found.append(os.waitpid(child, 0)[1])
+print(found)
+"""
+
+
+def test_a_signal_that_meets_a_loaders_process_before_it_has_left_the_group_does_not_end_it() -> None:
+    argv = [sys.executable, "-c", "import contextlib" + SIGNALLED]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == f"[0, {signal.SIGTERM}]\n", ended.stderr

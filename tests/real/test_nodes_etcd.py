@@ -88,6 +88,20 @@ def test_etcd_away_for_ten_leases_costs_no_restart_and_is_found_again(room: Room
     crew.end_well("a", "c")
 
 
+def test_an_etcd_that_has_lost_its_memory_is_filled_again(room: Room, etcd: Etcd) -> None:
+    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=TTL_S)
+    crew.add_all("a", "b", "c")
+    before = crew.wait_world("a", "b", "c")
+    etcd.kill()
+    etcd.forget()
+    etcd.start()
+    crew.nodes["b"].kill()
+    assert crew.wait_world("a", "c").life == 0
+    crew.add("d")
+    assert crew.wait_world("a", "c", "d").round > before.round
+    crew.end_well("a", "c", "d")
+
+
 def test_a_crash_while_etcd_is_away_waits_for_it(room: Room, etcd: Etcd) -> None:
     crew = crew_at(room, etcd, "--max-restarts=1", ttl_s=TTL_S)
     crew.add_all("a", "b")

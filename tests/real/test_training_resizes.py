@@ -1,7 +1,7 @@
 """Worlds that grow and shrink while a model is trained: no sample is lost or repeated, no step computed twice, and it learns.
 
 The global batch is kept by accumulation, so that every world takes the same steps. PLANARIA_TEST_JOINS says how many nodes come
-in mid-epoch (2; 10 at night).
+in mid-epoch (1; 10 at night).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from crew import CrewNode
     from training import History, Life
 
-JOINS = int(os.environ.get("PLANARIA_TEST_JOINS", "2"))
+JOINS = int(os.environ.get("PLANARIA_TEST_JOINS", "1"))
 SAMPLES, STEPS = 1440, 60  # of an epoch
 WINDOW = 15  # steps over which a loss is averaged
 TOLERANCE = (

@@ -91,7 +91,7 @@ class Agent:
             on_refused=self.links.complaints,
         )
         self.address = f"127.0.0.1:{self.listener.port}"
-        self.dock = Dock(loop, security, run_id, self.keep, self.links.complaints, self.address)
+        self.dock = Dock(loop, security, run_id, self.keep, self.links.complaints)
         self.links.on_guest = self.dock.guest
 
     def close(self) -> None:

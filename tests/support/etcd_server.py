@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -54,6 +55,10 @@ class Etcd:
                 return
             self.close()
         raise RuntimeError(f"etcd did not start: {self.log()}")
+
+    def forget(self, member: int = 0) -> None:
+        """Take the data of a member that does not run."""
+        shutil.rmtree(self._folder / f"{self._life}-{member}")
 
     def start(self, member: int = 0, *, wait: bool = True) -> None:
         """Start a member, with the data it had."""

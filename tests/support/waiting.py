@@ -14,8 +14,10 @@ PATIENCE_S = 40.0  # how long anything may take before a test calls it a hang: t
 _BETWEEN_LOOKS_S = 0.005
 
 
-def wait_until(predicate: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Return the predicate's first true answer.
+def wait_until(
+    predicate: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S, between_s: float = _BETWEEN_LOOKS_S
+) -> Any:
+    """Return the predicate's first true answer. One that starts a program each time leaves the processors to others between.
 
     Raises:
         AssertionError: There was none in time.
@@ -23,7 +25,7 @@ def wait_until(predicate: Callable[[], Any], what: str, timeout_s: float = PATIE
     deadline = time.monotonic() + timeout_s
     while not (answer := predicate()):
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(_BETWEEN_LOOKS_S)  # whoever waits here has no event to wait for
+        time.sleep(between_s)  # whoever waits here has no event to wait for
     return answer
 
 

@@ -36,7 +36,7 @@ TABLE: tuple[Row | str, ...] = (
     Row(
         ["--rdzv-backend=zeus", "ok.py"],
         {},
-        "--rdzv-backend expects one of static, c10d, embedded, etcd, etcd-v2 or an installed plugin (planaria.stores or torchrun.handlers), got 'zeus'",
+        "--rdzv-backend expects one of static, c10d, embedded, etcd, etcd-v2, kubernetes or an installed plugin (planaria.stores or torchrun.handlers), got 'zeus'",
     ),
     Row(
         ["--nnodes=2", "--rdzv-backend=c10d", "ok.py"],
@@ -47,6 +47,21 @@ TABLE: tuple[Row | str, ...] = (
         ["--rdzv-backend=etcd", "ok.py"],
         {},
         "--rdzv-endpoint expects the address where the nodes meet, HOST[:PORT],..., got nothing",
+    ),
+    Row(
+        ["--rdzv-backend=kubernetes", "ok.py"],
+        {},
+        "--rdzv-endpoint expects [NAMESPACE/]NAME of a Lease and a ConfigMap, in small letters, digits and -, got ''",
+    ),
+    Row(
+        ["--rdzv-backend=kubernetes", "--rdzv-endpoint=Ours/job_run", "ok.py"],
+        {},
+        "--rdzv-endpoint expects [NAMESPACE/]NAME of a Lease and a ConfigMap, in small letters, digits and -, got 'Ours/job_run'",
+    ),
+    Row(
+        ["--rdzv-backend=kubernetes", "--rdzv-endpoint=job-run", "--rdzv-conf=server=10.96.0.1", "ok.py"],
+        {},
+        "--rdzv-conf server expects https://HOST:PORT, got '10.96.0.1'",
     ),
     Row(
         ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=a:0", "ok.py"],

@@ -6,6 +6,7 @@ from planaria.agent.council_messages import order_of
 from planaria.agent.errands import damage_of
 from planaria.agent.stock import part_in
 from planaria.contract import vault
+from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,21 +110,33 @@ class Beginners:
         if not given or given[0].stamp is None:
             return
         order = given[0].stamp.order
-        looked_at = [(part_in(slot), self._stock.view(slot), self._stock.hold(slot)) for slot in given]
+        try:
+            mapped = [(slot, self._stock.view(slot)) for slot in given]
+        except StateRefused as problem:
+            self._refuse(peer, problem.message, "raise the memory limit")
+            return
+        looked_at = [(part_in(slot), view, self._stock.hold(slot)) for slot, view in mapped]
+        bad: list[int] = []
 
-        def found(bad: str) -> None:
+        def look() -> str:
+            bad.extend(part.rank for part, view, _ in looked_at if damage_of(view, part))
+            return ""
+
+        def found(why: str) -> None:
             for _, _, release in looked_at:
                 release()
             if delegate.is_over:
                 return
-            if bad:
-                delegate.report_damage(order, [int(rank) for rank in bad.split()])
+            if why:
+                self._refuse(peer, why, "the agent's log has the reason")
+            elif bad:
+                delegate.report_damage(order, bad)
                 self._refuse_late(peer)
                 self.hand_out()
             else:
                 self._refuse(peer, WHOLE, "look at this rank's memory and device")
 
-        self._aside(lambda: " ".join(str(part.rank) for part, view, _ in looked_at if damage_of(view, part)), found)
+        self._aside(look, found)
 
     def _refuse_late(self, peer: Peer) -> None:
         """Refuse to begin elsewhere once this life has completed a commit; the next one has other parts, or another commit."""

@@ -11,49 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from planaria.base.channel import Met
+    from planaria.base.connection import Connection
     from planaria.base.loop import Loop
-
-    class Wire(Protocol):
-        """What a dock needs of a connection: see `base.connection.Connection` and `base.inside.Inside`."""
-
-        peer: str
-        stall_s: float
-        on_drained: Callable[[], object] | None
-
-        @property
-        def bytes_in(self) -> int:
-            """Count what arrived."""
-
-        @property
-        def bytes_out(self) -> int:
-            """Count what the kernel took."""
-
-        @property
-        def on_message(self) -> Callable[[bytes], object] | None:
-            """What is called for every message."""
-
-        @on_message.setter
-        def on_message(self, callback: Callable[[bytes], object] | None) -> None: ...
-
-        @property
-        def on_lost(self) -> Callable[[str, Met], object] | None:
-            """What is called when the peer is lost."""
-
-        @on_lost.setter
-        def on_lost(self, callback: Callable[[str, Met], object] | None) -> None: ...
-
-        def send(self, payload: bytes) -> None:
-            """Send a message."""
-
-        def send_bulk(self, payload: memoryview) -> bool:
-            """Send a piece of much; if not all of it left, the next is for `on_drained`."""
-
-        def fill(self, target: memoryview, on_filled: Callable[[], object]) -> None:
-            """Put the pieces that come next there."""
-
-        def close(self) -> None:
-            """End it."""
 
     class Ending(Protocol):
         """Something that can be given up."""
@@ -100,7 +59,7 @@ class Berth:
     def __init__(
         self,
         loop: Loop,
-        wire: Wire,
+        wire: Connection,
         hear: Callable[[str, list[object]], object],
         on_over: Callable[[str], object],
     ) -> None:

@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planaria.agent.berth import Wire
     from planaria.agent.dock import Host
+    from planaria.base.connection import Connection
     from planaria.base.loop import Loop, Timer
 
     Done = Callable[[str], object]
@@ -32,7 +32,7 @@ class Fetching:
     """The asking end of a fetch."""
 
     def __init__(
-        self, loop: Loop, wire: Wire, header: bytes, into: Callable[[int], memoryview | str], on_done: Done
+        self, loop: Loop, wire: Connection, header: bytes, into: Callable[[int], memoryview | str], on_done: Done
     ) -> None:
         self._into = into
         self._on_done = on_done
@@ -67,7 +67,7 @@ class Fetching:
 class Storing:
     """The asking end of a store."""
 
-    def __init__(self, loop: Loop, wire: Wire, header: bytes, source: memoryview, on_done: Done) -> None:
+    def __init__(self, loop: Loop, wire: Connection, header: bytes, source: memoryview, on_done: Done) -> None:
         self._source = source
         self._on_done = on_done
         self._is_gone = self._is_sent = False
@@ -102,7 +102,11 @@ class Giving:
     """The asked end of a fetch."""
 
     def __init__(
-        self, loop: Loop, wire: Wire, part: tuple[memoryview, Callable[[], None]], on_over: Callable[[str], object]
+        self,
+        loop: Loop,
+        wire: Connection,
+        part: tuple[memoryview, Callable[[], None]],
+        on_over: Callable[[str], object],
     ) -> None:
         self._part: memoryview | None
         self._part, self._let_go = memoryview(part[0]).cast("B"), part[1]
@@ -136,7 +140,7 @@ class Giving:
 class Taking:
     """The asked end of a store."""
 
-    def __init__(self, loop: Loop, wire: Wire, host: Host, what: tuple[int, object], on_over: Done) -> None:
+    def __init__(self, loop: Loop, wire: Connection, host: Host, what: tuple[int, object], on_over: Done) -> None:
         self._loop = loop
         self._host = host
         self._round, self._header = what

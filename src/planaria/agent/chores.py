@@ -7,6 +7,7 @@ from planaria.agent.errands import Push
 from planaria.archive.plan import Failed as NotWritten
 from planaria.archive.plan import Written as FileWritten
 from planaria.contract.commit import Stamp
+from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +116,13 @@ class Chores:
             why = "a node has no --snapshot-dir" if self._disk is None else "a part of it is not in memory any more"
             self._on_written(Written(asked.number, False, why))
             return
-        self._disk.write(self._stock.pinned(parts), lambda outcome: self._on_written(_as_answer(asked.number, outcome)))
+        try:
+            pinned = self._stock.pinned(parts)
+        except StateRefused as problem:
+            self._disk.refuse(problem.message)
+            self._on_written(Written(asked.number, False, problem.message[:LONGEST_WHY]))
+            return
+        self._disk.write(pinned, lambda outcome: self._on_written(_as_answer(asked.number, outcome)))
 
     def _on_written(self, answer: Written) -> None:
         self._written = answer

@@ -19,12 +19,20 @@ if TYPE_CHECKING:
     Pairs = dict[str, tuple[str, str]]
     """A key's value, and what the user calls it: `--rdzv-conf ttl`."""
 
-BACKENDS = {"static": "static", "c10d": "embedded", "embedded": "embedded", "etcd": "etcd", "etcd-v2": "etcd"}
+BACKENDS = {
+    "static": "static",
+    "c10d": "embedded",
+    "embedded": "embedded",
+    "etcd": "etcd",
+    "etcd-v2": "etcd",
+    "kubernetes": "kubernetes",
+}
 """What torchrun and we call a backend, and which it is."""
 DEFAULT_PORTS = {"embedded": 29400, "etcd": 2379}
 ETCD = ("protocol", "cacert", "cert", "key", "username", "password")
+KUBERNETES = ("server", "cacert", "cert", "key", "token_file")
 TLS = ("tls_cert", "tls_key", "tls_ca")
-FILES = ("cacert", "cert", "key", *TLS)
+FILES = ("cacert", "cert", "key", "token_file", *TLS)
 _TIMES = ("join_timeout", "last_call_timeout", "ttl", "keep_alive_interval", "keep_alive_max_attempt")
 _ETCD_V2 = {"ca_cert": "cacert", "ssl_cert": "cert", "ssl_cert_key": "key"}  # the same things under torchrun's etcd-v2
 _IDLE = (
@@ -37,7 +45,8 @@ _IDLE = (
     "rank",
     "etcd_prefix",
 )
-_KNOWN = frozenset((*_TIMES, *ETCD, *TLS, *_ETCD_V2, *_IDLE))
+_TAKEN = {"etcd": (*TLS, *ETCD), "kubernetes": (*TLS, *KUBERNETES)}
+_KNOWN = frozenset((*_TIMES, *ETCD, *KUBERNETES, *TLS, *_ETCD_V2, *_IDLE))
 
 _LONGEST_TTL_S = 86_400.0  # a day: a store's leases have an end, and a node that is silent so long is not waited for
 _SHORTEST_TTL_S = 1.0  # a lease ends a second before its TTL, or at six tenths of it: less would fence for a hiccup
@@ -60,6 +69,8 @@ class Credentials(Value):
 
     token: Secret | None = None
     etcd_password: SecretText | None = None
+    kube_server: str = ""
+    """Where a pod finds the API server of its cluster, which is no secret."""
 
 
 def pairs(text: str, source: str, separator: str = ",") -> Pairs:
@@ -106,18 +117,20 @@ def refuse_unknown(given: Pairs, source: str) -> None:
 def check(text: str, source: str, backend: str) -> None:
     """Check the settings of a node alone, where none has an effect: what is wrong there is wrong with more nodes too."""
     given = pairs(text, source)
-    if backend in ("static", "c10d", "embedded", "etcd", "etcd-v2"):
+    if backend in BACKENDS:
         refuse_unknown(given, source)
     settle(given, "embedded")
 
 
 def settle(given: Pairs, backend: str) -> Conf:
-    """Check every value and say what it means for `backend`: `embedded`, `static`, `etcd` or a plugin's name."""
+    """Check every value and say what it means for `backend`: `embedded`, `static`, `etcd`, `kubernetes` or a plugin's name."""
     _check_tls(given)
-    ours = backend in ("embedded", "static", "etcd")
+    ours = backend in BACKENDS.values()
     if backend == "etcd":
         _check_etcd(given)
-    taken = (*TLS, *ETCD) if backend == "etcd" else TLS
+    if backend == "kubernetes":
+        _check_kubernetes(given)
+    taken = _TAKEN.get(backend, TLS)
     options = {key: value for key, (value, _) in given.items() if (key in taken if ours else key not in _TIMES)}
     if backend == "etcd":
         options.setdefault("protocol", "https" if "cacert" in given or "cert" in given else "http")
@@ -167,10 +180,21 @@ def _check_etcd(given: Pairs) -> None:
     for key in ("cacert", "cert", "key"):
         if key in given and protocol == "http":
             raise UsageError(f"{given[key][1]} expects protocol=https beside it, got protocol=http")
-    for one, other in (("cert", "key"), ("key", "cert")):
-        if one in given and other not in given:
-            raise UsageError(f"{given[one][1]} expects {other} beside it")
+    _check_pair(given)
     if "username" in given and "password" not in given:
         raise UsageError(f"{given['username'][1]} expects the password in PLANARIA_ETCD_PASSWORD, got none")
     if "password" in given and "username" not in given:
         raise UsageError(f"{given['password'][1]} expects username beside it")
+
+
+def _check_kubernetes(given: Pairs) -> None:
+    server, called = given.get("server", ("", ""))
+    if server and not server.startswith(("https://", "http://")):
+        raise wrong(called, "https://HOST:PORT", server)
+    _check_pair(given)
+
+
+def _check_pair(given: Pairs) -> None:
+    for one, other in (("cert", "key"), ("key", "cert")):
+        if one in given and other not in given:
+            raise UsageError(f"{given[one][1]} expects {other} beside it")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _socket as socket  # the `socket` module costs 10 ms to import and adds nothing we use
 import os
 
+from planaria.agent.listener import Listener
 from planaria.base import linux
 
 TYPE_CHECKING = False
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from planaria.base.loop import Loop
 
-_BACKLOG = 1024
 _CHUNK_BYTES = 1 << 16
 _CHUNKS = 8  # more than the kernel keeps for one connection
 
@@ -49,10 +49,7 @@ class ControlServer:
         self._peers: dict[int, Peer] = {}
         self.on_left: Callable[[Peer], None] | None = None
         self._latest = b""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        self._socket.bind(path)
-        self._socket.listen(_BACKLOG)
-        self._listen()
+        self._listener = Listener(loop, path, self._welcome)
 
     def serve(self, workers: Mapping[int, int]) -> None:
         """Accept these workers from now on, given as pid -> local rank; peers of the last life are dropped."""
@@ -64,8 +61,7 @@ class ControlServer:
     def close(self) -> None:
         """Stop listening and drop every peer."""
         self.serve({})
-        self._loop.forget(self._socket.fileno())
-        self._socket.close()
+        self._listener.close()
 
     @property
     def has_listeners(self) -> bool:
@@ -116,23 +112,9 @@ class ControlServer:
         if sent != len(line):
             self._drop(peer)
 
-    def _listen(self) -> None:
-        self._loop.on_readable(self._socket.fileno(), self._accept)
-
-    def _accept(self) -> None:
-        try:
-            descriptor, _ = self._socket._accept()  # type: ignore[attr-defined]  # noqa: SLF001  what socket.accept wraps
-        except BlockingIOError:
-            return
-        except OSError:  # out of descriptors: whoever waits is still waiting in a second
-            self._loop.forget(self._socket.fileno())
-            self._loop.call_later(1.0, self._listen)
-            return
-        peer = socket.socket(fileno=descriptor)
-        pid, local_rank = self._who_is(peer)
-        os.set_blocking(descriptor, False)
-        os.set_inheritable(descriptor, False)
-        peer.detach()
+    def _welcome(self, connection: socket.socket) -> None:
+        pid, local_rank = self._who_is(connection)
+        descriptor = connection.detach()
         if local_rank is None:
             os.close(descriptor)
             return

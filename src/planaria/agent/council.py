@@ -76,6 +76,7 @@ class Council:
         self._plans: dict[int, Plan] = {}
         self._ready: set[int] = set()
         self._sealed: list[dict[Order, int]] = [{} for _ in range(size)]
+        self._sealed_by: dict[Order, int] = {}  # how many; asking all for each of their words would be quadratic
         self._complete: Order | None = None
         self._facts: dict[Order, tuple[int, int]] = {}  # step and world size of what is complete
         self._reached: dict[str, Order | None] = {}
@@ -109,6 +110,23 @@ class Council:
             case Searched() if slot == 0:  # who alone was asked
                 return self._on_searched(message)
         raise ValueError("not for a member to say")
+
+    def missing(self) -> tuple[int, ...]:
+        """Return the slots whose word is missing for the next commit to be complete; none where nobody has sealed one."""
+        if len(self._present) < self._size:
+            return tuple(slot for slot in range(self._size) if slot not in self._present)
+        oldest = min(self._sealed_by, default=None)
+        return tuple(slot for slot, sealed in enumerate(self._sealed) if oldest is not None and oldest not in sealed)
+
+    @property
+    def place(self) -> tuple[bool, Order | None]:
+        """Return how far the round has come: whether everybody is present, and the newest commit that is complete."""
+        return len(self._present) == self._size, self._complete
+
+    def address_of(self, slot: int) -> str:
+        """Return where the agent of a slot is, as the one before it has told; empty where it has not."""
+        before = self._present.get(slot - 1)
+        return before.buddy if before is not None else ""
 
     # Where everybody begins.
 
@@ -197,7 +215,7 @@ class Council:
         teller = self._who_tells(order) if kind != "unknown" else None
         if self._plans and order != self._begin:
             self._moved = self._version  # whoever began there is to begin again
-            self._sealed = [{} for _ in range(self._size)]
+            self._sealed, self._sealed_by = [{} for _ in range(self._size)], {}
         self._version += 1
         self._kind, self._begin, self._ready = kind, order, set()
         self._tasks.pop(_BUDDY, None)
@@ -296,14 +314,16 @@ class Council:
             raise ValueError("a commit of another round")
         if self._complete is not None and order <= self._complete:
             return []
+        if order not in self._sealed[slot]:
+            self._sealed_by[order] = self._sealed_by.get(order, 0) + 1
         self._sealed[slot][order] = step
-        common = set(self._sealed[0]).intersection(*self._sealed)
-        if not common:
+        if self._sealed_by[order] < self._size:
             return []
-        self._complete = newest = max(common)
-        self._facts[newest] = self._sealed[0][newest], self._world_size
-        self._sealed = [{one: at for one, at in sealed.items() if one > newest} for sealed in self._sealed]
-        return [*self._all(Complete(newest, self._facts[newest][0])), *self._progress()]
+        self._complete = order
+        self._facts[order] = self._sealed[0][order], self._world_size
+        self._sealed = [{one: at for one, at in sealed.items() if one > order} for sealed in self._sealed]
+        self._sealed_by = {one: count for one, count in self._sealed_by.items() if one > order}
+        return [*self._all(Complete(order, self._facts[order][0])), *self._progress()]
 
     def _progress(self) -> Rulings:
         """Send the newest complete commit on its way to each tier where nothing is on its way."""

@@ -31,7 +31,13 @@ def read(environ: Mapping[str, str]) -> Credentials:
         UsageError: The token is empty, given twice, or in a file that cannot be trusted or read.
     """
     password = environ.get(PASSWORD_VARIABLE) or None
-    return Credentials(_token(environ), SecretText(password) if password is not None else None)
+    return Credentials(_token(environ), SecretText(password) if password is not None else None, kube_server(environ))
+
+
+def kube_server(environ: Mapping[str, str]) -> str:
+    """Return where a pod finds the API server of its cluster; empty elsewhere."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return f"https://{f'[{host}]' if ':' in host else host}:{port}" if host else ""
 
 
 def check_files(meeting: Meeting) -> None:

@@ -28,6 +28,7 @@ from planaria.agent.stock import part_in
 from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.contract.commit import Stamp
+from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -237,8 +238,12 @@ class Delegate:
         slot = slots.find(order, rank)
         if slot is None:
             return
-        part, view, release = part_in(slot), self._stock.view(slot), self._stock.hold(slot)
-        slot.stamp = None
+        part, slot.stamp = part_in(slot), None
+        try:
+            view, release = self._stock.view(slot), self._stock.hold(slot)
+        except StateRefused as problem:
+            self._say(f"the part of rank {rank} cannot be read here either: {problem.message}")
+            return
 
         def looked(why: str) -> None:
             is_needed = order in (slots.complete, slots.safe) and slots.find(order, rank) is None

@@ -23,11 +23,14 @@ NICE = 10  # digests and writes yield to training on the same cores
 
 
 class _Order:
-    """Parts that are to be written, and who is told what came of it."""
+    """Parts that are to be written, and who is told what came of it, or that nothing will."""
 
-    def __init__(self, parts: Sequence[Pinned], tell: Callable[[Outcome], object]) -> None:
+    def __init__(
+        self, parts: Sequence[Pinned], tell: Callable[[Outcome], object], on_given_up: Callable[[], object] | None
+    ) -> None:
         self.parts = parts
         self.tell = tell
+        self.on_given_up = on_given_up
 
 
 class Disk:
@@ -40,20 +43,37 @@ class Disk:
         self._shelf = Shelf(directory, keep)
         self._post = post
         self._say = say
-        self._is_lowered = False
+        self._is_lowered = self._is_told = False
         self._lock = threading.Lock()
         self._next: _Order | None = None
         self._now: _Order | None = None  # the writer's thread has it
         self._writer = Writer(self._shelf, self._take, self._tell, time.monotonic, self._on_outcome)
         self.directory = self._shelf.directory
 
-    def write(self, parts: Sequence[Pinned], tell: Callable[[Outcome], object]) -> None:
-        """Write a commit's parts, after what is being written now. What waited before it is given up, and nobody told."""
+    def write(
+        self,
+        parts: Sequence[Pinned],
+        tell: Callable[[Outcome], object],
+        on_given_up: Callable[[], object] | None = None,
+    ) -> None:
+        """Write a commit's parts, after what is being written now. What waited before it is given up, and told only that."""
         with self._lock:
-            given_up, self._next = self._next, _Order(parts, tell)
-        for pinned in given_up.parts if given_up is not None else ():
-            pinned.release()
+            given_up, self._next = self._next, _Order(parts, tell, on_given_up)
         self._writer.wake()
+        if given_up is None:
+            return
+        for pinned in given_up.parts:
+            pinned.release()
+        if given_up.on_given_up is not None:
+            given_up.on_given_up()
+
+    def refuse(self, why: str) -> None:
+        """Tell once that a commit's parts cannot be given to the disk; the writer tells of everything later."""
+        if not self._is_told:
+            self._is_told = True
+            self._say(
+                f"a commit cannot be written to disk: {why}; training goes on, the next commit is tried (said once)"
+            )
 
     def look(self, order: Order, tell: Callable[[bool], object]) -> None:
         """Tell, once it is known, whether this commit, or a newer one, is whole in the directory."""

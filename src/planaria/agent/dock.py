@@ -1,8 +1,8 @@
 """Where agents meet about commits: lines to an anchor, and parts that go from one memory to another.
 
 It moves bytes and knows no meaning. Everything goes over the agent's own listener, with the token and certificates of the
-rendezvous, which hands over what begins with `["Dock", intent, run_id, round, header]`. To itself an agent talks without a
-network, on the same path.
+rendezvous, which hands over what begins with `["Dock", intent, run_id, round, header]`. No agent asks anything of itself: an
+anchor's own member sits in its hall, and a node is neither its own buddy nor fetches what it holds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from planaria.agent.berth import decode, encode
 from planaria.agent.cargo import Fetching, Giving, Storing, Taking
 from planaria.agent.line import Attendance, Line
-from planaria.base.inside import pair
 from planaria.base.net import dial
 from planaria.base.text import safe_line
 
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from planaria.agent.berth import Ending, Wire
+    from planaria.agent.berth import Ending
+    from planaria.base.connection import Connection
     from planaria.base.loop import Loop
     from planaria.base.net import Complaints
     from planaria.rendezvous.security import Security
@@ -49,17 +49,14 @@ _INTENTS = ("attend", "store", "fetch")
 
 
 class Dock:
-    """The dock of one agent, which is at `address`."""
+    """The dock of one agent."""
 
-    def __init__(
-        self, loop: Loop, security: Security, run_id: str, host: Host, complaints: Complaints, address: str = ""
-    ) -> None:
+    def __init__(self, loop: Loop, security: Security, run_id: str, host: Host, complaints: Complaints) -> None:
         self._loop = loop
         self._security = security
         self._run_id = run_id
         self._host = host
         self._complaints = complaints
-        self._address = address
         self._lines: set[Line] = set()
         self._open: dict[object, Ending] = {}  # transfers, by a key of its own each, until it is over
 
@@ -133,9 +130,9 @@ class Dock:
             raise ValueError(f"a header of {len(payload)} bytes, over the limit of {LONGEST_HEADER_BYTES}")
         return payload
 
-    def _connect(self, address: str, on_open: Callable[[Wire], object], on_lost: Callable[[str], object]) -> Ending:
-        if address == self._address:
-            return self._loop.call_later(0.0, lambda: on_open(self._inside()))
+    def _connect(
+        self, address: str, on_open: Callable[[Connection], object], on_lost: Callable[[str], object]
+    ) -> Ending:
         return dial(
             self._loop,
             address,
@@ -146,16 +143,11 @@ class Dock:
             on_lost=lambda why, _met: on_lost(why),
         )
 
-    def _inside(self) -> Wire:
-        ours, theirs = pair(self._loop, self._address or "this agent")
-        theirs.on_message = lambda payload: self.guest(theirs, payload)
-        return ours
-
     def _transfer(
         self,
         address: str,
         on_done: Callable[[str], object],
-        begin: Callable[[Wire, Callable[[str], object]], Ending],
+        begin: Callable[[Connection, Callable[[str], object]], Ending],
         release: Callable[[], object] = lambda: None,
     ) -> Transfer:
         transfer = Transfer(lambda: (self._open.pop(transfer, None), release()), on_done)
@@ -170,7 +162,7 @@ class Dock:
 
     # What others ask of this agent.
 
-    def guest(self, wire: Wire, payload: bytes) -> None:
+    def guest(self, wire: Connection, payload: bytes) -> None:
         """Take a connection with its first message; one that is not for this run, or makes no sense, is dropped."""
         wire.on_message = None
         try:
@@ -202,13 +194,13 @@ class Dock:
                 return intent, round_, header
         raise ValueError("expected Dock, an intent, a run, a round and a header")
 
-    def _receive(self, wire: Wire, round_: int, header: object) -> None:
+    def _receive(self, wire: Connection, round_: int, header: object) -> None:
         line = self._line()
         wire.send(encode("Welcome"))
         self._host.attended(round_, header, line)
         line.join(wire)
 
-    def _give(self, wire: Wire, round_: int, header: object) -> None:
+    def _give(self, wire: Connection, round_: int, header: object) -> None:
         part = self._host.wanted(round_, header)
         if isinstance(part, str):
             wire.send(encode("Refused", safe_line(part, 500)))
@@ -217,7 +209,7 @@ class Dock:
         key = object()
         self._open[key] = Giving(self._loop, wire, part, lambda why: self._served(key, wire, why))
 
-    def _served(self, key: object, wire: Wire, why: str) -> None:
+    def _served(self, key: object, wire: Connection, why: str) -> None:
         self._open.pop(key, None)
         if "no message of ours" in why:
             self._complaints.add(f"dropped the connection with {wire.peer}: {why}", wire.peer)
@@ -232,7 +224,7 @@ class Transfer:
         self._is_over = False
         self.doing: Ending | None = None
 
-    def begin(self, begin: Callable[[Wire, Callable[[str], object]], Ending], wire: Wire) -> None:
+    def begin(self, begin: Callable[[Connection, Callable[[str], object]], Ending], wire: Connection) -> None:
         """Go on with a connection that is open."""
         self.doing = begin(wire, self.finish)
 

@@ -113,7 +113,11 @@ class Push:
         if slot.stamp is None:
             self._stored(f"{REFUSED}it could not be read")
             return
-        header, view = as_dict(part_in(slot)), self._road.stock.view(slot)
+        try:
+            header, view = as_dict(part_in(slot)), self._road.stock.view(slot)
+        except StateRefused as problem:
+            self._stored(f"{REFUSED}it cannot be read: {problem.message}")
+            return
         self._doing = self._road.dock.store(self._address, self._road.round, header, view, self._stored)
 
     def _stored(self, why: str) -> None:
@@ -150,7 +154,7 @@ class Fetch:
         self._on_done = on_done
         self._on_trouble = on_trouble
         self._pause_s = _FIRST_PAUSE_S
-        self._slot: Slot | None = None
+        self._room: tuple[Slot, memoryview] | None = None
         self._no_room = self._wrong_size = ""
         self._is_over = False
         self._doing: Cancelled | None = None
@@ -173,17 +177,17 @@ class Fetch:
             self._wrong_size = f"it is of {size_bytes} bytes, not of {self._part.size_bytes}"
             return self._wrong_size
         try:
-            self._slot = self._road.stock.lodge(size_bytes)
+            self._room = self._road.stock.room(size_bytes)
         except StateRefused as problem:
             self._no_room = problem.message
             return self._no_room
-        return self._road.stock.view(self._slot)
+        return self._room[1]
 
     def _arrived(self, why: str) -> None:
         if self._is_over:
             return
-        if not why and self._slot is not None:
-            view, part = self._road.stock.view(self._slot), self._part
+        if not why and self._room is not None:
+            (_, view), part = self._room, self._part
             self._doing = None
             self._road.aside(lambda: damage_of(view, part), self._verified)
         elif self._no_room:
@@ -199,17 +203,17 @@ class Fetch:
             self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     def _verified(self, why: str) -> None:
-        if self._is_over or self._slot is None:
+        if self._is_over or self._room is None:
             return
         self._is_over = True
         if not why:
-            settle(self._slot, self._part)
+            settle(self._room[0], self._part)
         self._release()
         self._on_done(why)
 
     def _release(self) -> None:
-        if self._slot is not None:
-            slot, self._slot = self._slot, None
+        if self._room is not None:
+            (slot, _), self._room = self._room, None
             self._road.stock.release(slot)
 
 

@@ -26,7 +26,7 @@ class Guests:
         self.round: int | None = None
         self.is_leaving = False  # what came now would be lost with this node
         self.hall: Hall | None = None  # of this round, where this node is its anchor
-        self._coming: dict[Part, Slot] = {}
+        self._coming: dict[Part, tuple[Slot, memoryview]] = {}
 
     def attended(self, round: int, header: object, line: Line) -> None:  # noqa: A002  # the word of the domain
         """Take a member's line; one of another round than ours is closed, and comes again if that is to come."""
@@ -55,16 +55,16 @@ class Guests:
             slots.arriving = part.order
             self._stock.tidy()
         try:
-            slot = self._coming[part] = self._stock.lodge(size_bytes)
+            room = self._stock.room(size_bytes)
         except StateRefused as problem:
             return f"{REFUSED}the buddy has no room: {problem.message}"
-        return self._stock.view(slot)
+        self._coming[part] = room
+        return room[1]
 
     def arrived(self, round: int, header: object, tell: Callable[[str], object]) -> None:  # noqa: A002  # as above
         """Verify a part, and tell whether it is kept."""
         part = part_of(header)
-        slot = self._coming[part]
-        view = self._stock.view(slot)
+        slot, view = self._coming[part]
 
         def verified(why: str) -> None:
             del self._coming[part]
@@ -78,7 +78,7 @@ class Guests:
 
     def dropped(self, round: int, header: object, why: str) -> None:  # noqa: A002, ARG002  # as above
         """Hear that an offered part does not come."""
-        self._stock.release(self._coming.pop(part_of(header)))
+        self._stock.release(self._coming.pop(part_of(header))[0])
 
     def wanted(self, round: int, header: object) -> tuple[memoryview, Callable[[], None]] | str:  # noqa: A002  # as above
         """Return a part to be read, and how to let go of it; or why there is none."""
@@ -92,7 +92,10 @@ class Guests:
         slot = self._stock.slots.find(part.order, part.rank)
         if slot is None:
             return f"{REFUSED}it is not here"
-        return self._stock.view(slot), self._stock.hold(slot)
+        try:
+            return self._stock.view(slot), self._stock.hold(slot)
+        except StateRefused as problem:
+            return f"{REFUSED}it cannot be read: {problem.message}"
 
     def _why_nothing_new(self) -> str:
         return f"{REFUSED}that node leaves as well" if self.is_leaving else ""

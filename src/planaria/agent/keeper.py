@@ -13,6 +13,7 @@ from planaria.agent.guests import Guests
 from planaria.agent.hall import Hall
 from planaria.agent.rounds import Neighbours
 from planaria.base.mailbox import Mailbox
+from planaria.base.text import safe_line
 from planaria.contract import vault
 from planaria.contract.commit import TIERS, Stamp
 from planaria.errors import StateRefused
@@ -124,7 +125,7 @@ class Keeper:
                 has_directory=self.disk is not None,
                 has_buddies=has_buddies,
             )
-            self.guests.hall = Hall(council, delegate.hear)
+            self.guests.hall = Hall(council, delegate.hear, self._loop, self._say)
         self._beginners = Beginners(life, delegate, self._stock, self._aside, self._answer)
         delegate.begin(self.guests.hall)
 
@@ -142,11 +143,19 @@ class Keeper:
             self.guests.hall = None
 
     def _aside(self, work: Callable[[], str], then: Callable[[str], object]) -> None:
-        """Do work in a thread, because digests of gigabytes take seconds and let go of the interpreter's lock."""
+        """Do work in a thread, because digests of gigabytes take seconds and let go of the interpreter's lock.
+
+        What the work never thought of is told, and counts as damage: whoever waits for it would wait for ever.
+        """
         import threading
 
         def run() -> None:
-            found = work()
+            try:
+                found = work()
+            except Exception as problem:  # noqa: BLE001  # a thread has nobody else to tell
+                what = safe_line(f"could not be verified: {type(problem).__name__}: {problem}")
+                found = f"it {what}"
+                self._mailbox.post(lambda: self._say(f"a part of a commit {what}; training goes on"))
             self._mailbox.post(lambda: then(found))
 
         threading.Thread(target=run, name="planaria verifier", daemon=True).start()
@@ -324,8 +333,18 @@ class Keeper:
     def _write(self, order: Order, deadline: float) -> None:
         told: list[object] = []
         parts = [slot for slot in self._stock.slots.parts() if slot.stamp is not None and slot.stamp.order == order]
-        if self.disk is None or not parts:
+        disk = self.disk
+        if disk is None or not parts:
             return
-        self.disk.write(self._stock.pinned(parts), told.append)
+
+        def ask() -> None:
+            try:
+                # The council may order a writing meanwhile, in place of ours: then once more.
+                disk.write(self._stock.pinned(parts), told.append, on_given_up=ask)
+            except StateRefused as problem:
+                disk.refuse(problem.message)
+                told.append(problem)
+
+        ask()
         while not told and (left_s := deadline - self._loop.now()) > 0:
             self._loop.run_once(left_s)

@@ -9,10 +9,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planaria.agent.berth import Ending, Wire
+    from planaria.agent.berth import Ending
+    from planaria.base.connection import Connection
     from planaria.base.loop import Loop, Timer
 
-    Connect = Callable[[Callable[[Wire], object], Callable[[str], object]], Ending]
+    Connect = Callable[[Callable[[Connection], object], Callable[[str], object]], Ending]
 
 ANSWER_WITHIN_S = 10.0
 _FIRST_PAUSE_S = 0.05
@@ -27,7 +28,7 @@ class Line:
 
     def __init__(self, on_over: Callable[[Line], object]) -> None:
         self._on_over = on_over
-        self._wire: Wire | None = None
+        self._wire: Connection | None = None
         self._waiting: list[bytes] = []
         self.is_over = False
         self.dialling: Ending | None = None
@@ -49,7 +50,7 @@ class Line:
         if not self.is_over:
             self._end()
 
-    def join(self, wire: Wire) -> None:
+    def join(self, wire: Connection) -> None:
         """Open the line over a connection whose peer knows that it is one."""
         if self.is_over:
             wire.close()
@@ -106,7 +107,7 @@ class Attendance:
         self._connect = connect
         self._pause_s = _FIRST_PAUSE_S
         self._timer: Timer | None = None
-        self._wire: Wire | None = None
+        self._wire: Connection | None = None
         self._dialling = connect(self._opened, self._failed)
 
     def cancel(self) -> None:
@@ -117,7 +118,7 @@ class Attendance:
         if self._wire is not None:
             self._wire.close()
 
-    def _opened(self, wire: Wire) -> None:
+    def _opened(self, wire: Connection) -> None:
         self._wire = wire
         self._timer = self._loop.call_later(ANSWER_WITHIN_S, lambda: self._failed("it did not answer"))
         wire.on_lost = lambda why, _met: self._failed(why)

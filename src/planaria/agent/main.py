@@ -15,7 +15,7 @@ from planaria.base.loop import Loop
 from planaria.base.value import replace
 from planaria.contract import exit_status
 from planaria.contract.control import LINE_LIMIT_BYTES
-from planaria.contract.env import ENABLE_FILE_TIMER, ERROR_FILE, TIMER_FILE
+from planaria.contract.env import ENABLE_FILE_TIMER, ERROR_FILE, KUBE_PROGRESS, TIMER_FILE
 from planaria.errors import InternalError, PlanariaError, UsageError
 from planaria.process.logs import open_logs
 from planaria.process.sink import ConsoleSink
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.agent.health import Health
+    from planaria.agent.herald import Herald
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Job, Outcome
     from planaria.agent.observer import Observer
@@ -115,19 +116,7 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         screen.say(f"the workers' logs are in {logs.announce}")
     driver.control = ControlServer(loop, os.path.join(scratch_dir, "control"), driver.on_message, LINE_LIMIT_BYTES)
     timer_file = timer_path(job, scratch_dir)
-    settings = WorkerSettings(
-        command=job.command,
-        environment={**job.environment, TIMER_FILE: timer_file} if timer_file else job.environment,
-        control=driver.control.path,
-        host=os.uname().nodename,
-        cpu_sets=job.cpu_sets,
-        virtual_rank=job.virtual_local_rank,
-        signal_mask=frozenset(mask),
-        priority=os.getpriority(os.PRIO_PROCESS, 0),
-        file_limit=None if job.meeting is None else linux.file_limit()[0],
-        handled_signals=(*job.signals, signals.SIGCHLD, signals.SIGCONT),
-        prefix_template=job.logs.prefix_template,
-    )
+    settings = _worker_settings(job, driver.control.path, timer_file, mask)
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
     if job.standbys != 0:
         _stand_by(job, loop, driver, screen)
@@ -142,7 +131,10 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         linux.set_file_limit(AGENT_FILES)
     seat = None if job.meeting is None else _take_seat(job, loop, driver, line, screen)
     _open_doors(job, loop, driver, screen, scratch_dir)
+    herald = _proclaim(job, loop, driver, screen) if job.environment.get(KUBE_PROGRESS) else None
     outcome = driver.run()
+    if herald is not None:
+        herald.close()
     if driver.keeper is not None:
         outcome = _shelter(job, loop, driver, outcome)
     if timer_file:
@@ -151,6 +143,23 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         seat.close()
     _conclude(job, driver, outcome, screen)
     return outcome.status
+
+
+def _worker_settings(job: Job, control: str, timer_file: str, mask: set[int]) -> WorkerSettings:
+    """Return how workers are started: as this process was, before it became an agent."""
+    return WorkerSettings(
+        command=job.command,
+        environment={**job.environment, TIMER_FILE: timer_file} if timer_file else job.environment,
+        control=control,
+        host=os.uname().nodename,
+        cpu_sets=job.cpu_sets,
+        virtual_rank=job.virtual_local_rank,
+        signal_mask=frozenset(mask),
+        priority=os.getpriority(os.PRIO_PROCESS, 0),
+        file_limit=None if job.meeting is None else linux.file_limit()[0],
+        handled_signals=(*job.signals, signals.SIGCHLD, signals.SIGCONT),
+        prefix_template=job.logs.prefix_template,
+    )
 
 
 def _shelter(job: Job, loop: Loop, driver: Driver, outcome: Outcome) -> Outcome:
@@ -207,6 +216,15 @@ def _take_seat(job: Job, loop: Loop, driver: Driver, line: Line, screen: _Screen
     driver.seat = Seat(job, loop, driver, line, screen)
     driver.seat.open(open_rendezvous)
     return driver.seat
+
+
+def _proclaim(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> Herald:
+    """Tell the cluster how far the run is. A run that nobody asks that of imports nothing of this."""
+    from planaria.agent.herald import Herald
+
+    herald = Herald(loop, job.environment[KUBE_PROGRESS], job, driver, screen.say)
+    herald.begin()
+    return herald
 
 
 def _open_doors(job: Job, loop: Loop, driver: Driver, screen: _Screen, scratch_dir: str) -> None:

@@ -136,7 +136,7 @@ class Seat:
         from planaria.agent.dock import Dock
 
         own, links = self._rendezvous.snapshot(), self._rendezvous.links
-        self._dock = Dock(self._loop, links.security, own.run_id, host, links.complaints, own.address)
+        self._dock = Dock(self._loop, links.security, own.run_id, host, links.complaints)
         return self._dock
 
     def guest(self, connection: Connection, payload: bytes) -> None:

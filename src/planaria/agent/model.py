@@ -55,7 +55,7 @@ class Meeting(Value):
     """
 
     backend: str
-    """`embedded`, `etcd`, `static`, or a plugin's name."""
+    """`embedded`, `etcd`, `kubernetes`, `static`, or a plugin's name."""
     endpoints: tuple[str, ...]
     run_id: str
     min_nodes: int

@@ -118,6 +118,19 @@ class Stock:
         slot.pins += 1
         return slot
 
+    def room(self, size_bytes: int) -> tuple[Slot, memoryview]:
+        """Lodge a part of another node, and return where to put it.
+
+        Raises:
+            StateRefused: There is no memory for it.
+        """
+        slot = self.lodge(size_bytes)
+        try:
+            return slot, self.view(slot)
+        except StateRefused:
+            self.release(slot)
+            raise
+
     def _add(self, owner: int, size_bytes: int) -> Slot:
         slot = self.slots.add(owner, size_bytes)
         slot.content_bytes = size_bytes
@@ -125,7 +138,7 @@ class Stock:
             self._numbers[slot.number] = self._memory.new(slot.size_bytes)
         except OSError as problem:
             self.slots.remove(slot)
-            raise StateRefused(f"the system gives no memory for a snapshot: {problem.strerror}") from problem
+            raise _refusal(problem) from problem
         return slot
 
     def tidy(self) -> None:
@@ -152,8 +165,15 @@ class Stock:
             slot.stamp = None
 
     def view(self, slot: Slot) -> memoryview:
-        """Return the content of a slot."""
-        return self._memory.view(self._numbers[slot.number], slot.size_bytes)[: slot.content_bytes]
+        """Return the content of a slot.
+
+        Raises:
+            StateRefused: It cannot be mapped now: this process may not have so much memory, or so many maps.
+        """
+        try:
+            return self._memory.view(self._numbers[slot.number], slot.size_bytes)[: slot.content_bytes]
+        except OSError as problem:
+            raise _refusal(problem) from problem
 
     def descriptor(self, slot: Slot) -> int:
         """Return what a worker is given."""
@@ -165,14 +185,15 @@ class Stock:
         return lambda: self.release(slot)
 
     def pinned(self, slots: Iterable[Slot]) -> list[Pinned]:
-        """Return parts for the disk, each with its memory and how to let go of it."""
+        """Return parts for the disk, each with its memory and how to let go of it.
+
+        Raises:
+            StateRefused: One of them cannot be mapped now; none is held.
+        """
         from planaria.archive.writer import Pinned
 
-        found = []
-        for slot in slots:
-            assert slot.stamp is not None
-            found.append(Pinned(slot.stamp, self.view(slot), self.hold(slot)))
-        return found
+        mapped = [(slot, slot.stamp, self.view(slot)) for slot in slots]
+        return [Pinned(stamp, view, self.hold(slot)) for slot, stamp, view in mapped if stamp is not None]
 
     def release(self, slot: Slot) -> None:
         """Let go of a slot that was held."""
@@ -191,6 +212,10 @@ class Stock:
 
     def _touched_bytes(self) -> int:
         return sum(map(self._memory.touched, self._numbers.values()))
+
+
+def _refusal(problem: OSError) -> StateRefused:
+    return StateRefused(f"the system gives no memory for a snapshot: {problem.strerror}")
 
 
 def part_in(slot: Slot) -> Part:

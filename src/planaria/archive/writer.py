@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from planaria.archive.plan import Failed, Written
+from planaria.base.text import safe_line
 from planaria.base.value import Value
 
 TYPE_CHECKING = False
@@ -101,7 +102,13 @@ class Writer:
                     return
                 self._wanted = False
                 self._since = self._clock()
-            outcome = self._write_newest()
+            try:
+                outcome = self._write_newest()
+            except Exception as problem:  # noqa: BLE001  # a thread has nobody else to tell, and goes on with the next
+                outcome = None
+                self._say(
+                    f"cannot take a commit to disk: {_text_of(problem)}; training goes on, the next commit is tried"
+                )
             with self._changed:
                 self._since = None
                 if outcome:
@@ -121,6 +128,8 @@ class Writer:
                     outcome = self.last
                 elif outcome is None or isinstance(outcome, Written):
                     outcome = self.shelf.write(pinned.memory, pinned.stamp)
+            except Exception as problem:  # noqa: BLE001  # what the shelf never thought of is a failure like others
+                outcome = Failed(pinned.stamp, _text_of(problem))
             finally:
                 pinned.memory.release()
                 pinned.release()
@@ -143,3 +152,7 @@ class Writer:
         elif isinstance(outcome, Written) and self._failing:
             self._failing = False
             self._say(f"commits are written to {self.shelf.directory} again")
+
+
+def _text_of(problem: Exception) -> str:
+    return safe_line(f"{type(problem).__name__}: {problem}")

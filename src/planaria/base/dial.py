@@ -9,6 +9,7 @@ import os
 from planaria.base.addresses import join_address, look_up, numeric, split_address
 from planaria.base.channel import NOBODY, NONCE_BYTES, PEER, REFUSED, STRANGER, Channel
 from planaria.base.connection import Connection
+from planaria.base.keep_alive import keep_alive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ class Dialling:
         stream = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         if family != socket.AF_UNIX:
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive(stream)
         try:
             stream.connect(address)
         except BlockingIOError as error:

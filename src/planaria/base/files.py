@@ -77,6 +77,14 @@ def write_all(descriptor: int, content: bytes | memoryview) -> None:
         left = left[os.write(descriptor, left) :]
 
 
+def tell(descriptor: int, text: str) -> None:
+    """Write a text for people. Where nobody listens it is lost, and that is no error: the exit status still tells."""
+    try:
+        write_all(descriptor, text.encode("utf-8", "backslashreplace"))
+    except OSError:
+        return
+
+
 def remove_tree(path: str) -> None:
     """Remove a folder of ours and all in it; links are removed, not followed. What is gone already is fine."""
     try:

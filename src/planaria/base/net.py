@@ -14,6 +14,7 @@ from planaria.base.addresses import join_address, look_up_now, split_address
 from planaria.base.channel import NONCE_BYTES, Channel
 from planaria.base.connection import Connection
 from planaria.base.dial import Dialling, dial
+from planaria.base.keep_alive import keep_alive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -301,6 +302,7 @@ def _listening(family: int, address: tuple[str, int] | tuple[str, int, int, int]
     try:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is accepted inherits it
+        keep_alive(stream)  # and this
         if family == socket.AF_INET6:
             stream.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address[0] == "::" else 1)
         stream.bind(address)

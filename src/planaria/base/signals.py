@@ -23,6 +23,7 @@ SIGQUIT = int(_signal.SIGQUIT)
 SIGTERM = int(_signal.SIGTERM)
 SIGXFSZ = int(_signal.SIGXFSZ)
 
+handler_of = _signal.getsignal
 set_handler = _signal.signal
 set_wakeup_fd = _signal.set_wakeup_fd
 
@@ -49,12 +50,12 @@ def meaning_of(number: int) -> str:
 
 def is_ignored(number: int) -> bool:
     """Tell whether this process ignores a signal, as `nohup` makes its command ignore SIGHUP."""
-    return _signal.getsignal(number) == SIG_IGN
+    return handler_of(number) == SIG_IGN
 
 
 def is_unhandled(number: int) -> bool:
     """Tell whether a signal does here what it does in every fresh interpreter, where SIGINT raises KeyboardInterrupt."""
-    return _signal.getsignal(number) in (SIG_DFL, _signal.default_int_handler)
+    return handler_of(number) in (SIG_DFL, _signal.default_int_handler)
 
 
 def block(numbers: Iterable[int]) -> set[int]:

@@ -7,6 +7,7 @@ from planaria.base.value import Value
 DONE = 0
 WORKER_FAILED = 1
 USAGE = 2
+UNAVAILABLE = 69
 INTERNAL = 70
 DRAINED = 75
 NO_ROUND = 124
@@ -26,10 +27,16 @@ TABLE: tuple[ExitStatus, ...] = (
     ExitStatus(DONE, "done", "every worker finished with status 0", False),
     ExitStatus(WORKER_FAILED, "worker failed", "a worker failed and the restart budget is spent", False),
     ExitStatus(USAGE, "usage", "a flag, variable or script is wrong; nothing was started", False),
+    ExitStatus(
+        UNAVAILABLE, "unavailable", "the code could not be fetched, or AWS refused petctl or did not answer", True
+    ),
     ExitStatus(INTERNAL, "internal", "a bug in planaria; please report what was printed", False),
     ExitStatus(DRAINED, "drained", "drained after a notice, newest commit flushed: run the job again", True),
     ExitStatus(NO_ROUND, "no round", "the first round did not open within join_timeout", True),
 )
+# Signals that come from outside (a shell, an owner, the kernel short of memory): the job may be run again. The others
+# (a fault in memory, an abort) are the program's own.
+RETRY_SIGNALS = (1, 2, 9, 10, 12, 15)  # HUP, INT, KILL, USR1, USR2, TERM
 SIGNAL_ROW = "128+n | ended by signal | signal n ended the launcher or its agent (143 after SIGTERM)"
 
 
@@ -41,3 +48,17 @@ def by_signal(number: int) -> int:
 def of_worker(status: int) -> int:
     """Return the shell's form of a worker's status, where a negative one is minus the signal's number."""
     return by_signal(-status) if status < 0 else status
+
+
+def may_run_again(status: int) -> bool:
+    """Tell whether running the job again makes sense after a launcher ended with this status."""
+    if status >= SIGNAL_BASE:
+        return status - SIGNAL_BASE in RETRY_SIGNALS
+    return any(row.retry for row in TABLE if row.status == status)
+
+
+def meaning(status: int) -> str:
+    """Say in a few words what a status means; empty for one that is nobody's but the program's."""
+    if status > SIGNAL_BASE:
+        return f"signal {status - SIGNAL_BASE}"
+    return next((row.meaning for row in TABLE if row.status == status), "")

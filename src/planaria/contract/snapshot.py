@@ -2,7 +2,7 @@
 
     0      header, 128 bytes: magic, version, stamp, where table and values are, checksums. Written last: the seal
     4096   tensors, each at a multiple of 64
-           the table: name, kind, dtype, shape, length, offset and kind of digest of each tensor; then the digests
+           the table: name, kind, dtype, shape, length, offset and kind of digest of each tensor, by columns; then the digests
            the values: plain data that refers to tensors by their place in the table
 
 A buffer is unsealed before anything in it changes, so whoever dies in between leaves a buffer that says so. A buffer that was
@@ -11,6 +11,7 @@ overwritten while it was read, or damaged, has a digest that does not fit. Two b
 
 from __future__ import annotations
 
+from math import prod
 from struct import Struct, error, pack, unpack
 from zlib import adler32, crc32
 
@@ -20,9 +21,9 @@ from planaria.contract.commit import Stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-VERSION = 2
+VERSION = 3
 HEADER_BYTES = 128
 BODY_AT = 4096  # a page: what is registered with a device begins at one
 ALIGNMENT = 64  # a cache line, and more than any dtype needs
@@ -88,7 +89,8 @@ def arrange(tensors: Iterable[Tensor], values: bytes) -> Layout:
 
 def with_values(layout: Layout, values: bytes) -> Layout:
     """Return the layout for the same tensors beside other values, which lie last."""
-    return replace(layout, values=values, size_bytes=layout.values_at + len(values))
+    at = layout.table_at, layout.digests_at, layout.values_at
+    return Layout(layout.tensors, values, layout.table, *at, layout.values_at + len(values))
 
 
 def unseal(buffer: memoryview) -> None:
@@ -96,10 +98,15 @@ def unseal(buffer: memoryview) -> None:
     buffer[:HEADER_BYTES] = bytes(HEADER_BYTES)
 
 
-def seal(buffer: memoryview, layout: Layout, stamp: Stamp, known: Mapping[int, int] | None = None) -> None:
-    """Digest the tensors that have been copied to their places, add table and values, and write the header last.
+def seal(buffer: memoryview, layout: Layout, stamp: Stamp) -> None:
+    """Digest the tensors that have been copied to their places, add table and values, and write the header last."""
+    write_header(buffer, layout, stamp, write_table(buffer, layout))
 
-    `known` has digests that were computed elsewhere, by the number of the tensor.
+
+def write_table(buffer: memoryview, layout: Layout, known: Mapping[int, int] | None = None) -> int:
+    """Write table, digests and values; return what the header says of them.
+
+    `known` has digests that were computed elsewhere, by the number of the tensor; all others must be at their places.
     """
     known = known or {}
     digests = [
@@ -108,7 +115,12 @@ def seal(buffer: memoryview, layout: Layout, stamp: Stamp, known: Mapping[int, i
     table = layout.table + pack(f"<{len(digests)}Q", *digests)
     buffer[layout.table_at : layout.values_at] = table
     buffer[layout.values_at : layout.size_bytes] = layout.values
-    buffer[:HEADER_BYTES] = _header(stamp, layout, crc32(layout.values, crc32(table)))
+    return crc32(layout.values, crc32(table))
+
+
+def write_header(buffer: memoryview, layout: Layout, stamp: Stamp, checksum: int) -> None:
+    """Seal a snapshot that is in its place; `checksum` is what `write_table` returned."""
+    buffer[:HEADER_BYTES] = _header(stamp, layout, checksum)
 
 
 def table_at(buffer: memoryview) -> int:
@@ -149,7 +161,9 @@ def verify(buffer: memoryview, snapshot: Snapshot, leave: Collection[str] = ()) 
     for tensor in snapshot.tensors:
         if tensor.digest_kind not in leave:
             verify_tensor(buffer, tensor)
-    if read(buffer) != snapshot:
+    stamp, (table_at, _, values_at, size_bytes), checksum = _read_header(bytes(buffer[:HEADER_BYTES]))
+    is_same = (stamp, table_at, size_bytes) == (snapshot.stamp, snapshot.table_at, snapshot.size_bytes)
+    if not is_same or crc32(buffer[values_at:size_bytes], crc32(buffer[table_at:values_at])) != checksum:
         raise ValueError("the snapshot was overwritten while it was read")
 
 
@@ -209,8 +223,20 @@ def of_blocks(sums: bytes | memoryview) -> int:
     return crc32(sums) | adler32(sums) << 32
 
 
-def _table(tensors: Iterable[Tensor]) -> bytes:
-    return plain.encode([(t.name, t.kind, t.dtype, t.shape, t.length, t.offset, t.digest_kind) for t in tensors])
+def _table(tensors: Sequence[Tensor]) -> bytes:
+    """Encode rows by columns: reading a thousand rows one by one takes longer than copying their tensors to a GPU."""
+    words = sorted({word for t in tensors for word in (t.kind, t.dtype, t.digest_kind)})
+    at = {word: number for number, word in enumerate(words)}
+    columns = (
+        [t.name for t in tensors],
+        words,
+        [at[word] for t in tensors for word in (t.kind, t.dtype, t.digest_kind)],
+        [len(t.shape) for t in tensors],
+        [part for t in tensors for part in t.shape],
+        [t.length for t in tensors],
+        [t.offset for t in tensors],
+    )
+    return plain.encode(columns)
 
 
 def _header(stamp: Stamp, layout: Layout, checksum: int) -> bytes:
@@ -241,24 +267,40 @@ def _places(layout: Layout) -> tuple[int, int, int, int]:
 
 
 def _read_table(table: bytes, digests: bytes, end: int) -> tuple[Tensor, ...]:
-    rows = plain.decode(table)
-    if not isinstance(rows, list) or len(digests) != _DIGEST_BYTES * len(rows):
-        raise ValueError("the snapshot's table is not a list of tensors with a digest each")
-    found = unpack(f"<{len(rows)}Q", digests)
-    return tuple(_read_row(row, digest, end) for row, digest in zip(rows, found, strict=True))
+    match plain.decode(table):
+        case (list(names), list(words), *columns) if all(type(one) is str for one in (*names, *words)):
+            return tuple(_rows(names, words, columns, _digests(digests, len(names)), end))
+    raise ValueError("the snapshot's table has no columns of names and words")
 
 
-def _read_row(row: object, digest: int, end: int) -> Tensor:
-    match row:
-        case (str(name), str(kind), str(dtype), tuple(shape), int(length), int(offset), str(digest_kind)) if (
-            len(shape) <= DIMENSIONS
-            and all(type(part) is int and part >= 0 for part in shape)
-            and BODY_AT <= offset <= offset + length <= end
-        ):
-            count = 1
-            for part in shape:
-                count *= part
-            if length % count if count else length:
-                raise ValueError("a tensor's length is not that of its shape")
-            return Tensor(name, kind, dtype, shape, length, offset, digest, digest_kind)
-    raise ValueError("the snapshot's table has a row that is not a tensor's")
+def _digests(content: bytes, count: int) -> tuple[int, ...]:
+    if len(content) != _DIGEST_BYTES * count:
+        raise ValueError("the snapshot's table is not one of tensors with a digest each")
+    return unpack(f"<{count}Q", content)
+
+
+def _rows(
+    names: list[str], words: list[str], columns: list[object], digests: tuple[int, ...], end: int
+) -> Iterator[Tensor]:
+    found = [*map(_numbers, columns)]
+    count = len(names)
+    if len(found) != 5 or [*map(len, found)] != [3 * count, count, sum(found[1]), count, count]:
+        raise ValueError("the snapshot's table has columns of different lengths")
+    kinds, ranks, parts, lengths, offsets = found
+    if max(kinds, default=-1) >= len(words) or max(ranks, default=0) > DIMENSIONS:
+        raise ValueError("the snapshot's table has a number that stands for nothing")
+    at = 0
+    for number, (name, rank, length, offset) in enumerate(zip(names, ranks, lengths, offsets, strict=True)):
+        shape = tuple(parts[at : at + rank])
+        at += rank
+        size = prod(shape)
+        if not BODY_AT <= offset <= offset + length <= end or (length % size if size else length):
+            raise ValueError("the snapshot's table has a row that is not a tensor's")
+        kind, dtype, digest_kind = (words[one] for one in kinds[3 * number : 3 * number + 3])
+        yield Tensor(name, kind, dtype, shape, length, offset, digests[number], digest_kind)
+
+
+def _numbers(column: object) -> list[int]:
+    if not isinstance(column, list) or not {*map(type, column)} <= {int} or min(column, default=0) < 0:
+        raise ValueError("the snapshot's table has a column that is not one of numbers")
+    return column

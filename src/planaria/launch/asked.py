@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from planaria.base import linux, signals
 from planaria.base.addresses import join_address
-from planaria.base.files import remove_tree, write_all
+from planaria.base.files import remove_tree, tell
 from planaria.base.value import replace
 from planaria.contract import exit_status
 from planaria.elastic.agent.server.health_check_server import create_healthcheck_server
@@ -191,10 +191,7 @@ def _sentence(problem: Exception) -> str:
 
 def _say(text: str) -> None:
     _flush()
-    try:
-        write_all(2, f"planaria: {text.rstrip()}\n".encode("utf-8", "backslashreplace"))
-    except OSError:  # nobody listens; the exit status still tells
-        return
+    tell(2, f"planaria: {text.rstrip()}\n")
 
 
 def _flush() -> None:

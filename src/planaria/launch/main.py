@@ -7,7 +7,7 @@ import sys
 import time
 
 from planaria.base import signals
-from planaria.base.files import private_path, random_name, remove_tree, write_all
+from planaria.base.files import private_path, random_name, remove_tree, tell, write_all
 from planaria.base.value import replace
 from planaria.contract import exit_status
 from planaria.errors import UsageError
@@ -55,10 +55,14 @@ def run(argv: Sequence[str]) -> int:
 
 
 def order(command: str, argv: Sequence[str]) -> int:
-    """Run `planaria drain` or `planaria stop`; return the exit status."""
-    from planaria.launch.owner import run_order
-
+    """Run `planaria drain`, `planaria stop` or `planaria health`; return the exit status."""
     try:
+        if command == "health":
+            from planaria.launch.owner_health import run_health
+
+            return run_health(argv, dict(os.environ))
+        from planaria.launch.owner import run_order
+
         return run_order(command, argv, dict(os.environ))
     except UsageError as problem:
         _complain(str(problem))
@@ -196,7 +200,4 @@ def _print(text: str) -> int:
 
 
 def _complain(text: str) -> None:
-    try:
-        os.write(2, f"planaria: {text}\n".encode("utf-8", "backslashreplace"))
-    except OSError:  # nobody listens; the exit status still tells
-        return
+    tell(2, f"planaria: {text}\n")

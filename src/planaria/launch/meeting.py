@@ -28,6 +28,7 @@ HANDLER_GROUP = "torchrun.handlers"
 URL_SCHEME = "etcd://"
 _HIGHEST_PORT = 65535
 _LONGEST_RUN_ID = 255  # it becomes part of keys and file names
+_LONGEST_OBJECT_NAME = 253  # Kubernetes' own limit
 _ONLY_OURS = (
     "report_file",
     "always_restart",
@@ -194,6 +195,8 @@ def _settings(options: Options, url: _Url, backend: str, credentials: Credential
     merged = url.settings | given
     if backend == "etcd" and credentials.etcd_password is not None and "password" not in merged:
         merged["password"] = (credentials.etcd_password, PASSWORD_VARIABLE)
+    if backend == "kubernetes" and credentials.kube_server:
+        merged.setdefault("server", (credentials.kube_server, "KUBERNETES_SERVICE_HOST"))
     return merged
 
 
@@ -203,6 +206,8 @@ def _endpoints(options: Options, text: str, backend: str) -> tuple[str, ...]:
         raise values.wrong(source, "HOST[:PORT],... or etcd://HOST[:PORT]/RUN_ID", conf.without_password(text))
     if backend == "static":
         return (_static_endpoint(options),)
+    if backend == "kubernetes":
+        return (_kube_endpoint(text.strip(), source),)
     parts = [part.strip() for part in text.split(",")]
     if backend not in conf.DEFAULT_PORTS:  # the plugin knows what they mean, and whether it needs any
         if "@" in text:
@@ -217,6 +222,22 @@ def _endpoints(options: Options, text: str, backend: str) -> tuple[str, ...]:
             raise values.wrong(source, "a port that every node knows", part)
         found[values.address(host, conf.DEFAULT_PORTS[backend] if port is None else port)] = None
     return tuple(found)
+
+
+def _kube_endpoint(text: str, source: str) -> str:
+    """Check the name of a Lease and a ConfigMap, with its namespace or without."""
+    expected = "[NAMESPACE/]NAME of a Lease and a ConfigMap, in small letters, digits and -"
+    namespace, slash, name = text.rpartition("/")
+    parts = [*([namespace] if slash else []), *name.split(".")]
+    if len(name) > _LONGEST_OBJECT_NAME or not all(_is_label(part) for part in parts):
+        raise values.wrong(source, expected, text)
+    return text
+
+
+def _is_label(text: str) -> bool:
+    """Tell whether this is a label of DNS, which the names of Kubernetes are made of."""
+    plain = text.replace("-", "a")
+    return plain.isascii() and plain.isalnum() and plain == plain.lower() and text == text.strip("-") and len(text) < 64
 
 
 def _static_endpoint(options: Options) -> str:

@@ -11,7 +11,7 @@ import time
 from planaria.agent import credentials
 from planaria.base import signals
 from planaria.base.addresses import join_address
-from planaria.base.files import write_all
+from planaria.base.files import tell
 from planaria.base.text import safe_line
 from planaria.contract import exit_status
 from planaria.contract.env import TOKEN
@@ -38,7 +38,7 @@ def run_order(command: str, argv: Sequence[str], environ: Mapping[str, str]) -> 
     """
     order = read_flags(command, argv, environ)
     if order.help:
-        write_all(1, help_text(command).encode())
+        tell(1, help_text(command))
         return exit_status.DONE
     found = find(order, environ)
     body = b'{"grace_s": %g}' % order.grace_s if order.grace_s else b""
@@ -94,7 +94,7 @@ def _wait(order: Order, run: Run) -> bool:
             line = ""  # it hung up, or is busy: whether it is there shows when it is asked again
         if line and line != said and not order.json:
             said = line
-            _say(2, f"planaria: run {run.name}: {line}\n")
+            tell(2, f"planaria: run {run.name}: {line}\n")
         signals.wait_for_any((), LOOK_S)
     return False
 
@@ -114,22 +114,15 @@ def _finish(order: Order, run: Run, has_ended: bool | None) -> int:
         import json
 
         told = {"schema": 1, "command": order.command, "run_id": run.run_id, "accepted": True, "ended": has_ended}
-        _say(1, json.dumps(told) + "\n")
+        tell(1, json.dumps(told) + "\n")
     elif has_ended is None:
-        _say(1, f"run {run.name} was told to {order.command}\n")
+        tell(1, f"run {run.name} was told to {order.command}\n")
     elif has_ended:
-        _say(1, f"run {run.name} has ended on this node\n")
+        tell(1, f"run {run.name} has ended on this node\n")
     if has_ended is False:
-        _say(
+        tell(
             2,
             f"planaria: run {run.name} has not ended within --timeout={order.timeout_s:g}; it is still being ended\n",
         )
         return exit_status.WORKER_FAILED
     return exit_status.DONE
-
-
-def _say(descriptor: int, text: str) -> None:
-    try:
-        write_all(descriptor, text.encode("utf-8", "backslashreplace"))
-    except OSError:  # nobody listens; the exit status still tells
-        return

@@ -98,6 +98,11 @@ def find_here(order: Order, environ: Mapping[str, str]) -> Run | None:
     return chosen
 
 
+def doors_of_ours(environ: Mapping[str, str]) -> list[Door]:
+    """Return the doors of our own user's runs; behind some there is nobody any more."""
+    return [door for door in _doors(_folders(environ)) if door.owner == os.geteuid()]
+
+
 def _choose(order: Order, runs: list[Run], silent: list[Silent]) -> Run | None:
     if order.port is not None:
         runs, silent = [run for run in runs if run.answers_at(order.port)], []

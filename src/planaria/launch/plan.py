@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _WITHOUT_A_STORE = ("static", "c10d", "embedded")
-_WITH_OURS = ("etcd", "etcd-v2")
+_WITH_OURS = ("etcd", "etcd-v2", "kubernetes")
 
 
 class Machine(Value):

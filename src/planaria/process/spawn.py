@@ -1,8 +1,9 @@
 """Start one worker: own session, dies with the agent, output where it was told to go.
 
 Plain fork and exec instead of `subprocess`: importing that costs 11-20 ms, and the steps between fork and exec (parent
-death signal, CPU binding) are what this file is about. Other threads exist while a name is looked up, with an etcd store,
-or in a program that embeds an agent; the interpreter makes its own locks usable again in the child, which takes no other.
+death signal, CPU binding) are what this file is about. Other threads exist while a name is looked up, with a store in etcd
+or Kubernetes, or in a program that embeds an agent; the interpreter makes its own locks usable again in the child, which
+takes no other.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ One is started at a time, the next when it is ready: they share the CPUs with th
 
 from __future__ import annotations
 
+from planaria.base.memory import free_bytes
 from planaria.base.value import Value
 from planaria.errors import SpawnFailed
-from planaria.process.memory import free_bytes
 from planaria.process.spares import Plan, how_many, narrow
 from planaria.process.standby import Standby
 

@@ -5,7 +5,7 @@ The key hangs on a lease, so it goes when its holder does; one whose holder is p
 
 from __future__ import annotations
 
-from planaria.base.value import Value
+from planaria.base.value import Value, replace
 from planaria.rendezvous.keys import (
     LeaderRecord,
     epoch_of_outcome,
@@ -14,6 +14,7 @@ from planaria.rendezvous.keys import (
     read_leader,
     read_outcome,
     read_round,
+    round_record,
 )
 from planaria.rendezvous.model import (
     AskAround,
@@ -176,6 +177,22 @@ class Claim:
         """Tell whether the store knows a newer round than a leader does, and not by its own hand."""
         known = read_round(self._round)
         return known.term != term and (known.term, known.round) > (last.term, last.round)
+
+    def is_vacated(self, last: Standing) -> bool:
+        """Tell whether the store says of this very round that nobody of it is left, and we did not know."""
+        known = read_round(self._round)
+        return known.size == 0 < last.size and (known.term, known.round) == (last.term, last.round)
+
+    def vacate(self, last: Standing, gone: set[str]) -> list[Effect]:
+        """Say that nobody of the newest round is left, if all of its members are among those who are gone."""
+        known = read_round(self._round)
+        members = [one.node for one in last.deputies[: last.size]]
+        is_newest = last.round >= 0 and (known.term, known.round) == (last.term, last.round)
+        if not is_newest or len(members) < last.size or not gone.issuperset(members) or known.size == 0:
+            return []
+        following = max(known.next_round, last.next_round)
+        record = round_record(replace(known, size=0, deputies=(), next_round=following))
+        return [WriteKey("round", record, self.round_revision)]
 
     def read_leader_again(self) -> list[Effect]:
         """Doubt what we know of the leader key: whoever wrote a newer round held it."""

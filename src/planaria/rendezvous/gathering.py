@@ -24,7 +24,7 @@ class Gathering:
         self._office = office
         self._notice = notice
         self._orders, self._roll, self._settings = office.orders, office.roll, office.settings
-        self._waits = not office.roll.has_round
+        self._waits = not office.roll.last.size
 
     def opens_at(self, now: float) -> float:
         """Return when there are nodes enough for the next round, as far as can be told now."""
@@ -37,7 +37,7 @@ class Gathering:
             return max(now, office.began_at + FOUND_S)
         if count >= settings.max_nodes or not self._waits:
             return now
-        if roll.has_round and count >= roll.last.size:
+        if roll.has_round and count >= roll.last.size > 0:
             return now
         quiet_at = office.last_arrival + settings.quiet_s
         return quiet_at if roll.has_round else max(quiet_at, office.began_at + settings.boot_quiet_s)

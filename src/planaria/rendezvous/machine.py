@@ -313,6 +313,7 @@ class Rendezvous:
     # Leaving.
 
     def _leave(self, reason: str) -> None:
+        self._out += self._stored.vacate()
         if self.leader is not None:
             self._tenure.hand_over()
             self._out += self._claim.release()

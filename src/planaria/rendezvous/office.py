@@ -33,7 +33,7 @@ class Office:
         self.settings = settings
         self.term = term
         self.began_at = now
-        self.phase = "claiming" if standing.round >= 0 else "gathering"
+        self.phase = "claiming" if standing.size > 0 else "gathering"  # nobody of a round that was vacated is left
         self.orders = Orders(now)
         self.seats: dict[str, Seat] = {}
         self.roll = Roll(settings, standing, self.seats, held.heard_at)

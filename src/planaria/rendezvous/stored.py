@@ -52,6 +52,8 @@ class Stored:
             case KeyRead("round") if claim.is_ahead_of(leader.office.term, leader.office.roll.last):
                 tenure.give_way()  # while we were away from the store, another led
                 self._out += claim.read_leader_again()
+            case KeyRead("round") if claim.is_vacated(leader.office.roll.last):
+                tenure.give_way()  # the last of that round left after we had read of it: begin with what it said
             case _ if other is not None:
                 tenure.give_way(other.address, claim.leader_revision)
             case KeyWritten("leader", revision) if revision:
@@ -69,6 +71,22 @@ class Stored:
         if ended is not None and (leader is None or leader.office.ended is None):
             self._tenure.give_way()
             self._member.end(ended)
+
+    def vacate(self) -> list[Effect]:
+        """Say in the store that nobody of the newest round is left, as the last of it who goes in good order.
+
+        Whoever begins after us, at another address, could not tell otherwise whether we live and are only out of reach.
+        """
+        own, leader = self._settings.node, self._tenure.leader
+        if not self._settings.external or self._member.phase == "ended":
+            return []
+        if leader is not None:
+            roll, others = leader.office.roll, set(leader.office.seats) - {own}
+            is_alone = not others and leader.office.phase not in ("placing", "starting", "ended")
+            return self._claim.vacate(roll.last, {own, *roll.gone, *roll.dead}) if is_alone else []
+        is_alone = self._member.phase == "seeking"  # its leader said goodbye, or is dead
+        last = self._member.post.standing
+        return self._claim.vacate(last, {own, *self._member.gone, *self._member.dead}) if is_alone else []
 
     def hear_trouble(self, trouble: StoreTrouble, now: float) -> None:
         """Go at once if only people can help and nothing would be lost; else say what the store says, once a trouble."""

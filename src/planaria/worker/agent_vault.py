@@ -57,6 +57,8 @@ class AgentVault:
         self._slots: dict[int, memoryview] = {}
         self._found: dict[str, memoryview] = {}
         self._lent = 0
+        self._told: tuple[int, int, int] | None = None  # the commit that the agent was told of last
+        self._begun = 0, 0  # the number of a question for memory whose answer nobody has waited for, and how much
         self._has_said_wait = False
 
     def __del__(self) -> None:  # a state is never closed; it goes when the program lets go of it
@@ -71,9 +73,23 @@ class AgentVault:
             self._origin = Origin(place.run, place.round, place.rank, place.world_size, place.keeps_shared)
         return self._origin
 
+    def begin_open(self, size_bytes: int) -> None:
+        """Ask for what `open` will want. Whatever was lent before is sealed by now."""
+        if self._begun[1] >= size_bytes:  # asked for by a commit that was refused on its way
+            return
+        number = next(self._ids)
+        with suppress(OSError):  # `open` says it
+            self._send(vault.Open(number, size_bytes))
+            self._begun = number, size_bytes
+
     def open(self, size_bytes: int) -> memoryview:
         """Lend memory; waits until the agent has some: for the other ranks' last commit, or for the disk."""
-        slot = self._ask(lambda number: vault.Open(number, size_bytes), vault.Slot, None)
+        (number, begun_bytes), self._begun = self._begun, (0, 0)
+        if number and begun_bytes >= size_bytes:
+            return self._memory_of(self._answer(number, vault.Slot, None))
+        return self._memory_of(self._ask(lambda number: vault.Open(number, size_bytes), vault.Slot, None))
+
+    def _memory_of(self, slot: vault.Slot) -> memoryview:
         for mapped in (self._slots, _AHEAD):
             for number in mapped.keys() - slot.numbers:
                 del mapped[number]
@@ -85,12 +101,20 @@ class AgentVault:
         message = vault.Sealed(
             self._lent, stamp.run, stamp.round, stamp.generation, stamp.step, stamp.world_size, stamp.rank
         )
+        self._told = None
         with suppress(OSError):
             self._send(message)
+            self._told = stamp.order
 
     def wait(self, stamp: Stamp, tier: Tier, timeout_s: float) -> Tier | None:
-        """Wait until the agent says that a commit has come so far, or will not."""
+        """Wait until the agent says that a commit has come so far, or will not.
+
+        One that is whole by itself and that the agent is told of has reached this node: the agent hears all that was said
+        before it looks at a worker's end.
+        """
         order = stamp.order
+        if (tier, stamp.world_size, order) == ("node", 1, self._told):
+            return "node"
         found = self._ask(lambda number: vault.Await(number, *order, tier, float(timeout_s)), vault.Reached, timeout_s)
         return found.tier or None  # type: ignore[return-value]  # one of the tiers
 
@@ -131,15 +155,23 @@ class AgentVault:
 
     def _ask(self, message: Callable[[int], vault.Message], kind: type[Answer], timeout_s: float | None) -> Answer:
         """Ask, and wait for the answer; without a limit, a line tells of a long wait."""
+        self._begun = 0, 0  # whoever waits for another answer passes over that one, and nobody gets it any more
         number = next(self._ids)
         try:
             self._send(message(number))
+        except OSError as problem:
+            raise _silent(problem) from problem
+        return self._answer(number, kind, timeout_s)
+
+    def _answer(self, number: int, kind: type[Answer], timeout_s: float | None) -> Answer:
+        """Wait for the answer to a question."""
+        try:
             while True:
                 answer = self._next(timeout_s)
                 if answer is not None and getattr(answer, "id", None) == number:
                     break
         except (OSError, ValueError) as problem:
-            raise StateRefused(f"the agent does not answer: {problem}", hint="its last lines may say why") from problem
+            raise _silent(problem) from problem
         if isinstance(answer, vault.Refused):
             raise StateRefused(answer.message, hint=answer.hint)
         if not isinstance(answer, kind):
@@ -209,6 +241,10 @@ class AgentVault:
                 raise
             self._socket = peer
         return self._socket
+
+
+def _silent(problem: Exception) -> StateRefused:
+    return StateRefused(f"the agent does not answer: {problem}", hint="its last lines may say why")
 
 
 def _receive(peer: socket.socket) -> tuple[bytes, list[int], int, object]:

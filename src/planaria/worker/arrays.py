@@ -30,10 +30,26 @@ class Arrays:
     def __init__(self, before: Arrays | None = None, sources: list[Any] | None = None) -> None:
         """Begin anew, or behind the first tensors of another walk, whose sources are `sources` now."""
         count = len(sources or ())
-        self.tensors: list[Tensor] = before.tensors[:count] if before else []
+        self._first_rows: list[Tensor] = before.first_rows(count) if before else []  # shared, and never changed
+        self._rows: list[Tensor] = []
         self.sources: list[Any] = sources or []
         self._numbers: dict[object, int] = {}
         self._first = before.first_numbers(count) if before else {}
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The rows of all tensors, without their places."""
+        return [*self._first_rows, *self._rows]
+
+    def first_rows(self, count: int) -> list[Tensor]:
+        """Return the rows of the first tensors."""
+        return self._first_rows if len(self._first_rows) == count else self.tensors[:count]
+
+    def is_like(self, other: Arrays) -> bool:
+        """Tell whether the rows are those of another walk. Rows that both share are not looked at."""
+        if self._first_rows is other._first_rows:
+            return self._rows == other._rows
+        return self.tensors == other.tensors
 
     def first_numbers(self, count: int) -> dict[object, int]:
         """Return the numbers of the first tensors by what makes each the one it is."""
@@ -63,9 +79,10 @@ class Arrays:
     def _add(self, tensor: Tensor, source: object, identity: object) -> int:
         if identity in self._first:
             return self._first[identity]
-        number = self._numbers.setdefault(identity, len(self.tensors))
-        if number == len(self.tensors):
-            self.tensors.append(tensor)
+        count = len(self._first_rows) + len(self._rows)
+        number = self._numbers.setdefault(identity, count)
+        if number == count:
+            self._rows.append(tensor)
             self.sources.append(source)
         return number
 
@@ -185,28 +202,29 @@ class Views:
         if number >= len(self._tensors):
             raise ValueError(f"there is no tensor {number} in the table")
         tensor = self._tensors[number]
-        memory = self._memory[tensor.offset : tensor.offset + tensor.length]
         try:
             if tensor.kind == TORCH:
-                found = _torch_view(tensor, memory)
+                found = _torch_view(tensor, self._memory)
                 if tensor.length:
                     self.rows[found.data_ptr()] = tensor
                 return found
             if tensor.kind in (NUMPY, NUMPY_SCALAR):
-                return _numpy_view(tensor, memory)
+                return _numpy_view(tensor, self._memory[tensor.offset : tensor.offset + tensor.length])
         except (TypeError, RuntimeError, ValueError) as exc:
             raise ValueError(f"{tensor.name} cannot be read: {exc}") from exc
         raise ValueError(f"{tensor.name} is of a kind that is not known here: {tensor.kind[:20]!r}")
 
 
 def _torch_view(tensor: Tensor, memory: memoryview) -> Any:
-    torch = import_module("torch")
+    torch: Any = sys.modules.get("torch") or import_module("torch")
     dtype = getattr(torch, tensor.dtype, None) if tensor.dtype.isidentifier() else None
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"torch has no dtype {tensor.dtype[:20]!r}")
     if not tensor.length:
         return torch.empty(tensor.shape, dtype=dtype)
-    return torch.frombuffer(memory, dtype=torch.uint8).view(dtype).reshape(tensor.shape)
+    # One call and one view: a thousand of these are a good part of a restore.
+    count = tensor.length // dtype.itemsize
+    return torch.frombuffer(memory, dtype=dtype, count=count, offset=tensor.offset).view(tensor.shape)
 
 
 def _numpy_view(tensor: Tensor, memory: memoryview) -> Any:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
-from itertools import repeat
-from operator import is_
 
 from planaria.base.value import Value
 from planaria.contract import plain
@@ -15,7 +14,7 @@ from planaria.worker.arrays import Arrays, Views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from typing import Any
 
     from planaria.contract.snapshot import Layout, Snapshot
@@ -26,94 +25,112 @@ if TYPE_CHECKING:
     Encoded = tuple[str, bytes, bytes]
 
 RNG = "rng"
-_VERSION = 2
+_VERSION = 3
 
 
 class _Traced(Value):
-    """A module or optimizer as the whole walk found it. `numbers` are those of its tensors in the table.
-
-    `first` is the first of them when they come one after the other, as mostly.
-    """
+    """A module or optimizer as the whole walk found it. `numbers` are those of its tensors in the table."""
 
     trace: trace.ModuleTrace | trace.OptimizerTrace
     known: Known
     numbers: list[int]
-    first: int | None
     encoded: Encoded
 
 
 class Captured:
     """What one commit will copy: sizes are known, nothing is copied yet. Plain values are taken already.
 
-    Of the parts in `shared` another rank keeps the parameters. `before` is the commit before: where modules and optimizers
-    have the same tensors in the same places, they are not walked through again.
+    `random` tells the states of random numbers. Of the parts in `shared` another rank keeps the parameters. `before` is the
+    commit before: where modules and optimizers have the same tensors in the same places, they are not walked through again.
+    A walk in haste takes that on trust, for a commit at every step has no time to look: `is_as_before` does it later, in
+    another thread. Only what stayed the same from one walk to the next is trusted: who gets other tensors at every step, or
+    at the first one, is looked at.
     """
 
     def __init__(
         self,
         state: Mapping[str, object],
         *,
-        with_rng: bool = True,
+        random: Callable[[], object] | None = randomness.states,
         shared: Collection[str] = (),
         before: Captured | None = None,
+        in_haste: bool = False,
     ) -> None:
         self._traced: dict[str, _Traced] = {}
         self._traced_count = 0
+        self._in_order: bool | None = None
+        self._is_hasty = False
         self.is_again = False  # modules and optimizers are those of the commit before
         self.arrays = Arrays()
         self.optimizers = [value for value in state.values() if parts.kind_of(value) == parts.OPTIMIZER]
-        kept = self._again(before, state) if before else None
+        kept = self._again(before, state, in_haste=in_haste and before.is_again) if before else None
         if kept is None:
             kept = self._walk_traced(state, shared)
         for name, value in state.items():
             if name not in kept:
                 kept[name] = self._encoded(name, *parts.content_of(value, is_shared=name in shared))
-        if with_rng:
-            kept[RNG] = self._encoded(RNG, RNG, randomness.states(), None)
+        if random:
+            kept[RNG] = self._encoded(RNG, RNG, random(), None)
         self.layout: Layout = self._arranged(plain.encode((_VERSION, kept)), before)
 
     def _walk_traced(self, state: Mapping[str, object], shared: Collection[str]) -> dict[str, Encoded]:
         """Walk through what can be traced, before everything else, so that its tensors have the first numbers."""
         kept: dict[str, Encoded] = {}
+        torch: Any = sys.modules.get("torch")
         for name, value in state.items():
             found = _trace(value)
             if found is None:
                 continue
             kept[name] = encoded = self._encoded(name, *parts.content_of(value, is_shared=name in shared))
-            tensors = found.tensors() or []
+            objects = found.objects() or []
             numbered = [
                 (place, number)
-                for place, tensor in enumerate(tensors)
-                if tensor is not None and (number := self.arrays.number_of(tensor)) is not None
+                for place, one in enumerate(objects)
+                if place >= found.first_own
+                and isinstance(one, torch.Tensor)
+                and (number := self.arrays.number_of(one)) is not None
             ]
-            numbers = [number for _, number in numbered]
-            is_straight = bool(numbers) and numbers == [*range(numbers[0], numbers[0] + len(numbers))]
-            known = trace.Known(tensors, [place for place, _ in numbered])
-            self._traced[name] = _Traced(found, known, numbers, numbers[0] if is_straight else None, encoded)
-        self._traced_count = len(self.arrays.tensors)
+            known = trace.Known(objects, [place for place, _ in numbered])
+            self._traced[name] = _Traced(found, known, [number for _, number in numbered], encoded)
+        self._traced_count = len(self.arrays.sources)
         return kept
 
-    def _again(self, before: Captured, state: Mapping[str, object]) -> dict[str, Encoded] | None:
+    def _again(self, before: Captured, state: Mapping[str, object], *, in_haste: bool) -> dict[str, Encoded] | None:
         """Take over what was traced before, with its tensors as they are now; None when something is different."""
         if not before._traced or not before._traced.keys() <= state.keys():
             return None
-        sources: list[Any] = [None] * before._traced_count
+        sources: list[Any] = []
         for name, known in before._traced.items():
-            tensors = known.trace.tensors() if known.trace.whole is parts.unwrapped(state[name]) else None
-            here = None if tensors is None else known.known.again(tensors)
-            if here is None:
+            found = known.known.tensors() if known.trace.whole is parts.unwrapped(state[name]) else None
+            if found is None:
                 return None
-            if known.first is not None:
-                sources[known.first : known.first + len(here)] = here
-                continue
-            for number, tensor in zip(known.numbers, here, strict=True):
-                sources[number] = tensor
-        if any(map(is_, sources, repeat(None))):  # one without bytes, or of a kind that traces do not see
-            return None
+            if not in_haste and not (known.known.has(known.trace.objects()) and known.known.has_forms_of(found)):
+                return None
+            sources += found
+        if not before._is_in_order():
+            numbers = [number for known in before._traced.values() for number in known.numbers]
+            by_number = dict(zip(numbers, sources, strict=True))
+            if len(by_number) != before._traced_count:  # one without bytes, or of a kind that traces do not see
+                return None
+            sources = [by_number[number] for number in range(before._traced_count)]
         self.arrays = Arrays(before.arrays, sources)
-        self._traced, self._traced_count = before._traced, before._traced_count
-        self.is_again = True
+        self._traced, self._traced_count, self._in_order = before._traced, before._traced_count, before._in_order
+        self.is_again, self._is_hasty = True, in_haste
         return {name: self._refreshed(name, known) for name, known in before._traced.items()}
+
+    def is_as_before(self) -> bool:
+        """Tell whether what was taken on trust is so, now; another thread may be at work on it."""
+        try:
+            return not self._is_hasty or all(known.known.has(known.trace.objects()) for known in self._traced.values())
+        except RuntimeError:  # a dict that changes while it is walked through
+            return False
+
+    def _is_in_order(self) -> bool:
+        """Tell whether the traced tensors come in the order of their numbers, as mostly."""
+        if self._in_order is None:
+            numbers = [number for known in self._traced.values() for number in known.numbers]
+            self._in_order = numbers == [*range(self._traced_count)]
+        return self._in_order
 
     def _refreshed(self, name: str, known: _Traced) -> Encoded:
         kind, content, state = known.encoded
@@ -128,10 +145,16 @@ class Captured:
         return kind, plain.encode(content, keep, name), state
 
     def _arranged(self, values: bytes, before: Captured | None) -> Layout:
-        rows = self.arrays.tensors
-        if before and len(rows) == len(before.arrays.tensors) and rows == before.arrays.tensors:
+        if before and self.arrays.is_like(before.arrays):
             return snapshots.with_values(before.layout, values)
-        return snapshots.arrange(rows, values)
+        return snapshots.arrange(self.arrays.tensors, values)
+
+    def taken(self, buffer: memoryview | None, numbers: Iterable[int]) -> list[tuple[int, memoryview]]:
+        """Copy the tensors with the numbers to their places; without a buffer return the copies, each with its place."""
+        if buffer is None:
+            return self.arrays.taken(self.layout, numbers)
+        self.copy_into(buffer, numbers)
+        return []
 
     def copy_into(self, buffer: memoryview, numbers: Iterable[int] | None = None) -> None:
         """Copy every tensor to its place, or those with the numbers. What happens to the state then changes none of them."""
@@ -153,7 +176,7 @@ def saved_parts(memory: memoryview, snapshot: Snapshot, upload: Upload | None = 
     """
     views = Views(memory, snapshot)
     match plain.decode(snapshot.values):
-        case (2, dict(kept)):
+        case (version, dict(kept)) if version == _VERSION:
             found: Saved = {}
             for name, part in kept.items():
                 match part:
@@ -246,7 +269,7 @@ class Return:
                 self._state[name] = parts.give_back(kind, content, known, self._state[name], upload)
         upload.finish()
         if RNG in self._saved:  # last: what came before may have drawn numbers
-            randomness.set_states(parts.owned(self._saved[RNG][1]))
+            randomness.set_states(self._saved[RNG][1], upload.gpu)
 
 
 def give_back(saved: Saved, state: dict[str, object], upload: Upload) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import contextmanager
 
 from planaria.base import signals
 from planaria.base.linux import unhandle_signal
@@ -17,22 +18,25 @@ from planaria.worker.link import LINK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from typing import Any
+
+    from planaria.worker.link import Link
 
 # What a launcher handles unless told otherwise.
 SIGNALS = (signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGQUIT)
 
 
 class Deferral:
-    """Defers the signal that `announced` names. Signals that the program handles itself are left alone."""
+    """Defers the signal that the agent behind a link has announced. Signals that the program handles itself are left alone."""
 
-    def __init__(self, announced: Callable[[], str | None]) -> None:
-        self._announced = announced
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self._before: dict[int, Any] = {}
         self._pipe: tuple[int, int] | None = None
         self._has_begun = False
         self._mask: set[int] | None = None
+        self._sets_apart = False
         os.register_at_fork(before=self._fork, after_in_parent=self._forked, after_in_child=self._be_a_child)
 
     def begin(self) -> None:
@@ -42,7 +46,8 @@ class Deferral:
         self._has_begun = True
         for number in SIGNALS:
             if signals.is_unhandled(number):
-                self._before[number] = signals.set_handler(number, self._handle)
+                self._before[number] = signals.handler_of(number)  # before ours is there: it needs to know
+                signals.set_handler(number, self._handle)
         if self._before:
             self._watch()
 
@@ -58,6 +63,18 @@ class Deferral:
             signals.set_wakeup_fd(-1)
             os.close(self._pipe[1])  # the thread ends with it
             self._pipe = None
+
+    @contextmanager
+    def setting_apart(self) -> Iterator[None]:
+        """Let children that are forked in here leave the process group at once.
+
+        A signal to the group that meets them while they do is not for them: the loop still needs them.
+        """
+        self._sets_apart = True
+        try:
+            yield
+        finally:
+            self._sets_apart = False
 
     def _watch(self) -> None:
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -81,6 +98,9 @@ class Deferral:
         os.close(reader)
 
     def _handle(self, number: int, frame: object) -> None:
+        self._link.once_whole(lambda: self._decide(number, frame))
+
+    def _decide(self, number: int, frame: object) -> None:
         if self._is_announced(number):
             return
         before = self._before[number]
@@ -90,7 +110,8 @@ class Deferral:
             self._obey(number)
 
     def _is_announced(self, number: int) -> bool:
-        return self._announced() == signals.name_of(number)
+        drain = self._link.drain()
+        return drain is not None and drain.reason == signals.name_of(number)
 
     def _obey(self, number: int) -> None:
         unhandle_signal(number)
@@ -110,6 +131,10 @@ class Deferral:
         """Give the signals back: whoever started this process may end it by one, and waits for that."""
         self._has_begun = False
         if self._before:
+            if self._sets_apart:
+                os.setpgid(0, 0)
+                while signals.wait_for_any(self._before, 0.0) is not None:  # they are held back, so they are all here
+                    pass
             signals.set_wakeup_fd(-1)
             for number, handler in self._before.items():
                 signals.set_handler(number, handler)
@@ -117,10 +142,5 @@ class Deferral:
         self._forked()
 
 
-def _announced() -> str | None:
-    drain = LINK.drain()
-    return drain.reason if drain is not None else None
-
-
-DEFERRAL = Deferral(_announced)
+DEFERRAL = Deferral(LINK)
 """This process's own."""

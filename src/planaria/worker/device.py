@@ -148,7 +148,8 @@ class Cuda:
     def prepare(self) -> None:
         """Make what the first restore needs before it is needed."""
         if self._bounce is None:
-            self._bounce = Bounce(self.device)
+            with self.here():  # else memory is pinned for the first GPU, which costs some of it, in a thread of its own
+                self._bounce = Bounce(self.device)
 
     def blocks(self, tensors: list[Any]) -> Blocks:
         """Return the blocks of tensors that are contiguous and begin at multiples of 16."""

@@ -1,7 +1,7 @@
 """A commit's copy from a GPU into shared memory, under way while training goes on.
 
     the program's thread      begin: mark the current stream            hold, before optimizer.step(): the device waits
-    the sealing thread        issue: copies beside, sums aside, done mark            land: wait for the mark, then seal
+    the sealing thread        issue: copies beside, sums aside, done mark     digests: of what is here; land: wait for the mark
 
 Parameters and optimizer state may be read until the next `optimizer.step()`, since its hook calls `hold`. Everything else was
 copied within the device, in the order of the program's stream, before `begin`.
@@ -17,6 +17,7 @@ import sys
 import threading
 from zlib import crc32
 
+from planaria.contract import snapshot as snapshots
 from planaria.contract.snapshot import ALIGNMENT, BLOCKS, of_blocks
 from planaria.errors import StateRefused
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from planaria.contract.snapshot import Tensor
+    from planaria.contract.commit import Stamp
+    from planaria.contract.snapshot import Layout, Tensor
     from planaria.worker.device import Cuda
 
     Row = tuple[int, Tensor]
@@ -189,6 +191,7 @@ class Flight:
         self._marks = _marks(sources)
         self._changed = ""
         self._is_held = False
+        self.is_summed = False
         self._large: list[Any] = []
         self._issued = threading.Event()
         self._begun = pad.device.mark()
@@ -224,17 +227,42 @@ class Flight:
         """Let nobody wait for what will not be issued. After `issue` it does nothing."""
         self._issued.set()
 
-    def land(self, buffer: memoryview) -> dict[int, int]:
-        """Wait for the copies; return the digests. For the sealing thread.
+    def seal(self, buffer: memoryview, layout: Layout, stamp: Stamp | None) -> None:
+        """Land in a buffer, and seal it where there is a stamp. All but the header is written while copies are under way.
+
+        For the sealing thread.
 
         Raises:
             StateRefused: Something was changed before its copy was over, by other means than a step with a hook.
         """
-        device = self._pad.device
-        device.wait(self._brought)
-        digests = self._pad.gather.spread(buffer) | self._pad.sums.digests()
-        self._changed = self._changed or self._pad.find_other(self._sources)
-        device.wait(self._done)
+        digests = self.digests(buffer)
+        checksum = snapshots.write_table(buffer, layout, digests) if self.is_summed else None
+        self.land()
+        if stamp is not None:
+            if checksum is None:
+                checksum = snapshots.write_table(buffer, layout, digests)
+            snapshots.write_header(buffer, layout, stamp, checksum)
+
+    def digests(self, buffer: memoryview) -> dict[int, int]:
+        """Wait for what was gathered, and put it to its places; return the digests. For the sealing thread.
+
+        `is_summed` tells whether they are all: the others are of what is not there before `land`.
+        """
+        self._pad.device.wait(self._brought)
+        found = self._pad.gather.spread(buffer) | self._pad.sums.digests()
+        self.is_summed = len(found) == len(self._sources)
+        other = self._pad.find_other(self._sources)
+        if other:  # never set to nothing: `hold` may have found something meanwhile
+            self._changed = other
+        return found
+
+    def land(self) -> None:
+        """Wait for the copies. For the sealing thread.
+
+        Raises:
+            StateRefused: Something was changed before its copy was over, by other means than a step with a hook.
+        """
+        self._pad.device.wait(self._done)
         changed = self._find_changed()
         if changed and not self._is_held:  # in this order: who holds has looked before
             self._changed = changed
@@ -244,7 +272,6 @@ class Flight:
                 f"{self._changed} was changed by other means than a step of its optimizer, before its copy was over",
                 hint='call commit(wait="node") before such a change',
             )
-        return digests
 
     def hold(self) -> None:
         """Have the device wait for the copies before it goes on: parameters are about to change. Not this thread.

@@ -45,6 +45,7 @@ class Link:
         self._drain: Drain | None = None
         self._resize: Resize | None = None
         self._scopes = itertools.count(1)
+        self._late: dict[int, list[Callable[[], object]]] = {}  # by thread
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -87,14 +88,18 @@ class Link:
 
         When that is not possible the connection goes, and with it every scope: nobody is ended for a release that was lost.
         """
-        with self._lock:
-            peer = self._peer()
-            if peer is None:
-                return
-            try:
-                peer.sendall(encode(message))
-            except OSError:
-                self._give_up()
+        try:
+            with self._lock:
+                self._tell(self._peer(), encode(message))
+        finally:
+            self._catch_up()
+
+    def _tell(self, peer: socket.socket | None, line: bytes) -> None:
+        try:
+            if peer is not None:
+                peer.sendall(line)
+        except OSError:
+            self._give_up()
 
     def drain(self) -> Drain | None:
         """Return the agent's notice of a stop, if it has sent one; does not wait."""
@@ -112,21 +117,47 @@ class Link:
         return self._peer() is not None
 
     def _listen(self) -> None:
-        with self._lock:  # whoever defers signals listens in a thread of its own
-            peer = self._peer()
-            try:
-                # A socket with a timeout waits in recv, MSG_DONTWAIT or not; its descriptor does not.
-                while peer is not None and (chunk := os.read(peer.fileno(), LINE_LIMIT_BYTES)):
-                    *lines, self._heard = (self._heard + chunk).split(b"\n")
-                    for message in map(decode, lines):
-                        if isinstance(message, Drain):
-                            self._drain = message
-                        elif isinstance(message, Resize):
-                            self._resize = message
-            except BlockingIOError:
-                pass
-            except (OSError, ValueError):
-                self._give_up()
+        try:
+            with self._lock:  # whoever defers signals listens in a thread of its own
+                self._hear(self._peer())
+        finally:
+            self._catch_up()
+
+    def _hear(self, peer: socket.socket | None) -> None:
+        try:
+            # A socket with a timeout waits in recv, MSG_DONTWAIT or not; its descriptor does not.
+            while peer is not None and (chunk := os.read(peer.fileno(), LINE_LIMIT_BYTES)):
+                *lines, self._heard = (self._heard + chunk).split(b"\n")
+                for message in map(decode, lines):
+                    if isinstance(message, Drain):
+                        self._drain = message
+                    elif isinstance(message, Resize):
+                        self._resize = message
+        except BlockingIOError:
+            pass
+        except (OSError, ValueError):
+            self._give_up()
+
+    def once_whole(self, call: Callable[[], object]) -> None:
+        """Make a signal handler's call now, or right after what the signal has interrupted in here.
+
+        A handler that asked between the reading of a notice and its understanding would be told that there is none.
+        """
+        if self._is_inside:
+            self._late.setdefault(_thread.get_ident(), []).append(call)
+        else:
+            call()
+
+    @property
+    def _is_inside(self) -> bool:
+        """Tell whether this thread holds the lock. A lock of our own in Python would itself be interrupted half taken."""
+        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001  as threading.Condition asks
+
+    def _catch_up(self) -> None:
+        if not self._late or self._is_inside:
+            return
+        for call in self._late.pop(_thread.get_ident(), ()):
+            call()
 
     def _peer(self) -> socket.socket | None:
         """Return the connection of this process; a forked child makes its own."""

@@ -207,7 +207,9 @@ def _load_optimizer(optimizer: Any, saved: dict[str, Any], upload: Upload) -> No
     optimizer.load_state_dict(own)
     # torch casts state to the dtype of its parameter; float32 state beside bfloat16 parameters is put back as it was.
     for number, kept in saved.get("state", {}).items() if isinstance(saved.get("state"), dict) else ():
-        state = optimizer.state[parameters[number][0]] if type(number) is int and number < len(parameters) else {}
+        if type(number) is not int or number >= len(parameters) or not isinstance(kept, dict):
+            continue  # what concerns all parameters, by a name
+        state = optimizer.state[parameters[number][0]]
         for key, item in kept.items():
             if arrays.is_array(item) and arrays.is_array(state.get(key)) and state[key].dtype != item.dtype:
                 state[key] = arrays.copied(item).to(state[key].device)
@@ -221,7 +223,7 @@ def _with_room(saved: Any, here: Any, parameters: list[tuple[Any, Any]]) -> Any:
     torch: Any = sys.modules["torch"]
     if not isinstance(saved, dict):
         return here
-    found = {number: dict(state) for number, state in here.items()}
+    found = {number: dict(state) if isinstance(state, dict) else state for number, state in here.items()}
     for number, kept in saved.items():
         if type(number) is not int or number >= len(parameters) or not isinstance(kept, dict):
             continue

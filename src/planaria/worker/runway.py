@@ -72,6 +72,11 @@ class Runway:
                 vault.prepare_ahead(self.device.register)
         return self.device
 
+    @property
+    def gpu(self) -> Any:
+        """Return the GPU, as torch calls it; None without one."""
+        return self.device.device if self.device is not None else None
+
     def knows(self, captured: Captured) -> bool:
         """Tell whether everything of a commit flies, but for a little, as in the commit before: so it needs no memory yet."""
         return bool(self._flown and self._staying_bytes <= TAKEN_ALONG_BYTES and self._is_planned(captured))
@@ -97,7 +102,7 @@ class Runway:
             torch: Any = sys.modules["torch"]
             with torch.no_grad():
                 torch._foreach_copy_([*self._stage.values()], [sources[number] for number in self._stage])
-        flown = [sources[number] for number in self._flown]
+        flown = [*map(sources.__getitem__, self._flown)]
         for place, staged in self._staged:
             flown[place] = staged
         self._flight = Flight(self._pad, flown)
@@ -149,7 +154,8 @@ class Runway:
             if optimizer not in self._hooked or optimizer in self._captured_steps:
                 continue
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            states = [item for state in optimizer.state.values() for item in state.values()]
+            kept = [state for state in optimizer.state.values() if isinstance(state, dict)]
+            states = [item for state in kept for item in state.values()]
             torch: Any = sys.modules["torch"]
             found |= {captured.arrays.number_of(one) for one in (*parameters, *states) if isinstance(one, torch.Tensor)}
         return {number for number in found if number is not None}

@@ -176,7 +176,8 @@ class ShardedState(ElasticState):
             return is_so
         torch: Any = sys.modules["torch"]
         found = torch.tensor([is_so], dtype=torch.int32)
-        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX, group=self._group)
+        most = torch.distributed.ReduceOp.MAX
+        exchange.hold(torch.distributed.all_reduce(found, most, group=self._group, async_op=True)).wait()
         return bool(found.item())
 
     def _split(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,11 +12,13 @@
 
 from __future__ import annotations
 
+import functools
+
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
 from planaria.errors import StateRefused
-from planaria.worker import capture, exchange, here, parts
+from planaria.worker import capture, exchange, here, parts, randomness
 from planaria.worker.runway import Runway
 from planaria.worker.synced import log_synced
 from planaria.worker.upload import Damaged, Upload
@@ -24,7 +26,7 @@ from planaria.worker.vault import Loaded, LocalVault, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future, ThreadPoolExecutor
     from typing import Any
 
@@ -83,6 +85,7 @@ class ElasticState:
         fields["_sealer"] = None
         fields["_sealing"] = None
         fields["_captured"] = None
+        fields["_is_other"] = False
         fields["_room_bytes"] = 0
         fields["_runway"] = Runway()
         fields["_trouble"] = None
@@ -97,6 +100,7 @@ class ElasticState:
         _sealer: ThreadPoolExecutor | None
         _sealing: Future[None] | None
         _captured: Captured | None
+        _is_other: bool
         _room_bytes: int
         _runway: Runway
         _trouble: BaseException | None
@@ -131,22 +135,58 @@ class ElasticState:
         if wait is not None and wait not in TIERS:
             raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
         self._raise_trouble()
-        captured = capture.Captured(self._kept_here(), shared=self._shared(), before=self._captured)
-        generation = self.stamp.generation + 1 if self.stamp else 1
-        if self._runway.knows(captured) and captured.layout.size_bytes <= self._room_bytes:
-            stamp = self._vault.origin.stamp(generation, self._step(generation))
-            flight, numbers = self._runway.depart(captured)
-            self._seal(None, captured, stamp, flight, captured.arrays.taken(captured.layout, numbers))
-        else:
+        if wait:
             self._finish_sealing()
-            stamp = self._vault.origin.stamp(generation, self._step(generation))
-            buffer = self._open(captured)
+            if self._captured:  # the agent looks for memory while this thread walks
+                self._vault.begin_open(self._captured.layout.size_bytes)
+        stamp, captured = self._commit(wait)
+        if wait and self._is_other:
+            stamp, captured = self._commit(wait)
+        return Commit(stamp, captured.layout.size_bytes, self._wait(stamp, wait, timeout_s) if wait else None)
+
+    def _commit(self, wait: Tier | None) -> tuple[Stamp, Captured]:
+        captured = capture.Captured(
+            self._kept_here(),
+            random=functools.partial(randomness.states, self._runway.gpu),
+            shared=self._shared(),
+            before=self._captured_before(),
+            in_haste=self._is_hasty(),
+        )
+        generation = self.stamp.generation + 1 if self.stamp else 1
+        is_known = self._runway.knows(captured) and captured.layout.size_bytes <= self._room_bytes
+        if not is_known:
+            self._finish_sealing()
+        stamp = self._vault.origin.stamp(generation, self._step(generation))
+        buffer = None if is_known else self._open(captured)
+        flight: Flight | None = None
+        try:
             flight, numbers = self._runway.depart(captured)
-            captured.copy_into(buffer, numbers)
-            self._seal(buffer, captured, stamp, flight)
+            filled = functools.partial(self._fill, buffer, captured, stamp, flight, captured.taken(buffer, numbers))
+            if wait or (flight is None and captured.layout.size_bytes <= SEAL_AT_ONCE_BYTES):
+                filled()
+            else:
+                self._seal(stamp, filled)
+        except BaseException:
+            vars(self)["_captured"] = None  # the next walk is a whole one
+            if flight is not None:
+                flight.give_up()  # else the next step would wait for it for ever
+            raise
         vars(self)["_captured"] = captured
         vars(self)["stamp"] = stamp
-        return Commit(stamp, captured.layout.size_bytes, self._wait(stamp, wait, timeout_s) if wait else None)
+        return stamp, captured
+
+    def _is_hasty(self) -> bool:
+        """Tell whether the structure may be looked at behind the commit, which may then not be kept.
+
+        Not where other ranks keep it: they would wait for this one to have it too, and for memory until then.
+        """
+        return self._runway.device is not None and self._vault.origin.world_size == 1
+
+    def _captured_before(self) -> Captured | None:
+        """Return the commit before, unless a whole walk is due."""
+        if self._is_other:
+            vars(self)["_is_other"], vars(self)["_captured"] = False, None
+        return self._captured
 
     def prepare(self) -> None:
         """Make ahead what the first restore onto a GPU needs, pinned memory above all: 0.1 s that a standby has time for.
@@ -249,29 +289,16 @@ class ElasticState:
         vars(self)["_room_bytes"] = len(buffer)
         return buffer
 
-    def _seal(
-        self,
-        buffer: memoryview | None,
-        captured: Captured,
-        stamp: Stamp,
-        flight: Flight | None,
-        taken: Sequence[tuple[int, memoryview]] = (),
-    ) -> None:
-        """Seal a commit, in a thread when it takes long. Without a buffer it is asked for there, behind the commit before."""
+    def _seal(self, stamp: Stamp, fill: Callable[[], object]) -> None:
+        """Seal a commit in a thread."""
 
         def seal() -> None:
             try:
-                self._fill(buffer, captured, stamp, flight, taken)
+                fill()
             except BaseException as exc:  # noqa: BLE001  raised by the next commit, in the thread that can handle it
                 say(f"{stamp} was not sealed: {exc!r}")
                 vars(self)["_trouble"] = exc
-            finally:
-                if flight is not None:
-                    flight.give_up()
 
-        if flight is None and captured.layout.size_bytes <= SEAL_AT_ONCE_BYTES:
-            self._fill(buffer, captured, stamp, None, taken)
-            return
         sealer = self._sealer
         if sealer is None:
             from concurrent.futures import ThreadPoolExecutor
@@ -290,17 +317,29 @@ class ElasticState:
         flight: Flight | None,
         taken: Sequence[tuple[int, memoryview]],
     ) -> None:
-        if buffer is None:
-            buffer = self._open(captured)
-        for at, content in taken:
-            buffer[at : at + len(content)] = content
-        digests = None
-        if flight is not None:
-            flight.issue(buffer)
-            digests = flight.land(buffer)
+        """Fill a buffer and seal it, if it is to be kept. Without one it is asked for here, behind the commit before."""
+        try:
+            if buffer is None:
+                buffer = self._open(captured)
+            for at, content in taken:
+                buffer[at : at + len(content)] = content
+            if flight is not None:
+                flight.issue(buffer)
+            is_kept = captured.is_as_before()
+            if not is_kept:  # only told here: the next commit forgets it, perhaps before this one has landed
+                vars(self)["_is_other"] = True
+            if flight is not None:
+                flight.seal(buffer, captured.layout, stamp if is_kept else None)
+            elif is_kept:
+                snapshots.seal(buffer, captured.layout, stamp)
+        finally:
+            if flight is not None:
+                flight.give_up()
         captured.arrays.let_go()
-        snapshots.seal(buffer, captured.layout, stamp, digests)
-        self._vault.sealed(stamp)
+        if is_kept:
+            self._vault.sealed(stamp)
+        else:
+            say(f"{stamp} is not kept: model or optimizer have got other tensors; the next commit has them")
 
     def _finish_sealing(self) -> None:
         if self._sealing:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import sys
 import weakref
 from itertools import chain
-from operator import call, is_, itemgetter, methodcaller
+from operator import attrgetter, call, methodcaller
+from types import NoneType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 _MODULE_WAYS = ("state_dict", "_save_to_state_dict", "get_extra_state")
@@ -34,25 +35,30 @@ def of_module(module: Any) -> ModuleTrace | None:
 
 
 class ModuleTrace:
-    """The modules inside a module. `tensors` are all parameters and buffers, in no promised order but always the same."""
+    """The modules inside a module. Its objects are all parameters, buffers and modules, in an order that stays the same."""
+
+    first_own = 0
 
     def __init__(self, module: Any) -> None:
         self.whole = module
-        inside = [*module.modules()]
-        self._kept = [kept for part in inside for kept in (part._parameters, part._buffers)]  # noqa: SLF001  torch's own names for them
-        self._modules = [part._modules for part in inside]  # noqa: SLF001  as above
-        self._names = _names(self._kept), _names(self._modules)
-        self._children = _values(self._modules)
+        self._inside = [*map(weakref.ref, module.modules())]  # one that was replaced is not held, nor are its tensors
+        kept = self._kept()
+        self._counts, self._names = [*map(len, kept)], _names(kept)
 
-    def tensors(self) -> list[Any] | None:
-        """Return them as they are now, None among them; None when a parameter, buffer or module was added or removed."""
-        if (_names(self._kept), _names(self._modules)) != self._names or _values(self._modules) != self._children:
+    def objects(self) -> list[Any] | None:
+        """Return them as they are now, None among them; None when one was added, removed or renamed."""
+        kept = self._kept()
+        if [*map(len, kept)] != self._counts or _names(kept) != self._names:
             return None
-        return _values(self._kept)
+        return _values(kept)
+
+    def _kept(self) -> list[Mapping[str, Any]]:
+        inside = [part for part in map(call, self._inside) if part is not None]
+        return [kept for part in inside for kept in (part._parameters, part._buffers, part._modules)]  # noqa: SLF001  torch's own names for them
 
 
-def _names(some: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str]]:
-    return [*map(len, some)], [*chain.from_iterable(some)]
+def _names(some: Iterable[Iterable[str]]) -> list[str]:
+    return [*chain.from_iterable(some)]
 
 
 def _values(some: Iterable[Mapping[str, Any]]) -> list[Any]:
@@ -64,77 +70,85 @@ _VALUES = methodcaller("values")
 
 def of_optimizer(optimizer: Any) -> OptimizerTrace | None:
     """Return the trace of an optimizer; None for one with ways of its own, or with state that is not only tensors."""
-    base: Any = sys.modules["torch"].optim.Optimizer
-    is_plain = type(optimizer).state_dict is base.state_dict
+    torch: Any = sys.modules["torch"]
+    is_plain = type(optimizer).state_dict is torch.optim.Optimizer.state_dict
     if not is_plain or any(getattr(optimizer, hooks, ()) for hooks in _OPTIMIZER_HOOKS):
         return None
+    if not _is_plain(optimizer.state) or not all(isinstance(one, torch.Tensor) for one in optimizer.state):
+        return None  # some keep what concerns all parameters there, by a name
     trace = OptimizerTrace(optimizer)
-    return trace if trace.tensors() is not None else None
+    own = (trace.objects() or [])[trace.first_own :]
+    return trace if all(isinstance(one, torch.Tensor) for one in own) else None
+
+
+def _is_plain(state: Mapping[Any, Any]) -> bool:
+    return {*map(type, state.values())} <= {dict}
 
 
 class OptimizerTrace:
-    """The parameters of an optimizer and the names in their states."""
+    """The parameters of an optimizer and the names in their states. Its objects are those parameters, then the states."""
 
     def __init__(self, optimizer: Any) -> None:
         self.whole = optimizer
-        self._state = optimizer.state
-        self._parameters = [*map(id, optimizer.state)]
-        self._names = _names([*optimizer.state.values()])
-        self._groups = self._grouped()
+        kept = [*optimizer.state.values()]
+        self._counts, self._names = [*map(len, kept)], _names(kept)
+        self._groups = [len(group["params"]) for group in optimizer.param_groups]
+        self.first_own = len(kept) + sum(self._groups)
 
-    def _grouped(self) -> list[list[int]]:
-        return [[*map(id, group["params"])] for group in self.whole.param_groups]
-
-    def tensors(self) -> list[Any] | None:
-        """Return the tensors of the state; None when there are others than before, or something else among them."""
-        state = self.whole.state
-        if state is not self._state or [*map(id, state)] != self._parameters or self._grouped() != self._groups:
-            return None
+    def objects(self) -> list[Any] | None:
+        """Return them; None when there are more or fewer than before, or others by name."""
+        state, groups = self.whole.state, [group["params"] for group in self.whole.param_groups]
         kept = [*state.values()]
-        if _names(kept) != self._names:
+        if not _is_plain(state) or [*map(len, groups)] != self._groups:
             return None
-        found = _values(kept)
-        tensor: Any = sys.modules["torch"].Tensor
-        return found if all(issubclass(kind, tensor) for kind in {*map(type, found)}) else None
+        if [*map(len, kept)] != self._counts or _names(kept) != self._names:
+            return None
+        return [*state, *chain.from_iterable(groups), *_values(kept)]
 
 
 class Known:
-    """The tensors that a trace found, by weak references: what a program lets go of is not held here.
+    """The objects that a trace found, by weak references: what a program lets go of is not held here.
 
-    A tensor that is the same object, at the same address, and dense as before, lies there as before. Other things about it
-    can be changed behind its back (`.data = ...`), but nobody does; a flight looks for that while it waits.
+    While none of them has gone, a number of one (`id`) is nobody else's. A tensor that is the same object, at the same address,
+    lies there as before. Its form can be changed behind its back (`.data = ...`, `resize_`): that takes as long again to see.
     """
 
-    def __init__(self, tensors: Sequence[Any], places: Sequence[int]) -> None:
-        """Take note of the tensors at some places, and of all places where there is none."""
-        self._count = len(tensors)
-        kept = {*places}
-        watched = [place for place, tensor in enumerate(tensors) if tensor is None or place in kept]
-        self._watched = _getter(watched)
-        self._refs = [_nothing if tensors[place] is None else weakref.ref(tensors[place]) for place in watched]
-        self._here = _getter(places)
-        self._lying = _lying(self._here(tensors))
+    def __init__(self, objects: Sequence[Any], places: Sequence[int]) -> None:
+        """Take note of the objects, and of those at some places, which are tensors that are kept."""
+        self._gone: list[object] = []
+        self._refs = [weakref.ref(one, self._gone.append) for one in objects if one is not None]
+        self._numbers = [*map(id, objects)]
+        kept = [objects[place] for place in places]
+        self._kept = [*map(weakref.ref, kept)]
+        self._addresses = _addresses(kept)
+        self._forms = _forms(kept)
 
-    def again(self, tensors: Sequence[Any]) -> Sequence[Any] | None:
-        """Return the tensors at the places; None when one of them is another, or lies elsewhere."""
-        if len(tensors) != self._count or not all(map(is_, map(call, self._refs), self._watched(tensors))):
+    def tensors(self) -> list[Any] | None:
+        """Return the tensors that are kept; None when one of them lies elsewhere, or one of the objects has gone."""
+        if self._gone:
             return None
-        here = self._here(tensors)
-        return here if _lying(here) == self._lying else None
+        found = [*map(call, self._kept)]
+        if NoneType in map(type, found):  # gone by now: the thread that seals may have been the last to hold it
+            return None
+        return found if _addresses(found) == self._addresses else None
+
+    def has_forms_of(self, tensors: Sequence[Any]) -> bool:
+        """Tell whether the tensors that are kept, as `tensors` returned them, have their shapes and dtypes still."""
+        return _forms(tensors) == self._forms
+
+    def has(self, objects: Sequence[Any] | None) -> bool:
+        """Tell whether these are the objects."""
+        return objects is not None and not self._gone and [*map(id, objects)] == self._numbers
 
 
-def _lying(tensors: Sequence[Any]) -> tuple[list[int], list[bool], list[Any]]:
+def _addresses(tensors: Sequence[Any]) -> list[int]:
     tensor: Any = sys.modules["torch"].Tensor
-    dense = [*map(tensor.is_contiguous, tensors)]
-    loose = [] if all(dense) else [one.stride() for one in tensors if not one.is_contiguous()]
-    return [*map(tensor.data_ptr, tensors)], dense, loose
+    return [*map(tensor.data_ptr, tensors)]
 
 
-def _getter(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda values: [values[place] for place in places]
+def _forms(tensors: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    tensor: Any = sys.modules["torch"].Tensor
+    return [*map(tensor.size, tensors)], [*map(_DTYPE, tensors)]
 
 
-def _nothing() -> None:
-    return None
+_DTYPE = attrgetter("dtype")

@@ -39,6 +39,11 @@ class Upload:
         self._waiting: list[tuple[Any, Any]] = []
         self._sent: list[tuple[Any, Tensor]] = []
 
+    @property
+    def gpu(self) -> Any:
+        """Return the GPU of the state, which is not the current one in a thread that nobody told; None without one."""
+        return self._device.device if self._device is not None else None
+
     def copy(self, target: Any, source: Any) -> None:
         """Copy a tensor of the snapshot into one of the program, at the latest when `flush` is called."""
         if self._device is None or target.device != self._device.device:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
         def origin(self) -> Origin:
             """Return where this worker's commits come from; it may change between commits only by a restore."""
 
+        def begin_open(self, size_bytes: int) -> None:
+            """Hear that `open` will be called for about as much, and what was lent last is sealed. Never waits or raises."""
+
         def open(self, size_bytes: int) -> memoryview:
             """Lend memory for the next commit, which may block until one is free. Never that of the newest complete commit.
 
@@ -121,6 +124,9 @@ class LocalVault:
         from planaria.archive.writer import Writer
 
         return Writer(Shelf(directory, keep), self._pin_for_disk, say, monotonic)
+
+    def begin_open(self, size_bytes: int) -> None:
+        """Do nothing: memory of one's own is found at once."""
 
     def open(self, size_bytes: int) -> memoryview:
         """Lend the slot that is not needed, made anew when it is too small."""

@@ -195,7 +195,7 @@ class Node:
                 has_buddies=buddies,
             )
             council.world, council.number = self.world, life.number
-            self.hall = self.guests.hall = Hall(council, self.delegate.hear)
+            self.hall = self.guests.hall = Hall(council, self.delegate.hear, self, self.said.append)
         self.delegate.begin(self.hall)
         self.workers = [Worker(self, rank, self.delegate) for rank in range(self.local)]
 

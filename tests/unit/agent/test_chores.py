@@ -4,14 +4,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from clocks import FakeLoop
+from unmapped import WHY, Unmapped
 
 from planaria.agent.chores import Chores
-from planaria.agent.council_messages import Part
+from planaria.agent.council_messages import Part, Write, Written
+from planaria.agent.disk import Disk
 from planaria.agent.errands import REFUSED, Road, settle
 from planaria.agent.stock import Stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 PART = Part(1, 4, 7, 70, 2, 0, True, 5000)
 
@@ -19,8 +22,9 @@ PART = Part(1, 4, 7, 70, 2, 0, True, 5000)
 class Rig:
     """A node that leaves; a test says what each other one answers."""
 
-    def __init__(self) -> None:
-        self.stock = Stock(1, lambda: 10**9)
+    def __init__(self, directory: str) -> None:
+        self.memory = Unmapped()
+        self.stock = Stock(1, lambda: 10**9, self.memory)
         slot = self.stock.lodge(PART.size_bytes)
         settle(slot, PART)
         self.stock.release(slot)
@@ -29,7 +33,10 @@ class Rig:
         self.answers: dict[str, str] = {}
         self.asked: list[str] = []
         road = Road(self.loop, self, self.stock, lambda work, then: then(work()), 4)  # type: ignore[arg-type]  # a dock
-        self.chores = Chores(self.stock, None, road, "b:1", lambda _: None)
+        self.sent: list[object] = []
+        self.said: list[str] = []
+        disk = Disk(directory, 1, lambda call: call(), self.said.append)
+        self.chores = Chores(self.stock, disk, road, "b:1", self.sent.append)
 
     def store(self, address: str, _round: int, _header: object, _view: object, done: Callable[[str], object]) -> object:
         self.asked.append(address)
@@ -43,8 +50,8 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    found = Rig()
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    found = Rig(str(tmp_path))
     yield found
     found.stock.close()
 
@@ -63,3 +70,14 @@ def test_when_the_buddy_leaves_as_well_or_is_gone_the_next_one_that_stays_gets_t
 def test_when_nobody_takes_them_that_is_known(rig: Rig) -> None:
     rig.answers = dict.fromkeys(("b:1", "c:1", "d:1"), f"{REFUSED}that node leaves as well")
     assert rig.hand_over() == [False]
+
+
+def test_parts_that_cannot_be_mapped_are_not_written_which_is_told_once_and_the_next_are_tried(rig: Rig) -> None:
+    rig.memory.is_short = True
+    for number in (1, 2):
+        rig.chores.write(Write(number, PART.order, (0,)))
+    assert rig.sent == [Written(1, False, WHY), Written(2, False, WHY)]
+    assert rig.said == [
+        f"a commit cannot be written to disk: {WHY}; training goes on, the next commit is tried (said once)"
+    ]
+    assert [slot.pins for slot in rig.stock.slots.all()] == [0]

@@ -38,6 +38,15 @@ def test_of_two_values_the_last_counts() -> None:
     assert settled("ttl=3,ttl=4").ttl_s == 4.0
 
 
+def test_kubernetes_takes_what_leads_to_its_api_server_and_nothing_of_etcd() -> None:
+    made = settled("server=https://h:1,token_file=t,cacert=c,protocol=https", "kubernetes")
+    assert made.options == {"server": "https://h:1", "token_file": "t", "cacert": "c"}
+    assert made.idle == ("protocol",)
+    assert settled("server=https://h:1,token_file=t", "etcd").idle == ("server", "token_file")
+    with pytest.raises(UsageError, match="key beside it"):
+        settled("cert=a", "kubernetes")
+
+
 def test_torchruns_names_for_etcd_mean_the_same_in_both_of_its_backends() -> None:
     wanted = {"cacert": "a", "cert": "b", "key": "c", "protocol": "https"}
     assert settled("cacert=a,cert=b,key=c", "etcd").options == wanted
@@ -63,7 +72,7 @@ def test_a_password_is_wrapped_and_no_message_repeats_it() -> None:
         assert "ter2" not in str(caught.value)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(text=st.one_of(st.text(max_size=20), st.text("ttl=,keep_alivinrx0123456789.-nae \u00b2", max_size=40)))
 def test_whatever_is_typed_the_answer_is_settings_or_one_sentence(text: str) -> None:
     try:

@@ -25,6 +25,13 @@ def test_without_variables_there_is_no_token() -> None:
     assert credentials.read({"PLANARIA_ETCD_PASSWORD": ""}).etcd_password is None
 
 
+def test_a_pod_knows_where_its_api_server_is() -> None:
+    assert credentials.read({}).kube_server == ""
+    told = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
+    assert credentials.read(told).kube_server == "https://10.96.0.1:6443"
+    assert credentials.read({"KUBERNETES_SERVICE_HOST": "fd00::1"}).kube_server == "https://[fd00::1]:443"
+
+
 def test_a_token_is_the_same_from_a_variable_and_from_a_file(tmp_path: Path) -> None:
     assert credentials.read({"PLANARIA_TOKEN": "abc"}).token == Secret(b"abc")
     assert credentials.read(token_file(tmp_path, b"abc\n")).token == Secret(b"abc")

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from clocks import FakeLoop
+from unmapped import WHY, Unmapped
 
 from planaria.agent.council_messages import Damaged, Drop, Failed, Part, Plan, Seek, Welcome
 from planaria.agent.delegate import TELL_AFTER, Delegate, Gear, Ledger
@@ -32,7 +33,8 @@ class Rig:
     """The anchor's own member of a round of two; what it says is written down, and nobody answers."""
 
     def __init__(self) -> None:
-        self.stock = Stock(1, lambda: 10**9)
+        self.memory = Unmapped()
+        self.stock = Stock(1, lambda: 10**9, self.memory)
         self.slot = self.stock.lodge(LAYOUT.size_bytes)
         snapshots.seal(self.stock.view(self.slot), LAYOUT, Stamp(1, 3, 7, 70, 2, 0))
         settle(self.slot, PART)
@@ -120,3 +122,11 @@ def test_who_is_not_heard_for_long_says_why_once(rig: Rig) -> None:
         rig.delegate._on_lost("it closed the line")
     (line,) = rig.lines
     assert "it closed the line" in line
+
+
+def test_a_doubted_part_that_cannot_be_mapped_is_done_without_and_told_of(rig: Rig) -> None:
+    rig.memory.is_short = True
+    rig.delegate.hear(Drop(PART.order, 0))
+    assert rig.lines == [f"the part of rank 0 cannot be read here either: {WHY}"]
+    assert rig.stock.parts() == ()
+    assert rig.slot.pins == 0

@@ -49,18 +49,17 @@ def fetch(harbour: Harbour, one: Agent, other: Agent, room: bytearray, header: o
     return done
 
 
-def two(harbour: Harbour, *, is_inside: bool = False, token: bytes | None = b"ours") -> tuple[Agent, Agent]:
+def two(harbour: Harbour, *, token: bytes | None = b"ours") -> tuple[Agent, Agent]:
     one = harbour.agent(token=token)
-    return one, one if is_inside else harbour.agent(token=token)
+    return one, harbour.agent(token=token)
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("size_bytes", SIZES)
 @pytest.mark.parametrize("token", TOKENS)
 def test_a_part_is_kept_as_it_was_and_comes_back_the_same(
-    harbour: Harbour, token: bytes | None, size_bytes: int, is_inside: bool
+    harbour: Harbour, token: bytes | None, size_bytes: int
 ) -> None:
-    one, other = two(harbour, is_inside=is_inside, token=token)
+    one, other = two(harbour, token=token)
     data, room = some(size_bytes), bytearray(size_bytes)
     assert store(harbour, one, other, data) == [""]
     assert other.keep.parts["h"] == data
@@ -82,9 +81,8 @@ def test_parts_travel_under_tls(harbour: Harbour, tmp_path: Path) -> None:
     assert room == data == other.keep.parts["h"]
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
-def test_many_parts_go_both_ways_at_once(harbour: Harbour, is_inside: bool) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+def test_many_parts_go_both_ways_at_once(harbour: Harbour) -> None:
+    one, other = two(harbour)
     done: list[str] = []
     rooms = [bytearray(len(some(SIZES[-1] + index))) for index in range(4)]
     for index, room in enumerate(rooms):
@@ -98,9 +96,8 @@ def test_many_parts_go_both_ways_at_once(harbour: Harbour, is_inside: bool) -> N
     assert rooms == [some(SIZES[-1] + index) for index in range(4)]
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
-def test_who_is_asked_may_refuse_and_who_asks_hears_why(harbour: Harbour, is_inside: bool) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+def test_who_is_asked_may_refuse_and_who_asks_hears_why(harbour: Harbour) -> None:
+    one, other = two(harbour)
     assert fetch(harbour, one, other, bytearray(1)) == ["there is no such part"]
     other.keep.refuses = "no room"
     assert store(harbour, one, other, b"x") == ["no room"]
@@ -116,9 +113,8 @@ def test_who_is_asked_may_refuse_and_who_asks_hears_why(harbour: Harbour, is_ins
     assert other.said == []
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
-def test_who_fetches_may_find_that_it_has_no_room(harbour: Harbour, is_inside: bool) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+def test_who_fetches_may_find_that_it_has_no_room(harbour: Harbour) -> None:
+    one, other = two(harbour)
     other.keep.parts["h"] = bytearray(10)
     done: list[str] = []
     one.dock.fetch(other.address, 3, "h", lambda size_bytes: f"{size_bytes} are too many", done.append)
@@ -141,9 +137,8 @@ def test_nobody_listens_there(harbour: Harbour) -> None:
     assert f"cannot reach {other.address}" in why
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
-def test_a_verification_that_takes_minutes_is_waited_for(harbour: Harbour, is_inside: bool) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+def test_a_verification_that_takes_minutes_is_waited_for(harbour: Harbour) -> None:
+    one, other = two(harbour)
     other.keep.is_slow = True
     done: list[str] = []
     one.dock.store(other.address, 3, "h", memoryview(b"xy"), done.append)
@@ -155,12 +150,9 @@ def test_a_verification_that_takes_minutes_is_waited_for(harbour: Harbour, is_in
     assert done == [""]
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("turns", range(12))
-def test_a_cancelled_store_says_nothing_and_its_offer_is_dropped_or_arrives(
-    harbour: Harbour, turns: int, is_inside: bool
-) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+def test_a_cancelled_store_says_nothing_and_its_offer_is_dropped_or_arrives(harbour: Harbour, turns: int) -> None:
+    one, other = two(harbour)
     done: list[str] = []
     source = bytearray(some(SIZES[-1]))
     transfer = one.dock.store(other.address, 3, "h", memoryview(source), done.append)
@@ -174,12 +166,9 @@ def test_a_cancelled_store_says_nothing_and_its_offer_is_dropped_or_arrives(
     assert other.keep.kinds in ([], ["offered", "dropped"], ["offered", "arrived"])
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("turns", range(12))
-def test_a_cancelled_fetch_says_nothing_and_its_part_is_let_go_of(
-    harbour: Harbour, turns: int, is_inside: bool
-) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+def test_a_cancelled_fetch_says_nothing_and_its_part_is_let_go_of(harbour: Harbour, turns: int) -> None:
+    one, other = two(harbour)
     other.keep.parts["h"] = bytearray(some(SIZES[-1]))
     room, done = bytearray(SIZES[-1]), []
     transfer = one.dock.fetch(other.address, 3, "h", lambda _: memoryview(room), done.append)
@@ -232,9 +221,8 @@ def test_a_transfer_that_stands_still_is_over_after_half_a_minute_for_both(harbo
     assert "silent for 30 s" in str(other.keep.told[-1][2])
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
-def test_no_turn_of_the_loop_moves_so_much_that_others_wait(harbour: Harbour, is_inside: bool) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+def test_no_turn_of_the_loop_moves_so_much_that_others_wait(harbour: Harbour) -> None:
+    one, other = two(harbour)
     size_bytes = 32 * PIECE_BYTES
     done: list[str] = []
     one.dock.store(other.address, 3, "h", memoryview(bytes(size_bytes)), done.append)
@@ -267,13 +255,10 @@ def test_a_lease_can_be_renewed_while_much_passes(harbour: Harbour) -> None:
     assert said > 10
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("size_bytes", [10, 3 * PIECE_BYTES])
-def test_who_hears_that_it_is_over_may_free_the_memory_at_once(
-    harbour: Harbour, is_inside: bool, size_bytes: int
-) -> None:
+def test_who_hears_that_it_is_over_may_free_the_memory_at_once(harbour: Harbour, size_bytes: int) -> None:
     """To resize what somebody still has a view of is a BufferError, as to close such a mapping is."""
-    one, other = two(harbour, is_inside=is_inside)
+    one, other = two(harbour)
     source, room = bytearray(size_bytes), bytearray(size_bytes)
     freed: list[str] = []
 

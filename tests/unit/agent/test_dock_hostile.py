@@ -293,7 +293,7 @@ def test_pieces_that_are_repeated_moved_or_changed_on_the_way_are_found(harbour:
     assert "changed, repeated or moved" in str(agent.keep.told[-1][2])
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=6),
     cuts=st.lists(st.integers(1, 5000), max_size=12),
@@ -321,7 +321,7 @@ def test_however_a_part_is_cut_into_frames_and_packets_it_arrives_whole(
         harbour.close()
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(payloads=st.lists(st.sampled_from([b'["Go"]', b'["Size",3]', b"abc", b'["Say",1]', b"{}", b""]), max_size=5),
        first=st.sampled_from([STORE, FETCH, ATTEND]))  # fmt: skip
 def test_whatever_a_peer_says_in_whatever_order_nothing_is_left_when_it_is_gone(

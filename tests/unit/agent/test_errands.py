@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from clocks import FakeLoop
+from unmapped import WHY, Unmapped
 
 from planaria.agent.council_messages import Part
 from planaria.agent.errands import IS_HERE, REFUSED, Fetch, Push, Road, damage_of, settle
@@ -47,7 +48,8 @@ class Rig:
     def __init__(self) -> None:
         self.loop = FakeLoop()
         self.free = 10**9
-        self.stock = Stock(1, lambda: self.free)
+        self.memory = Unmapped()
+        self.stock = Stock(1, lambda: self.free, self.memory)
         self.transfers: list[Transfer] = []
         self.done: list[str] = []
         self.trouble: list[str] = []
@@ -256,3 +258,20 @@ def test_a_fetch_that_is_given_up_is_over(rig: Rig) -> None:
 
 def test_memory_that_was_never_sealed_is_not_the_part() -> None:
     assert damage_of(memoryview(bytearray(LAYOUT.size_bytes)), part()) == "it is not the part that it should be"
+
+
+def test_a_part_that_cannot_be_mapped_is_not_sent_and_not_held(rig: Rig) -> None:
+    slot = rig.held(0)
+    rig.memory.is_short = True
+    rig.push(slot)
+    assert (rig.done, rig.transfers, slot.pins) == ([f"it cannot be read: {WHY}"], [], 0)
+
+
+def test_without_memory_to_map_it_is_a_trouble_of_ours(rig: Rig) -> None:
+    rig.get()
+    rig.memory.is_short = True
+    assert rig.transfers[0].into is not None
+    assert rig.transfers[0].into(LAYOUT.size_bytes) == WHY
+    rig.transfers[0].on_done(WHY)
+    assert (rig.done, rig.trouble) == ([], [WHY])
+    assert [slot.pins for slot in rig.stock.slots.all()] == [0]

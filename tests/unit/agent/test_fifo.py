@@ -7,7 +7,7 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.agent import fifo
@@ -287,7 +287,6 @@ def test_a_descriptor_beyond_the_thousandth_is_read_like_others(rig: Rig) -> Non
 # Lines.
 
 
-@settings(derandomize=True)
 @given(st.lists(st.binary(min_size=1, max_size=50).filter(lambda line: b"\n" not in line)), st.integers(1, 60))
 def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], size: int) -> None:
     data = b"".join(line + b"\n" for line in lines)

@@ -3,13 +3,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from unmapped import WHY, Unmapped
 
 from planaria.agent.errands import IS_HERE, REFUSED
 from planaria.agent.guests import Guests
 from planaria.agent.stock import Stock
 from planaria.base.value import as_dict, replace
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Stamp
+from planaria.contract.commit import Stamp, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +27,8 @@ class Rig:
 
     def __init__(self) -> None:
         self.free = 10**9
-        self.stock = Stock(1, lambda: self.free)
+        self.memory = Unmapped()
+        self.stock = Stock(1, lambda: self.free, self.memory)
         self.later: list[Callable[[], object]] = []
         self.guests = Guests(self.stock, lambda work, then: self.later.append(lambda: then(work())))
         self.guests.round = ROUND
@@ -119,7 +121,8 @@ def test_a_part_of_another_size_than_it_says_is_refused(rig: Rig) -> None:
 def test_without_room_a_part_is_refused_with_the_numbers(rig: Rig) -> None:
     rig.free = 1000
     why = rig.guests.offered(ROUND, as_dict(PART), PART.size_bytes)
-    assert why == f"{REFUSED}the buddy has no room: a part of 4.11 kB does not fit into the 1.00 kB that are free"
+    size = size_text(PART.size_bytes)
+    assert why == f"{REFUSED}the buddy has no room: a part of {size} does not fit into the 1.00 kB that are free"
 
 
 def test_a_part_that_is_read_stays_until_its_reader_lets_go(rig: Rig) -> None:
@@ -165,3 +168,16 @@ def test_a_line_is_closed_where_no_council_sits(rig: Rig) -> None:
 
     rig.guests.attended(ROUND, {}, Line())  # type: ignore[arg-type]  # all that it uses of a line
     assert closed == ["closed"]
+
+
+def test_memory_that_cannot_be_mapped_is_refused_with_the_reason_and_not_held(rig: Rig) -> None:
+    rig.memory.is_short = True
+    assert rig.guests.offered(ROUND, as_dict(PART), PART.size_bytes) == f"{REFUSED}the buddy has no room: {WHY}"
+    assert [slot.pins for slot in rig.stock.slots.all()] == [0]
+    rig.memory.is_short = False
+    rig.bring()
+    rig.memory.is_short = True
+    rig.verify()
+    assert rig.told == [""], "it is mapped once, not again when all of it is there"
+    assert rig.guests.wanted(ROUND, as_dict(PART)) == f"{REFUSED}it cannot be read: {WHY}"
+    assert [slot.pins for slot in rig.stock.slots.all()] == [0]

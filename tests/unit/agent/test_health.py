@@ -188,5 +188,4 @@ def test_the_door_lets_our_own_user_in(desk: Desk, tmp_path_factory: pytest.Temp
     assert len(desk.driver.posted) == 1
     assert desk.health._door is not None
     desk.health._door.close()
-    desk.loop.forget(door._socket.fileno())
-    door._socket.close()
+    door.close()

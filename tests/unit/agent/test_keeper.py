@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from unmapped import WHY, Unmapped
 
 from planaria.agent.control import Peer
 from planaria.agent.keeper import Keeper
@@ -32,11 +33,12 @@ class Rig:
         self.loop = Loop()
         self.said: list[str] = []
         self.free = 1000 * MEGABYTE
+        self.memory = Unmapped()
         self.answers: list[tuple[Peer, vault.Message | None, tuple[int, ...]]] = []
         self.keeper = Keeper(
             self.loop,
             self,  # type: ignore[arg-type]  # all that it uses of a control server is `reply`
-            Stock(2, lambda: self.free),
+            Stock(2, lambda: self.free, self.memory),
             Shelter(directory),
             self.said.append,
         )
@@ -393,3 +395,44 @@ def test_a_directory_that_could_be_read_too_late_never_makes_a_commit_count_that
     assert (newest.order, newest.step) == ((2, 1, 7), 70)
     rig.keeper.close()
     rig.loop.close()
+
+
+def test_a_commit_that_the_agent_cannot_map_to_look_at_it_is_refused_with_the_reason(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.new_life(1)
+    rig.ask(0, vault.Load(3, False))
+    rig.memory.is_short = True
+    assert rig.ask(0, vault.Load(4, True)) == vault.Refused(4, WHY, "raise the memory limit")
+    assert {slot.pins for slot in rig.keeper._stock.slots.all()} == {0}
+
+
+def test_work_aside_that_fails_unexpectedly_is_told_and_whoever_waits_for_it_goes_on(rig: Rig) -> None:
+    found: list[str] = []
+
+    def work() -> str:
+        raise RuntimeError("never thought of")
+
+    rig.keeper._aside(work, found.append)
+    rig.run_until(lambda: found)
+    assert found == ["it could not be verified: RuntimeError: never thought of"]
+    assert rig.said[1:] == [
+        "a part of a commit could not be verified: RuntimeError: never thought of; training goes on"
+    ]
+
+
+def test_a_commit_that_the_agent_fails_to_look_at_is_refused_and_kept(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> str:
+        raise RuntimeError("never thought of")
+
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.new_life(1)
+    rig.ask(0, vault.Load(3, False))
+    monkeypatch.setattr("planaria.agent.beginners.damage_of", broken)
+    rig.ask(0, vault.Load(4, True))
+    rig.run_until(lambda: rig.answers and isinstance(rig.answers[-1][1], vault.Refused))
+    assert "never thought of" in str(rig.answers[-1][1])
+    assert rig.keeper.newest["node"].generation == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,16 +33,13 @@ class Member:
         self.line: Line = one.dock.attend(other.address, 3, header, self.heard.append, self.lost.append)
 
 
-def two(harbour: Harbour, *, is_inside: bool) -> tuple[Agent, Agent]:
+def two(harbour: Harbour) -> tuple[Agent, Agent]:
     one = harbour.agent()
-    return one, one if is_inside else harbour.agent()
+    return one, harbour.agent()
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
-def test_values_go_both_ways_in_order_also_those_sent_before_the_line_was_open(
-    harbour: Harbour, is_inside: bool
-) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+def test_values_go_both_ways_in_order_also_those_sent_before_the_line_was_open(harbour: Harbour) -> None:
+    one, other = two(harbour)
     member = Member(one, other, {"slot": 1})
     sent = [None, 1, "two", [3, {"four": 4.5}], "\ud800"]
     for value in sent:
@@ -54,12 +53,11 @@ def test_values_go_both_ways_in_order_also_those_sent_before_the_line_was_open(
     assert (one.said, other.said, member.lost, other.keep.lost) == ([], [], [], [])
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("closes", ["member", "anchor"])
 def test_a_line_that_one_end_closes_is_lost_by_the_other_once_after_what_was_said(
-    harbour: Harbour, closes: str, is_inside: bool
+    harbour: Harbour, closes: str
 ) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+    one, other = two(harbour)
     member = Member(one, other)
     harbour.until(lambda: other.keep.lines)
     other.keep.lines[0].send("hello")
@@ -80,9 +78,8 @@ def test_a_line_that_one_end_closes_is_lost_by_the_other_once_after_what_was_sai
     assert not other.dock._lines
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
-def test_an_anchor_that_closes_at_once_is_lost(harbour: Harbour, is_inside: bool) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+def test_an_anchor_that_closes_at_once_is_lost(harbour: Harbour) -> None:
+    one, other = two(harbour)
     other.keep.refuses = "no"
     member = Member(one, other)
     harbour.until(lambda: member.lost)
@@ -92,7 +89,7 @@ def test_an_anchor_that_closes_at_once_is_lost(harbour: Harbour, is_inside: bool
 
 
 def test_an_anchor_is_dialled_until_it_is_there(harbour: Harbour) -> None:
-    one, other = two(harbour, is_inside=False)
+    one, other = two(harbour)
     welcome, other.links.on_guest = other.links.on_guest, lambda connection, _: connection.close()
     member = Member(one, other)
     member.line.send("early")
@@ -106,7 +103,7 @@ def test_an_anchor_is_dialled_until_it_is_there(harbour: Harbour) -> None:
 
 
 def test_an_anchor_that_takes_the_connection_and_says_nothing_is_dialled_again(harbour: Harbour) -> None:
-    one, other = two(harbour, is_inside=False)
+    one, other = two(harbour)
     mute: list[object] = []
     welcome, other.links.on_guest = other.links.on_guest, lambda *given: mute.append(given)
     Member(one, other)
@@ -119,9 +116,8 @@ def test_an_anchor_that_takes_the_connection_and_says_nothing_is_dialled_again(h
 
 
 @pytest.mark.parametrize("turns", range(8))
-@pytest.mark.parametrize("is_inside", [False, True])
-def test_a_line_that_is_closed_while_it_is_dialled_is_never_open(harbour: Harbour, turns: int, is_inside: bool) -> None:
-    one, other = two(harbour, is_inside=is_inside)
+def test_a_line_that_is_closed_while_it_is_dialled_is_never_open(harbour: Harbour, turns: int) -> None:
+    one, other = two(harbour)
     member = Member(one, other)
     harbour.turns(turns)
     member.line.close()
@@ -132,8 +128,21 @@ def test_a_line_that_is_closed_while_it_is_dialled_is_never_open(harbour: Harbou
     assert not one.dock._lines
 
 
+def test_a_peer_whose_host_is_gone_without_a_word_is_noticed_by_the_kernel_at_both_ends(harbour: Harbour) -> None:
+    one, other = two(harbour)
+    member = Member(one, other)
+    harbour.until(lambda: other.keep.lines and member.line._wire is not None)
+    for line in (member.line, other.keep.lines[0]):
+        with socket.socket(fileno=os.dup(line._wire._descriptor)) as end:  # type: ignore[union-attr]
+            assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            asked = [getattr(socket, f"TCP_KEEP{name}") for name in ("IDLE", "INTVL", "CNT")]
+            idle_s, every_s, times = (end.getsockopt(socket.IPPROTO_TCP, option) for option in asked)
+            assert idle_s + every_s * times <= 30
+            assert 0 < end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000, "of what was sent"
+
+
 def test_what_is_no_value_cannot_be_sent_and_the_line_stays(harbour: Harbour) -> None:
-    one, other = two(harbour, is_inside=False)
+    one, other = two(harbour)
     member = Member(one, other)
     for value in (float("inf"), "x" * (1 << 19)):
         with pytest.raises(ValueError, match=r"JSON|over the limit"):
@@ -155,7 +164,7 @@ def test_a_peer_that_says_no_value_is_lost(harbour: Harbour, payload: bytes) -> 
 
 
 def test_an_agent_that_ends_closes_its_lines_and_dials_no_more(harbour: Harbour) -> None:
-    one, other = two(harbour, is_inside=False)
+    one, other = two(harbour)
     member, late = Member(one, other), Member(one, other)
     harbour.until(lambda: len(other.keep.lines) == 2)
     far = Member(other, one)

@@ -21,7 +21,7 @@ ACTIONS = (
 )
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(ACTIONS, max_size=40))
 def test_the_books_are_those_of_a_plain_table(actions: list[tuple]) -> None:
     scopes, table, now = Scopes(), {}, 0.0

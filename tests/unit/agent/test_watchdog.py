@@ -82,8 +82,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     found = Rig(tmp_path)
     yield found
     found.watchdog.close()
-    found.control.serve({})
-    found.control._socket.close()
+    found.control.close()
     found.loop.close()
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.archive.plan import file_name, folder_name, is_fenced, order_of, superseded
@@ -10,7 +10,6 @@ ORDERS = st.tuples(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 
 FEW = st.sets(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 5)), max_size=9)
 
 
-@settings(derandomize=True)
 @given(ORDERS)
 def test_a_folder_s_name_says_which_commit_it_is(order: tuple[int, int, int]) -> None:
     assert order_of(folder_name(order)) == order
@@ -38,7 +37,6 @@ def test_files_are_named_by_rank() -> None:
     assert file_name(3) == "rank-00003.snapshot"
 
 
-@settings(derandomize=True)
 @given(FEW, st.randoms(use_true_random=False), st.integers(0, 4))
 def test_the_newest_complete_commits_and_what_is_newer_stay(
     present: set[tuple[int, int, int]], rng: object, keep: int

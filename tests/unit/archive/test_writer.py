@@ -131,3 +131,45 @@ def test_without_a_commit_there_is_nothing_to_do(rig: Rig) -> None:
     assert other.writer.close(TIMEOUT_S)
     other.writer.wake()
     assert other.written == []
+
+
+def test_what_nobody_thought_of_is_told_once_and_the_next_commit_is_written(rig: Rig) -> None:
+    write = rig.shelf.write
+
+    def broken(_memory: memoryview, _stamp: Stamp) -> Written:
+        raise RuntimeError("never thought of")
+
+    rig.shelf.write = broken  # type: ignore[method-assign]
+    for generation in (1, 2):
+        assert isinstance(rig.writer.flush(rig.commit(generation).order, TIMEOUT_S), Failed)
+    rig.shelf.write = write  # type: ignore[method-assign]
+    assert isinstance(rig.writer.flush(rig.commit(3).order, TIMEOUT_S), Written)
+    assert rig.writer.close(TIMEOUT_S)
+    why = "RuntimeError: never thought of; training goes on, the next commit is tried"
+    assert rig.lines == [
+        f"cannot write {sealed(1)[1]} to disk: {why}",
+        f"commits are written to {rig.shelf.directory} again",
+    ]
+    assert rig.pinned == rig.released
+
+
+def test_a_commit_that_cannot_even_be_taken_is_told_and_the_next_is_written(rig: Rig) -> None:
+    told = threading.Event()
+    take, say = rig.writer._take, rig.writer._say
+
+    def broken() -> tuple[Pinned, ...]:
+        raise RuntimeError("never thought of")
+
+    def hear(line: str) -> None:
+        say(line)
+        told.set()
+
+    rig.writer._take, rig.writer._say = broken, hear
+    rig.commit(1)
+    assert told.wait(TIMEOUT_S)
+    rig.writer._take = take
+    assert isinstance(rig.writer.flush(rig.commit(2).order, TIMEOUT_S), Written)
+    assert rig.writer.close(TIMEOUT_S)
+    assert rig.lines == [
+        "cannot take a commit to disk: RuntimeError: never thought of; training goes on, the next commit is tried"
+    ]

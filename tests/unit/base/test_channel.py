@@ -72,7 +72,7 @@ def test_the_listening_end_has_nothing_to_say_first() -> None:
 
 
 @pytest.mark.parametrize("token", TOKENS)
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(payloads=st.lists(st.binary(max_size=300), max_size=8), seed=st.integers(0, 2**32))
 def test_it_does_not_matter_how_the_stream_is_cut(token: bytes | None, payloads: list[bytes], seed: int) -> None:
     rng = random.Random(seed)
@@ -186,7 +186,7 @@ def test_a_frame_of_the_other_direction_does_not_fit() -> None:
     assert dialling.is_open
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(position=st.integers(4, 4 + 20 + 15), change=st.integers(1, 255))
 def test_any_changed_byte_breaks_the_connection(position: int, change: int) -> None:
     dialling, listening, _ = shaken(b"secret")
@@ -220,7 +220,7 @@ def test_a_broken_channel_stays_broken() -> None:
 
 
 @pytest.mark.parametrize("token", TOKENS)
-@settings(derandomize=True, max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), is_shaken=st.booleans(), begins_well=st.booleans())
 def test_noise_is_refused_or_held_within_bounds(
     token: bytes | None, seed: int, is_shaken: bool, begins_well: bool
@@ -249,7 +249,7 @@ def test_an_empty_token_is_no_token() -> None:
         Channel(token=b"", dials=True, nonce=DIALS)
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(key=st.binary(min_size=1, max_size=150), head=st.binary(max_size=200), body=st.binary(max_size=200))
 def test_codes_are_those_of_hmac_sha256(key: bytes, head: bytes, body: bytes) -> None:
     assert Mac(key).code(head, body) == hmac.digest(key, head + body, "sha256")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from planaria.base.files import random_name, remove_tree, write_atomically
+from planaria.base.files import random_name, remove_tree, tell, write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +89,19 @@ def test_a_linked_folder_is_not_emptied(tmp_path: Path) -> None:
     (tmp_path / "tree" / "link").symlink_to(tmp_path / "kept")
     remove_tree(str(tmp_path / "tree"))
     assert (tmp_path / "kept" / "file").exists()
+
+
+def test_a_text_for_people_is_written_whole_and_lost_where_nobody_listens() -> None:
+    reader, writer = os.pipe()
+    try:
+        tell(writer, "é \udcff\n")
+        assert os.read(reader, 100) == "é \\udcff\n".encode()
+    finally:
+        os.close(reader)
+    try:
+        tell(writer, "nobody reads this\n")
+    finally:
+        os.close(writer)
 
 
 def test_a_new_file_may_be_read_by_others_as_far_as_the_umask_says(tmp_path: Path) -> None:

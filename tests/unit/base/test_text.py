@@ -3,7 +3,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.base.text import safe, safe_line
@@ -24,7 +24,6 @@ def test_only_what_could_deceive_is_escaped(text: str, expected: str) -> None:
     assert safe(text) == expected
 
 
-@settings(derandomize=True)
 @given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
 def test_whatever_is_left_is_harmless_and_can_be_printed(text: str) -> None:
     left = safe(text)
@@ -33,7 +32,6 @@ def test_whatever_is_left_is_harmless_and_can_be_printed(text: str) -> None:
     assert not set(left) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u2028\u2029")
 
 
-@settings(derandomize=True)
 @given(st.text(), st.integers(30, 400))
 def test_a_line_is_one_line_and_not_too_long(text: str, limit: int) -> None:
     line = safe_line(text, limit)

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.contract import blackbox
@@ -58,7 +58,6 @@ def test_what_is_not_a_record_is_left_out(line: bytes) -> None:
     assert blackbox.read(b"\x1e" + line + b"\nrest") == blackbox.BlackBox(None, "rest")
 
 
-@settings(derandomize=True)
 @given(st.binary() | st.lists(st.sampled_from([b"\x1e", b"\n", b"{", record(), b"text", b"\0"])).map(b"".join))
 def test_no_content_is_an_error(data: bytes) -> None:
     assert isinstance(blackbox.read(data), blackbox.BlackBox)

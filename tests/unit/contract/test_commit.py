@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.contract.commit import Origin, Stamp, check_memory, size_text, slot_to_write
@@ -40,7 +40,6 @@ def test_the_slot_that_may_be_overwritten(
     assert slot_to_write(slots, complete, pinned) == wanted
 
 
-@settings(derandomize=True)
 @given(st.integers(1, 4), st.randoms(use_true_random=False), st.integers(1, 40))
 def test_ranks_that_seal_in_any_order_always_have_a_complete_commit_in_common(
     world: int, rng: object, steps: int

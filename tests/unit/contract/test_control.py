@@ -4,7 +4,7 @@ import math
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.contract.control import INTEGER_LIMIT, Acquire, Drain, Progress, Release, Resize, decode, encode
@@ -14,7 +14,6 @@ INTEGERS = st.integers(-INTEGER_LIMIT, INTEGER_LIMIT - 1)
 NUMBERS = st.floats(allow_nan=False) | INTEGERS
 
 
-@settings(derandomize=True)
 @given(
     st.builds(Progress, INTEGERS, st.dictionaries(NAMES, NUMBERS, max_size=5).map(lambda it: tuple(it.items())))
     | st.builds(Drain, st.text(), st.floats(allow_nan=False))
@@ -50,7 +49,6 @@ def test_messages_of_other_versions_are_passed_over(line: bytes) -> None:
     assert decode(line) is None
 
 
-@settings(derandomize=True)
 @given(
     st.binary()
     | st.sampled_from(["progress", "drain", "resize", "acquire", "release", "x"]).flatmap(

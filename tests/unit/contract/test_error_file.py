@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.contract import error_file
@@ -46,7 +46,6 @@ def test_a_broken_file_is_named_as_such(data: bytes, problem: str) -> None:
     assert (found.message, found.traceback) == ("", "")
 
 
-@settings(derandomize=True)
 @given(st.binary() | VALUES.map(lambda value: json.dumps(value).encode()))
 def test_no_content_is_an_error(data: bytes) -> None:
     assert isinstance(error_file.read(data), ErrorFile)
@@ -75,7 +74,6 @@ def test_a_worker_s_own_file_has_no_exit_code() -> None:
     assert told == {"message": {"message": "E: x", "extraInfo": {"py_callstack": "stack", "timestamp": "17"}}}
 
 
-@settings(derandomize=True)
 @given(st.binary() | VALUES.map(lambda value: json.dumps(value).encode()))
 def test_what_can_be_parsed_has_a_time_and_what_cannot_has_a_problem(data: bytes) -> None:
     found, problem = error_file.parse(data)

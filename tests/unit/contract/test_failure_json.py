@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.base.value import as_dict, replace
@@ -34,7 +34,6 @@ def test_a_failure_arrives_as_it_was_sent(failure: Failure) -> None:
     assert failure_from_json(text) == failure == from_json(text)
 
 
-@settings(derandomize=True)
 @given(st.lists(st.text(max_size=50), max_size=3), st.text(), st.floats(allow_nan=False, allow_infinity=False))
 def test_whatever_workers_say_can_be_sent(bases: list[str], message: str, at: float) -> None:
     failure = replace(PLAIN, bases=tuple(bases), message=message, at=at)
@@ -97,7 +96,6 @@ def test_what_is_no_failure_is_a_value_error(text: str) -> None:
     assert from_json(text) is None
 
 
-@settings(derandomize=True)
 @given(st.text())
 def test_nonsense_is_nothing(text: str) -> None:
     assert from_json(text) is None

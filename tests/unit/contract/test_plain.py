@@ -43,7 +43,6 @@ def types(value: object) -> object:
     return type(value)
 
 
-@settings(derandomize=True)
 @given(VALUES)
 def test_a_value_comes_back_as_it_was(value: object) -> None:
     found = plain.decode(plain.encode(value))
@@ -147,7 +146,7 @@ def test_a_keeper_says_why_it_does_not() -> None:
         plain.encode({"w": 1j}, keep, "m")
 
 
-@settings(derandomize=True, max_examples=400)
+@settings(max_examples=400)
 @given(st.binary(max_size=200) | st.tuples(VALUES, st.randoms(use_true_random=False)).map(lambda it: damaged(*it)))
 def test_reading_anything_returns_a_value_or_a_value_error(data: bytes) -> None:
     with suppress(ValueError):

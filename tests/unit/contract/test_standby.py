@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria import contract
@@ -25,7 +25,6 @@ def theirs() -> dict[str, Any]:
     return runpy.run_path(str(WORKER / "standby.py"))
 
 
-@settings(derandomize=True)
 @given(TRIPLES)
 def test_both_sides_write_and_read_the_same(theirs: dict[str, Any], triples: list[standby.Triple]) -> None:
     data = standby.encode(triples)
@@ -38,7 +37,6 @@ def test_both_sides_know_the_same_words_about_memory(theirs: dict[str, Any]) -> 
     assert theirs["_MEMORY"] == standby.MEMORY
 
 
-@settings(derandomize=True)
 @given(st.binary(max_size=60))
 def test_nothing_that_a_standby_writes_is_an_error(data: bytes) -> None:
     standby.read_report(data)
@@ -113,7 +111,6 @@ def test_a_torn_list_of_modules_is_left_out() -> None:
     assert blackbox.learned(MODULES[:-1]) == blackbox.Learned()
 
 
-@settings(derandomize=True)
 @given(st.binary(max_size=80))
 def test_no_black_box_teaches_an_error(data: bytes) -> None:
     blackbox.learned(data)

@@ -5,7 +5,7 @@ import math
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.contract.timer import LINE_LIMIT_BYTES, TimerLine, decode, encode
@@ -19,7 +19,6 @@ LINES = st.builds(
 )
 
 
-@settings(derandomize=True)
 @given(LINES)
 def test_a_line_survives_the_pipe(line: TimerLine) -> None:
     text = encode(line)
@@ -68,7 +67,6 @@ def test_a_time_may_be_infinitely_far() -> None:
     assert decode(encode(TimerLine(7, "a", math.inf, 9))).expires_at == math.inf
 
 
-@settings(derandomize=True)
 @given(
     st.binary()
     | st.sampled_from(["[]", "null", "true", "9" * 400, "9" * 5000, '"x"', "1e999", "{}", "-1"]).map(

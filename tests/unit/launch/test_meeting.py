@@ -10,6 +10,7 @@ from planaria.launch.parse import parse
 from planaria.launch.plan import Machine, Plan, is_alone, needs, plan
 
 TOKEN = Credentials(Secret(b"s3cret"))
+IN_A_POD = Credentials(Secret(b"s3cret"), None, "https://10.96.0.1:443")
 OPEN_DOOR = "no token and no TLS"
 C10D = ("--nnodes=2", "--rdzv-backend=c10d")
 
@@ -313,3 +314,25 @@ def test_a_password_for_somebody_elses_handler_may_stand_in_the_variable() -> No
     assert line == "a password on a command line can be read by others on this machine: use PET_RDZV_CONF"
     made = planned("--rdzv-backend=mine", environ=environ, handlers=MINE)
     assert (made.notices, "PET_RDZV_CONF" in made.job.environment) == ((), False)
+
+
+@pytest.mark.parametrize("endpoint", ["job-run", "ours/job-run", "ours/job.run-1"])
+def test_kubernetes_is_met_at_the_name_of_two_objects_without_any_port(endpoint: str) -> None:
+    meeting = met("--rdzv-backend=kubernetes", f"--rdzv-endpoint={endpoint}", credentials=IN_A_POD)
+    assert (meeting.backend, meeting.endpoints) == ("kubernetes", (endpoint,))
+    assert meeting.options == {"server": "https://10.96.0.1:443"}
+    assert needs(parse(["--rdzv-backend=kubernetes", "a.py"], {}), {}) == {"credentials"}
+
+
+def test_the_api_server_that_was_named_wins_over_the_pods_own() -> None:
+    settings = "--rdzv-conf=server=https://elsewhere:6443,cacert=ca.pem,token_file=t"
+    meeting = met("--rdzv-backend=kubernetes", "--rdzv-endpoint=a/b", settings, credentials=IN_A_POD)
+    assert meeting.options == {"server": "https://elsewhere:6443", "cacert": "ca.pem", "token_file": "t"}
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["a:2379", "a,b", "a//b", "/b", "a/b/c", "-a", "a_b", "ä", "a" * 254, "a@b", "http://a"]
+)
+def test_what_no_object_can_be_called_is_refused(endpoint: str) -> None:
+    with pytest.raises(UsageError, match="--rdzv-endpoint expects"):
+        met("--rdzv-backend=kubernetes", f"--rdzv-endpoint={endpoint}", credentials=IN_A_POD)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.errors import UsageError
@@ -164,7 +164,6 @@ machines = st.builds(
 
 
 @pytest.mark.torch
-@settings(derandomize=True, deadline=None)
 @given(machine=machines, mode=st.sampled_from(MODES))
 def test_the_cpus_are_those_torch_would_choose(machine: Topology, mode: str) -> None:
     pytest.importorskip("torch", reason="the rules to compare with are torch's")

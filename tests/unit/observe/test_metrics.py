@@ -5,7 +5,7 @@ import threading
 
 import exposition
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.observe.metrics import Counter, Gauge, Histogram, Registry
@@ -122,7 +122,6 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 numbers = st.floats(allow_nan=False)
 
 
-@settings(deadline=None, derandomize=True)
 @given(told=texts, values=st.dictionaries(st.tuples(texts, texts), numbers), bounds=st.sets(numbers, max_size=5))
 def test_what_is_exposed_is_read_back_whatever_is_in_it(
     told: str, values: dict[tuple[str, str], float], bounds: set[float]

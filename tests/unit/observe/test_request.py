@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planaria.observe.request import BODY_LIMIT_BYTES, Reply, Request, read_head, refused, write_reply
 
-CAREFUL = settings(derandomize=True, deadline=None, max_examples=200, database=None)
+CAREFUL = settings(max_examples=200, database=None)
 
 
 def head(first: str = "GET /livez HTTP/1.1", *fields: str, host: str = "Host: localhost") -> bytes:

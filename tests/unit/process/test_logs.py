@@ -7,7 +7,7 @@ import string
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.contract.env import Round
@@ -21,9 +21,6 @@ BOTH = StreamMask(STDOUT | STDERR)
 
 def life(attempt: int) -> Round:
     return Round(0, "job", "default", 0, 1, 0, 2, 0, 2, 2, "localhost", 1, attempt, 9)
-
-
-QUIET = settings(derandomize=True, deadline=None)
 
 
 @pytest.fixture
@@ -248,7 +245,6 @@ def test_a_run_id_becomes_a_plain_name(run_id: str, name: str) -> None:
 
 
 @given(st.text(max_size=300))
-@QUIET
 def test_no_run_id_escapes_the_log_dir(run_id: str) -> None:
     name = folder_name(run_id)
     assert 0 < len(os.fsencode(name)) <= 100
@@ -267,7 +263,6 @@ def test_the_prefix_is_that_of_torchrun() -> None:
 @given(
     st.lists(st.sampled_from(["$", "{", "}", "rank", "role_name", "local_rank", "x", "1", "\u0131", " "])).map("".join)
 )
-@QUIET
 def test_templates_mean_what_they_mean_to_string_template(template: str) -> None:
     values = {"rank": "7", "role_name": "$rank", "local_rank": "{"}
     assert fill(template, values) == string.Template(template).safe_substitute(values)

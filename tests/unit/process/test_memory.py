@@ -1,44 +1,15 @@
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
+from cgroups import LEGACY, UNIFIED
 
 from planaria.base import linux
-from planaria.process.memory import OomKills, counter_paths, free_bytes, read_counter
+from planaria.process.memory import OomKills, read_counter
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-UNIFIED = (b"0::/user.slice/a.scope\n", b"proc /proc proc rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n")
-LEGACY = (
-    b"9:cpu,cpuacct:/docker/1\n8:memory:/docker/1\n1:name=systemd:/x\n",
-    b"cgroup /sys/fs/cgroup/cpu cgroup rw,cpu,cpuacct 0 0\ncgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n",
-)
-HYBRID = (LEGACY[0] + b"0::/y\n", LEGACY[1] + b"cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n")
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        (UNIFIED, ["/sys/fs/cgroup/user.slice/a.scope/memory.events"]),
-        (LEGACY, ["/sys/fs/cgroup/memory/docker/1/memory.oom_control"]),
-        (HYBRID, ["/sys/fs/cgroup/memory/docker/1/memory.oom_control", "/sys/fs/cgroup/unified/y/memory.events"]),
-        ((b"0::/\n", UNIFIED[1]), ["/sys/fs/cgroup/memory.events"]),
-        ((b"0::/a:b\n", UNIFIED[1]), ["/sys/fs/cgroup/a:b/memory.events"]),
-        ((UNIFIED[0], b""), []),
-        ((b"", UNIFIED[1]), []),
-        ((b"\xff\nnonsense\n::\n", b"\xff\n\nshort line\n"), []),
-    ],
-)
-def test_the_counter_is_looked_for_where_this_kernel_keeps_it(files: tuple[bytes, bytes], expected: list[str]) -> None:
-    assert [path for path, _ in counter_paths(*files)] == expected
-
-
-def test_a_mount_point_with_a_space_in_it_is_read_as_the_kernel_wrote_it() -> None:
-    mounts = b"cgroup2 /my\\040cgroup\\134x cgroup2 rw 0 0\n"
-    assert counter_paths(b"0::/a\n", mounts) == [("/my cgroup\\x/a/memory.events", "/my cgroup\\x/memory.events")]
 
 
 @pytest.mark.parametrize(
@@ -87,31 +58,3 @@ def test_a_container_that_sees_its_own_cgroup_as_the_root_has_a_counter(
 def test_a_machine_without_cgroups_counts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     simulated(monkeypatch, {})
     assert OomKills().so_far() == 0
-
-
-def test_what_is_left_of_the_memory_is_no_more_than_the_machine_has() -> None:
-    assert 0 < free_bytes() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-@pytest.mark.parametrize(
-    ("files", "left"),
-    [
-        ({}, 8 << 30),
-        ({"/sys/fs/cgroup/user.slice/a.scope/memory.max": b"max\n"}, 8 << 30),
-        (
-            {
-                "/sys/fs/cgroup/user.slice/a.scope/memory.max": b"5000\n",
-                "/sys/fs/cgroup/user.slice/a.scope/memory.current": b"1000\n",
-            },
-            4000,
-        ),
-        ({"/sys/fs/cgroup/memory.max": b"1000\n", "/sys/fs/cgroup/memory.current": b"1001\n"}, 0),
-    ],
-)
-def test_a_limit_of_the_cgroup_counts_where_it_is_lower(
-    monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], left: int
-) -> None:
-    known = {"/proc/meminfo": b"MemFree: 1 kB\nMemAvailable: 8388608 kB\n", **files}
-    known |= dict(zip(("/proc/self/cgroup", "/proc/self/mounts"), UNIFIED, strict=True))
-    monkeypatch.setattr(linux, "read_file", lambda path: known.get(path, b""))
-    assert free_bytes() == left

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from call_targets import Point
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.process.pickling import NotPicklable, dump, load
@@ -17,7 +17,6 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-@settings(derandomize=True, deadline=None)
 def test_plain_values_come_back_as_they_were(value: object) -> None:
     assert load(dump(value)) == value
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STREAMS = st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b"b" * 7, b"\xff\x00", b""]), max_size=40).map(
     b"".join
 )
-QUIET = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUIET = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @st.composite

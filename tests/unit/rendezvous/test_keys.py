@@ -17,7 +17,7 @@ from planaria.rendezvous.messages import Ended
 from planaria.rendezvous.model import Deputy, Settings, Standing
 from planaria.store.model import Put, why_refused
 
-CAREFUL = settings(derandomize=True, deadline=None, max_examples=25, database=None)
+CAREFUL = settings(max_examples=25, database=None)
 COUNTS = st.integers(0, 1 << 60)
 TEXTS = st.text(max_size=8)
 NODES = st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp")), min_size=1, max_size=8)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planaria.rendezvous.ranks import Candidate, Ranks, arrange, choose, ranks_of
 
-CAREFUL = settings(derandomize=True, deadline=None, max_examples=40, database=None)
+CAREFUL = settings(max_examples=40, database=None)
 
 
 def node(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from weakref import WeakMethod
 
 import pytest
+from waiting import wait_until
 
 from planaria.agent.control import ControlServer
 from planaria.agent.keeper import Keeper
@@ -48,6 +50,7 @@ class Agent:
         self.keeper.hear(peer, message)  # type: ignore[arg-type]  # it is a peer
 
     def new_life(self) -> None:
+        self.control.catch_up()  # as an agent does when a worker has ended
         self.control.serve({os.getpid(): 0})
         self.keeper.begin(Round(self.lives, "run", "role", 0, 1, 0, 1, 0, 1, 1, "::1", 1, self.lives, 9))
         self.lives += 1
@@ -68,6 +71,7 @@ class Agent:
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
+    gc.collect()  # what a refusal of an earlier test still holds: some tests count what is mapped
     found = Agent(str(tmp_path / "control"))
     yield found
     found.close()
@@ -150,6 +154,47 @@ def test_a_wait_that_a_signal_ends_leaves_the_next_answer_right(agent: Agent) ->
     assert len(found.open(5000)) >= 5000
 
 
+@pytest.mark.timeout(60)
+def test_memory_that_was_asked_for_by_a_commit_that_was_refused_is_nobody_s(agent: Agent) -> None:
+    """The answer comes while another one is waited for; the next commit does not wait for it as well."""
+    state = state_of(agent, text="a")
+    state.commit(wait="node")
+    state.text = agent.close  # type: ignore[assignment]  # which cannot be kept
+    with pytest.raises(StateRefused, match="cannot be kept"):
+        state.commit(wait="node")
+    state.text = "b"
+    state.restore()
+    assert state.text == "a"
+    assert state.commit(wait="node").reached == "node"
+
+
+def test_memory_that_was_asked_for_is_not_asked_for_again(agent: Agent) -> None:
+    found = AgentVault(agent.path)
+    found.begin_open(5000)
+    begun = found._begun
+    found.begin_open(4000)
+    assert found._begun == begun
+    assert len(found.open(5000)) >= 5000
+
+
+def test_a_commit_that_the_agent_was_not_told_of_has_not_reached_it(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = AgentVault(agent.path)
+    stamp = found.origin.stamp(1, 1)
+    found.open(5000)
+    found.sealed(stamp)
+    assert found.wait(stamp, "node", TIMEOUT_S) == "node"
+
+    def fail(_message: object) -> None:
+        raise OSError("it has hung up")
+
+    monkeypatch.setattr(found, "_send", fail)
+    found.sealed(stamp)  # the same number again, as behind a restore
+    with pytest.raises(StateRefused, match="the agent does not answer"):
+        found.wait(stamp, "node", TIMEOUT_S)
+
+
 def test_an_agent_that_has_gone_is_a_sentence(agent: Agent) -> None:
     state = state_of(agent)
     state.commit(wait="node")
@@ -207,7 +252,8 @@ def test_a_state_under_an_agent_uses_its_memory(agent: Agent, monkeypatch: pytes
     monkeypatch.setenv("PLANARIA_CONTROL", agent.path)
     state = ElasticState(step=4)
     state.commit(wait="node")
-    assert agent.keeper.newest["node"].step == 4
+    # The worker does not wait for its agent, which hears it before it hears of the worker's end.
+    assert wait_until(lambda: agent.keeper.newest.get("node"), "the agent has heard of it").step == 4
 
 
 def test_what_was_read_is_not_held_on_to(agent: Agent) -> None:

@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.contract import blackbox
@@ -45,7 +45,6 @@ def caught(error: Exception) -> Exception:
     return found.value
 
 
-@settings(derandomize=True)
 @given(ITEMS)
 def test_json_written_by_hand_is_what_json_reads(item: object) -> None:
     written = crash._json(item)
@@ -56,7 +55,6 @@ def test_json_written_by_hand_is_what_json_reads(item: object) -> None:
     assert json.loads(written) == json.loads(json.dumps(item))
 
 
-@settings(derandomize=True)
 @given(TEXT)
 def test_any_message_comes_back_whole(message: str) -> None:
     box = os.memfd_create("box")

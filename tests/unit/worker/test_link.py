@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from planaria.contract.control import Drain, Progress, Resize, decode, encode
 from planaria.worker.link import Link
 
 if TYPE_CHECKING:
-    pass
+    from planaria.contract.control import Message
 
 # Python 3.12 warns of fork beside threads; these belong to pytest-xdist and hold no lock that a child here would want.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -79,6 +80,83 @@ def test_an_agent_that_is_gone_is_given_up(agent: socket.socket) -> None:
     peer.close()
     link.report(1, {})
     assert (link.drain(), link._socket) == (None, None)
+
+
+@pytest.mark.parametrize("doing", ["listening", "sending"])
+def test_a_handler_that_interrupts_the_link_is_called_after_it(
+    agent: socket.socket, monkeypatch: pytest.MonkeyPatch, doing: str
+) -> None:
+    heard: list[Drain | None] = []
+
+    def interrupted(line: Any) -> Any:
+        """Stand where a signal may come in between: the notice has been read, nobody knows of it yet."""
+        monkeypatch.undo()
+        link.once_whole(lambda: heard.append(link.drain()))
+        assert heard == []
+        return {"listening": decode, "sending": encode}[doing](line)
+
+    link, peer = linked(agent)
+    with peer:
+        monkeypatch.setattr("planaria.worker.link." + {"listening": "decode", "sending": "encode"}[doing], interrupted)
+        peer.sendall(encode(Drain("SIGTERM", 30.0)))
+        if doing == "listening":
+            link.resize()
+        else:
+            link.report(1, {})
+        assert heard == [Drain("SIGTERM", 30.0)]
+        link.once_whole(lambda: heard.append(None))
+        assert heard == [Drain("SIGTERM", 30.0), None]
+        link._give_up()
+
+
+def test_a_handler_is_not_called_by_a_thread_that_it_did_not_interrupt(
+    agent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, peer = linked(agent)
+    called: list[int] = []
+    met: list[list[int]] = []
+
+    def meet() -> None:
+        """Use the link in another thread, between the reading and the catching up of ours."""
+        other = threading.Thread(target=link.drain)
+        other.start()
+        other.join()
+        met.append([*called])
+
+    def interrupted(line: bytes) -> Message | None:
+        monkeypatch.undo()
+        link.once_whole(lambda: called.append(threading.get_ident()))
+        monkeypatch.setattr(link, "_catch_up", lambda: (monkeypatch.undo(), meet(), link._catch_up()))
+        return decode(line)
+
+    with peer:
+        monkeypatch.setattr("planaria.worker.link.decode", interrupted)
+        peer.sendall(encode(Resize("node b joined", 10.0)))
+        link.drain()
+        assert (met, called) == ([[]], [threading.get_ident()])
+        link._give_up()
+
+
+def test_a_handler_is_called_though_what_it_interrupted_ends_with_an_exception(
+    agent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, peer = linked(agent)
+    called: list[str] = []
+
+    def interrupted(_line: bytes) -> None:
+        monkeypatch.undo()
+        link.once_whole(lambda: called.append("late"))
+        raise KeyboardInterrupt
+
+    with peer:
+        monkeypatch.setattr("planaria.worker.link.decode", interrupted)
+        peer.sendall(encode(Resize("node b joined", 10.0)))
+        with pytest.raises(KeyboardInterrupt):
+            link.drain()
+        assert called == ["late"]
+        link.once_whole(lambda: called.append("now"))
+        assert called == ["late", "now"], "the lock is free again"
+        link._give_up()
 
 
 def test_a_forked_child_has_a_connection_of_its_own(agent: socket.socket) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
@@ -278,7 +280,7 @@ def test_a_program_that_handles_all_signals_itself_is_left_alone_however_often_i
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(deferral.signals, "is_unhandled", asked.append)
-    deferred = deferral.Deferral(lambda: None)
+    deferred = deferral.Deferral(Link(lambda: None))
     for _ in range(3):
         deferred.begin()
     assert asked == [*deferral.SIGNALS]
@@ -286,6 +288,44 @@ def test_a_program_that_handles_all_signals_itself_is_left_alone_however_often_i
     deferred.end()
     deferred.begin()
     assert asked == [*deferral.SIGNALS] * 2
+
+
+def test_a_signal_that_comes_while_handlers_are_being_set_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    obeyed: list[int] = []
+    deferred = deferral.Deferral(Link(lambda: None))
+    monkeypatch.setattr(deferred, "_obey", obeyed.append)
+    set_handler = deferral.signals.set_handler
+
+    def set_and_send(number: int, handler: Any) -> Any:
+        monkeypatch.setattr(deferral.signals, "set_handler", set_handler)
+        before = set_handler(number, handler)
+        os.kill(os.getpid(), number)
+        return before
+
+    monkeypatch.setattr(deferral.signals, "set_handler", set_and_send)
+    try:
+        deferred.begin()
+    finally:
+        deferred.end()
+    assert obeyed == [signal.SIGTERM]
+
+
+def test_a_signal_that_comes_while_its_notice_is_being_read_is_deferred(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(line: bytes) -> Any:
+        monkeypatch.setattr("planaria.worker.link.decode", decode)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return decode(line)
+
+    monkeypatch.setattr(loop, "DEFERRAL", deferral.Deferral(loop.LINK))
+    try:
+        assert not worker.should_stop()
+        monkeypatch.setattr("planaria.worker.link.decode", interrupted)
+        agent.tell(Drain("SIGTERM", 30.0))
+        assert worker.should_stop(), "and this process is there to tell"
+    finally:
+        loop.DEFERRAL.end()
 
 
 def test_a_loop_of_ones_own_asks_and_leaves(agent: Agent) -> None:

@@ -458,6 +458,21 @@ def test_numpy_s_random_numbers_go_on_where_they_were() -> None:
     assert [np.random.normal(), state.own.normal()] == wanted
 
 
+def test_another_generator_that_numpy_was_given_goes_on_where_it_was() -> None:
+    np = numpy()
+    usual = np.random.get_bit_generator()
+    try:
+        for kind in (np.random.PCG64, np.random.Philox):
+            np.random.set_bit_generator(kind(5))
+            state = ElasticState(step=0)
+            state.commit()
+            wanted = np.random.rand(3).tolist()
+            assert state.restore()
+            assert np.random.rand(3).tolist() == wanted
+    finally:
+        np.random.set_bit_generator(usual)
+
+
 def test_a_large_state_is_sealed_behind_the_caller_s_back_and_two_slots_take_turns() -> None:
     np = numpy()
     vault = LocalVault()

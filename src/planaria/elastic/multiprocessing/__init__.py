@@ -73,30 +73,35 @@ def start_processes(  # noqa: PLR0917  torch's signature
         UsageError: A function or an argument cannot be pickled.
         FileNotFoundError: There is no such program.
     """
-    _validate_full_rank(args, len(args), "args")
-    _validate_full_rank(envs, len(args), "envs")
-    common: dict[str, Any] = {
-        "name": name,
-        "args": args,
-        "envs": envs,
-        "logs_specs": logs_specs,
-        "log_line_prefixes": log_line_prefixes,
-        "numa_options": numa_options,
-        "duplicate_stdout_filters": duplicate_stdout_filters,
-        "duplicate_stderr_filters": duplicate_stderr_filters,
-    }
-    context: PContext
+    context = new_context(
+        entrypoint,
+        start_method,
+        name=name,
+        args=args,
+        envs=envs,
+        logs_specs=logs_specs,
+        log_line_prefixes=log_line_prefixes,
+        numa_options=numa_options,
+        duplicate_stdout_filters=duplicate_stdout_filters,
+        duplicate_stderr_filters=duplicate_stderr_filters,
+    )
+    return started(context)
+
+
+def new_context(entrypoint: Callable[..., Any] | str, start_method: str, **common: Any) -> PContext:
+    """Return the context that `start_processes` starts, which has its other arguments by their names; see there."""
+    _validate_full_rank(common["args"], len(common["args"]), "args")
+    _validate_full_rank(common["envs"], len(common["args"]), "envs")
     if isinstance(entrypoint, str):
-        context = SubprocessContext(entrypoint=entrypoint, **common)
-    else:
-        context = MultiprocessContext(entrypoint=entrypoint, start_method=start_method, **common)
-    return _started(context)
+        return SubprocessContext(entrypoint=entrypoint, **common)
+    return MultiprocessContext(entrypoint=entrypoint, start_method=start_method, **common)
 
 
-def _started(context: PContext) -> PContext:
+def started(context: PContext) -> PContext:
+    """Start the workers of a context. If one cannot be started, those before it have `close_timeout` to end."""
     try:
         context.start()
     except BaseException:
-        context.close()
+        context.close(timeout=context.close_timeout)
         raise
     return context

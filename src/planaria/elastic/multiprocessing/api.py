@@ -81,7 +81,7 @@ class PContext(ABC):
     """
 
     close_timeout = 30
-    """How long the others have to end when `wait` finds that one failed. Who started the context may set another."""
+    """How long the others have to end when one failed, or could not be started. Who made the context may set another."""
 
     def __init__(  # noqa: PLR0917  torch's signature
         self,

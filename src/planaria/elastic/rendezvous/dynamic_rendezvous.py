@@ -115,7 +115,7 @@ class RendezvousSettings:
 
 
 class DynamicRendezvousHandler(MeetingHandler):
-    """A handler for `c10d`, `embedded` and `etcd-v2`; made by `get_rendezvous_handler`, `create_handler` or `from_backend`."""
+    """A handler for `c10d`, `etcd-v2`, `kubernetes`; made by `get_rendezvous_handler`, `create_handler` or `from_backend`."""
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SOURCE = "the rendezvous configuration option"
 _LONGEST_RUN_ID = 255  # it becomes part of keys and file names, as in `planaria run`
+_WITH_A_STORE = ("etcd", "kubernetes")
 _TIMEOUT_IS_TO_JOIN = ("etcd", "static")  # where torch's `timeout` is the time to find the others
 
 
@@ -39,7 +40,7 @@ def meeting_of(params: RendezvousParameters, credentials: Credentials, kind: str
         settled = conf.settle(_settings(params, backend, credentials), backend)
     except UsageError as problem:
         raise ValueError(str(problem)) from problem
-    if params.max_nodes == 1 and backend != "etcd":
+    if params.max_nodes == 1 and backend not in _WITH_A_STORE:
         return None
     return _described(params, backend, settled, credentials)
 
@@ -67,12 +68,16 @@ def _settings(params: RendezvousParameters, backend: str, credentials: Credentia
         given.setdefault("join_timeout", given["timeout"])
     if backend == "etcd" and credentials.etcd_password is not None and "username" in given:
         given.setdefault("password", (credentials.etcd_password, PASSWORD_VARIABLE))
+    if backend == "kubernetes" and credentials.kube_server:
+        given.setdefault("server", (credentials.kube_server, "KUBERNETES_SERVICE_HOST"))
     if str(params.get("store_type", "tcp")).strip().lower() != "tcp":
         raise UsageError(f"{SOURCE} 'store_type' must be 'tcp': agents do not meet in files")
     return given
 
 
 def _endpoints(params: RendezvousParameters, backend: str) -> tuple[str, ...]:
+    if backend == "kubernetes":
+        return (params.endpoint.strip(),)
     found: dict[str, None] = {}
     for part in params.endpoint.split(","):
         host, port = parse_rendezvous_endpoint(part, conf.DEFAULT_PORTS.get(backend, 0))

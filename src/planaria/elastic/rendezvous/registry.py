@@ -32,7 +32,7 @@ def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
 
 def register_all() -> None:
     """Make ours known, and then those of other packages that have names of their own."""
-    for name in ("c10d", "embedded", "etcd-v2"):
+    for name in ("c10d", "embedded", "etcd-v2", "kubernetes"):
         handler_registry.register(name, _create_dynamic)
     handler_registry.register("etcd", _create_etcd)
     handler_registry.register("static", _create_static)

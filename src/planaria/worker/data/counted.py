@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from planaria.errors import UsageError
 from planaria.worker import here
+from planaria.worker.deferral import DEFERRAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from planaria.worker.data.ledger import Ledger
@@ -53,8 +55,7 @@ class Counted:
         """Yield the loader's batches. One that is handed to the loop has been taken."""
         ledger = self._sampler.ledger
         feed = ledger.open(stands_in=self._stands_in)
-        _set_apart(self._loader)
-        with _own_random_numbers(self._loader, self._sampler.base_seed()):
+        with _set_apart(self._loader), _own_random_numbers(self._loader, self._sampler.base_seed()):
             batches = iter(self._batches)
         for batch in batches:
             portion = ledger.take(feed)
@@ -95,6 +96,8 @@ def emptied(batch: Any) -> Any:
 class Apart:
     """What a loader's process does first: it leaves the process group of its rank, so that the signal of a drain, which goes
     to the whole group, does not end it while the loop still needs its data. The loop ends it, or the agent after the loop.
+
+    One that was forked has left already; one that was started anew is on its own only now.
     """
 
     def __init__(self, then: Callable[[int], object] | None) -> None:
@@ -107,11 +110,14 @@ class Apart:
             self._then(worker)
 
 
-def _set_apart(loader: Any) -> None:
+def _set_apart(loader: Any) -> AbstractContextManager[None]:
     """Prepare a DataLoader under an agent: nobody else would end its processes if the loop did not."""
     then = getattr(loader, "worker_init_fn", loader)
-    if then is not loader and not isinstance(then, Apart) and here.control():
+    if then is loader or not here.control():
+        return nullcontext()
+    if not isinstance(then, Apart):
         loader.worker_init_fn = Apart(then)
+    return DEFERRAL.setting_apart()
 
 
 @contextmanager

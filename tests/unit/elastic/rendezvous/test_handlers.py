@@ -49,6 +49,7 @@ def test_every_name_that_torchrun_and_we_have_makes_a_handler_that_describes_its
         "embedded": made("embedded", "h:1", "1:2"),
         "etcd": made("etcd", "h:1", "1:2"),
         "etcd-v2": made("etcd-v2", "h:1", "1:2"),
+        "kubernetes": made("kubernetes", "ours/job-run", "1:2"),
         "static": made("static", "h:1", "2:2", rank=1),
     }
     assert [handler.get_backend() for handler in handlers.values()] == list(handlers)
@@ -57,6 +58,7 @@ def test_every_name_that_torchrun_and_we_have_makes_a_handler_that_describes_its
         ("embedded", "embedded"),
         ("etcd", "etcd"),
         ("etcd-v2", "etcd"),
+        ("kubernetes", "kubernetes"),
         ("static", "static"),
     ]
     assert all(is_ours(handler) and not handler.use_agent_store for handler in handlers.values())

@@ -46,6 +46,14 @@ def planned(*argv: str) -> Meeting | None:
             ],
         ),
         (
+            described("kubernetes", "ours/job-run", "1:1", server="https://h:1", token_file="/t"),
+            [
+                "--rdzv-backend=kubernetes",
+                "--rdzv-endpoint=ours/job-run",
+                "--rdzv-conf=server=https://h:1,token_file=/t",
+            ],
+        ),
+        (
             described("static", "head:99", "3:3", rank=2, join_timeout=9),
             ["--master-addr=head", "--master-port=99", "--nnodes=3", "--node-rank=2", "--rdzv-conf=join_timeout=9"],
         ),

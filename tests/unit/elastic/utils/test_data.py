@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.elastic.utils.data import CyclingIterator, ElasticDistributedSampler
@@ -51,7 +51,6 @@ def test_another_epoch_has_another_order_and_the_same_epoch_the_same() -> None:
     assert list(sampler) != first
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 70), st.data())
 def test_every_index_from_the_start_on_is_dealt_out_and_all_ranks_get_equally_many(
     size: int, ranks: int, data: st.DataObject

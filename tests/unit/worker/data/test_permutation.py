@@ -17,7 +17,7 @@ from planaria.worker.data.permutation import MOST_SAMPLES, Permutation
 MANY = 100_000_000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(size=st.integers(0, 3000), seed=st.integers(), epoch=st.integers(0, 10**6))
 def test_every_number_stands_at_exactly_one_position(size: int, seed: int, epoch: int) -> None:
     assert sorted(Permutation(size, seed, epoch).part(0, size)) == list(range(size))
@@ -42,7 +42,7 @@ def test_parts_and_single_positions_agree() -> None:
         order[1000]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(), epoch=st.integers(0, 10**6))
 def test_another_seed_or_epoch_is_another_order(seed: int, epoch: int) -> None:
     assert Permutation(1000, seed, epoch).part(0, 20) != Permutation(1000, seed, epoch + 1).part(0, 20)

@@ -32,7 +32,7 @@ def run(job: Job, deaths: list[Life], *, last: int = 2) -> list[int]:
     return [index for taken in job.kept for batch in taken.batches for index in batch]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     samples=st.integers(1, 150),
     batch=st.integers(1, 5),
@@ -64,7 +64,7 @@ def test_worlds_of_four_three_six_and_two_share_an_epoch(ahead: int) -> None:
     assert [len(batch) for batch in job.kept[-1].batches] != [5, 5], "the last batch is uneven"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     samples=st.integers(1, 120),
     batch=st.integers(1, 5),
@@ -82,7 +82,7 @@ def test_a_run_with_kills_takes_the_batches_of_the_run_without(
     assert hard.kept == calm.kept
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(samples=st.integers(1, 100), batch=st.integers(1, 5), whole=whole, deaths=lives)
 def test_what_an_epoch_drops_opens_the_next(samples: int, batch: int, whole: int | None, deaths: list[Life]) -> None:
     job = Job(samples, epochs=4, batch_size=batch, global_batch=whole, tail="drop")
@@ -93,7 +93,7 @@ def test_what_an_epoch_drops_opens_the_next(samples: int, batch: int, whole: int
     assert whole is not None or sizes <= {batch}, "all batches are full"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(samples=st.integers(1, 100), batch=st.integers(1, 5), deaths=lives)
 def test_padding_fills_every_batch_with_the_epochs_own_samples(samples: int, batch: int, deaths: list[Life]) -> None:
     job = Job(samples, epochs=2, batch_size=batch, tail="pad")

@@ -53,7 +53,7 @@ class Files:
             self.open_now -= 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(lengths=lengths, form=forms, epoch=st.integers(0, 3))
 def test_every_row_stands_at_exactly_one_position(lengths: list[int], form: dict[str, Any], epoch: int) -> None:
     order = ShardOrder(lengths, seed=1, **form)
@@ -61,7 +61,7 @@ def test_every_row_stands_at_exactly_one_position(lengths: list[int], form: dict
     assert sorted(found) == list(range(sum(lengths)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(lengths=lengths, form=forms, cuts=st.lists(st.integers(0, 360), max_size=5))
 def test_parts_are_parts_of_the_same_order(lengths: list[int], form: dict[str, Any], cuts: list[int]) -> None:
     order = ShardOrder(lengths, seed=1, **form)
@@ -70,7 +70,7 @@ def test_parts_are_parts_of_the_same_order(lengths: list[int], form: dict[str, A
     assert cut == ShardOrder(lengths, seed=1, **form).part(2, 0, order.samples)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lengths=lengths, form=forms, worlds=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), max_size=4))
 def test_every_row_is_read_once_per_epoch_in_whatever_worlds(
     lengths: list[int], form: dict[str, Any], worlds: list[tuple[int, int]]

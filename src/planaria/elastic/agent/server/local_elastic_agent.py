@@ -2,7 +2,7 @@
 
 With one of our own rendezvous handlers it runs on the event-driven driver of `planaria run` (`embedding.py`). With a foreign
 handler, or when a subclass has its own way of starting or watching workers, it is asked as every `SimpleElasticAgent` is,
-and its workers come from `multiprocessing.start_processes`.
+and its workers come from the contexts of `multiprocessing`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from planaria.elastic.agent.server.health_check_server import create_healthcheck
 from planaria.elastic.agent.server.model import DEFAULT_ROLE
 from planaria.elastic.agent.server.stuck import StuckWorkers
 from planaria.elastic.metrics import prof
-from planaria.elastic.multiprocessing import start_processes
+from planaria.elastic.multiprocessing import new_context, started
 from planaria.elastic.multiprocessing.signals import SIGNALS_TO_HANDLE
 from planaria.elastic.utils import macros
 from planaria.elastic.utils.logging import get_logger
@@ -129,19 +129,20 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._setup_local_watchdog(envs)
         if spec.entrypoint is None or self._logs_specs is None:
             raise AssertionError("an agent needs an entrypoint and logs_specs")
-        self._pcontext = start_processes(
+        context = new_context(
+            spec.entrypoint,
+            self._start_method,
             name=spec.role,
-            entrypoint=spec.entrypoint,
             args={rank: tuple(macros.substitute(list(spec.args), str(rank))) for rank in envs},
             envs=envs,
             logs_specs=self._logs_specs,
             log_line_prefixes=self._prefixes(worker_group),
-            start_method=self._start_method,
             numa_options=spec.numa_options,
             duplicate_stdout_filters=spec.duplicate_stdout_filters,
             duplicate_stderr_filters=spec.duplicate_stderr_filters,
         )
-        self._pcontext.close_timeout = self._shutdown_timeout
+        context.close_timeout = self._shutdown_timeout
+        self._pcontext = started(context)
         return self._pcontext.pids()
 
     def _environment(self, group: WorkerGroup, worker: Worker) -> dict[str, str]:

@@ -19,7 +19,7 @@ from planaria.elastic.agent.server.local_elastic_agent import (
     _resolve_uninterruptible_state_timeout,
 )
 from planaria.elastic.agent.server.stuck import StuckWorkers
-from planaria.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+from planaria.elastic.multiprocessing import DefaultLogsSpecs, PContext, SignalException, Std
 from planaria.elastic.multiprocessing.errors import ChildFailedError, record
 from planaria.elastic.rendezvous import RendezvousParameters
 from planaria.elastic.rendezvous.registry import get_rendezvous_handler
@@ -111,6 +111,21 @@ def test_a_worker_that_is_deaf_to_sigterm_is_killed_after_the_shutdown_timeout(t
     began = time.monotonic()
     assert agent.run().is_failed()
     assert time.monotonic() - began < 25  # torch's needs 30 s and more, whatever it was told
+
+
+def test_workers_beside_one_that_cannot_be_started_have_the_shutdown_timeout_to_end(tmp_path, monkeypatch):
+    patience_s = []
+    close = PContext.close
+
+    def seen(context, death_sig=None, timeout=30):
+        patience_s.append(timeout)
+        close(context, death_sig, timeout)
+
+    monkeypatch.setattr(PContext, "close", seen)
+    agent = agent_of(tmp_path, max_restarts=0, shutdown_timeout=7, entrypoint="/nowhere/to/be/found")
+    with pytest.raises(FileNotFoundError):
+        agent.run()
+    assert patience_s == [7]
 
 
 def end_the_agent_again_and_again(folder):

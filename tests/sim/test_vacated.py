@@ -1,0 +1,38 @@
+"""Jobs whose nodes have all left, and that begin again on hosts with other addresses: pods never keep theirs."""
+
+import pytest
+from clustersim import Fault, Plan, Spec
+from clustersim.cluster import Cluster
+
+BEFORE = (Spec("a-1", "host-a", 29400, 0.0), Spec("b-1", "host-b", 29400, 0.1))
+AFTER = (Spec("c-1", "host-c", 29400, 20.0), Spec("d-1", "host-d", 29400, 20.5))
+PLAIN = {"endpoints": (), "external": True, "max_nodes": 3, "drift": 0.0, "coupled": False, "max_restarts": 0}
+
+
+def rounds_after(faults, gone_at, seed=1, down=("host-a", "host-b")):
+    """Return the newest round of each node that comes later; its predecessors' addresses lead nowhere by then."""
+    cluster = Cluster(Plan(seed=seed, specs=(*BEFORE, *AFTER), faults=tuple(faults), **PLAIN))
+    for host in down:
+        cluster.at(gone_at, cluster.net.down.add, host)
+    cluster.run()
+    late = {spec.name for spec in AFTER}
+    return [agent.machine.standing.ran for agent in cluster.agents if agent.name in late]
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 0.05, 0.3, 2.0])
+@pytest.mark.parametrize("first", ["a-1", "b-1"])
+@pytest.mark.parametrize("seed", range(3))
+def test_when_all_have_left_in_good_order_others_begin_where_they_ended(first, apart_s, seed):
+    second = "b-1" if first == "a-1" else "a-1"
+    faults = [Fault(6.0, "go", first), Fault(6.0 + apart_s, "go", second)]
+    assert all(number > 0 for number in rounds_after(faults, 15.0, seed))
+
+
+def test_one_that_was_killed_and_proven_dead_is_not_waited_for():
+    faults = [Fault(6.0, "kill", "b-1"), Fault(9.0, "go", "a-1")]
+    assert all(number > 0 for number in rounds_after(faults, 15.0))
+
+
+def test_one_that_fell_silent_may_be_alive_and_is_waited_for():
+    faults = [Fault(6.0, "host", "b-1", 1000.0), Fault(6.2, "go", "a-1")]
+    assert rounds_after(faults, 15.0) == [-1, -1]

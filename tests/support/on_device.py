@@ -1,0 +1,38 @@
+"""A small model in an elastic state, for tests that put it on a device made of the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from planaria.worker.state import ElasticState
+from planaria.worker.vault import LocalVault
+
+
+def make(vault: LocalVault | None = None, **values: Any) -> ElasticState:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(100, 200), nn.BatchNorm1d(200), nn.Linear(200, 10))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False)
+    return ElasticState(vault=vault or LocalVault(), model=model, optimizer=optimizer, step=0, **values)
+
+
+def train(state: ElasticState) -> None:
+    state.optimizer.zero_grad()
+    state.model(torch.randn(8, 100)).square().mean().backward()
+    state.optimizer.step()
+    state.step += 1
+
+
+def tensors(state: ElasticState) -> list[torch.Tensor]:
+    states = [item for kept in state.optimizer.state.values() for item in kept.values()]
+    return [*state.model.state_dict().values(), *states]
+
+
+def copies(state: ElasticState) -> list[torch.Tensor]:
+    return [part.clone() for part in tensors(state)]
+
+
+def equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) == len(other) and all(map(torch.equal, one, other))
