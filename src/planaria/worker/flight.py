@@ -224,7 +224,9 @@ class Flight:
         self._issued.set()
 
     def give_up(self) -> None:
-        """Let nobody wait for what will not be issued. After `issue` it does nothing."""
+        """Let nobody wait for what will not be issued, and go of its sources. After `issue` it does nothing."""
+        if not self._issued.is_set():
+            self._sources = []
         self._issued.set()
 
     def seal(self, buffer: memoryview, layout: Layout, stamp: Stamp | None) -> None:

@@ -77,6 +77,11 @@ class Runway:
         """Return the GPU, as torch calls it; None without one."""
         return self.device.device if self.device is not None else None
 
+    @property
+    def near(self) -> list[int] | None:
+        """Return the numbers of tensors that are copied before `commit()` returns; None when that is not decided yet."""
+        return [*self._stage, *self._staying] if self.device is not None and self._table else None
+
     def knows(self, captured: Captured) -> bool:
         """Tell whether everything of a commit flies, but for a little, as in the commit before: so it needs no memory yet."""
         return bool(self._flown and self._staying_bytes <= TAKEN_ALONG_BYTES and self._is_planned(captured))
