@@ -260,7 +260,7 @@ def move(state: ElasticState) -> None:
 
 def grow(state: ElasticState) -> None:
     kept = state.optimizer.state[state.model[2].weight]
-    kept["exp_avg"].resize_(100, 200)
+    kept["exp_avg"].resize_(100, 200).fill_(2)
 
 
 @pytest.mark.parametrize("change", [move, grow])

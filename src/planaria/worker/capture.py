@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from planaria.contract.snapshot import Layout, Snapshot
+    from planaria.worker.readiness import Ready
     from planaria.worker.trace import Known
     from planaria.worker.upload import Upload
 
@@ -57,6 +58,7 @@ class Captured:
     With `near` a walk in haste takes that on trust, for a commit at every step has no time to look: `lies_as_before` and
     `is_as_before` do it later, in another thread. Only what stayed the same from one walk to the next is trusted: who gets
     other tensors at every step, or at the first one, is looked at. So are the numbers in `near`, which are copied before that.
+    What was made `ready` behind a step need not even be asked for; its counts of changes are in `marks` then.
 
     Values that nobody else can change are encoded later too: until `finish` the layout has the values of the commit before.
     """
@@ -69,16 +71,18 @@ class Captured:
         shared: Collection[str] = (),
         before: Captured | None = None,
         near: Collection[int] | None = None,
+        ready: Ready | None = None,
     ) -> None:
         self._traced: dict[str, _Traced] = {}
         self._looks: dict[int, trace.Look] = {}
         self._traced_count = 0
         self._in_order: bool | None = None
-        self._is_hasty = False
+        self.is_hasty = False
+        self.marks: list[int] | None = None
         self.is_again = False  # modules and optimizers are those of the commit before
         self.arrays = Arrays()
         self.optimizers = [value for value in state.values() if parts.kind_of(value) == parts.OPTIMIZER]
-        kept = self._again(before, state, near if before.is_again else None) if before else None
+        kept = self._again(before, state, near if before.is_again else None, ready) if before else None
         if kept is None:
             kept = self._walk_traced(state, shared)
         for name, value in state.items():
@@ -113,33 +117,46 @@ class Captured:
         return kept
 
     def _again(
-        self, before: Captured, state: Mapping[str, object], near: Collection[int] | None
+        self, before: Captured, state: Mapping[str, object], near: Collection[int] | None, ready: Ready | None
     ) -> dict[str, Part] | None:
         """Take over what was traced before, with its tensors as they are now; None when something is different.
 
         In haste only `near` are looked at.
         """
-        if not before._traced or not before._traced.keys() <= state.keys():
+        traced = before._traced
+        if not traced or not traced.keys() <= state.keys():
             return None
-        sources: list[Any] = []
-        for name, known in before._traced.items():
-            found = known.known.tensors() if known.trace.whole is parts.unwrapped(state[name]) else None
-            if found is None or not (near is not None or known.is_as_before(found)):
-                return None
-            sources += found
-        if not before._is_in_order():
-            numbers = [number for known in before._traced.values() for number in known.numbers]
-            by_number = dict(zip(numbers, sources, strict=True))
-            if len(by_number) != before._traced_count:  # one without bytes, or of a kind that traces do not see
-                return None
-            sources = [by_number[number] for number in range(before._traced_count)]
-        if near and not before._has_looks_of(sources, near):
+        if any(known.trace.whole is not parts.unwrapped(state[name]) for name, known in traced.items()):
+            return None
+        if near is not None and ready and ready.captured is before:
+            sources = ready.sources if all(known.known.has_all() for known in traced.values()) else None
+            self.marks = ready.marks
+        else:
+            sources = before.tensors(are_looked_at=near is None)
+        if sources is None or (near and not before._has_looks_of(sources, near)):
+            self.marks = None
             return None
         self.arrays = Arrays(before.arrays, sources)
         self._traced, self._traced_count, self._in_order = before._traced, before._traced_count, before._in_order
         self._looks = before._looks
-        self.is_again, self._is_hasty = True, near is not None
+        self.is_again, self.is_hasty = True, near is not None
         return {name: self._refreshed(name, known) for name, known in before._traced.items()}
+
+    def tensors(self, *, are_looked_at: bool = False) -> list[Any] | None:
+        """Return the traced tensors by their numbers; None when one has gone, or is not as it was where that is looked at."""
+        sources: list[Any] = []
+        for known in self._traced.values():
+            found = known.known.tensors()
+            if found is None or (are_looked_at and not known.is_as_before(found)):
+                return None
+            sources += found
+        if self._is_in_order():
+            return sources
+        numbers = [number for known in self._traced.values() for number in known.numbers]
+        by_number = dict(zip(numbers, sources, strict=True))
+        if len(by_number) != self._traced_count:  # one without bytes, or of a kind that traces do not see
+            return None
+        return [by_number[number] for number in range(self._traced_count)]
 
     def _has_looks_of(self, sources: list[Any], numbers: Iterable[int]) -> bool:
         """Tell whether those of the traced tensors lie where they did, with the forms they had."""
@@ -150,12 +167,12 @@ class Captured:
 
     def lies_as_before(self) -> bool:
         """Tell whether tensors that were taken on trust lie where they did, now. Else they may not be what the table says."""
-        return not self._is_hasty or all(known.lies_as_before() for known in self._traced.values())
+        return not self.is_hasty or all(known.lies_as_before() for known in self._traced.values())
 
     def is_as_before(self) -> bool:
         """Tell whether there are no other tensors than those taken on trust, now; another thread may be at work on them."""
         try:
-            return not self._is_hasty or all(known.known.has(known.trace.objects()) for known in self._traced.values())
+            return not self.is_hasty or all(known.known.has(known.trace.objects()) for known in self._traced.values())
         except RuntimeError:  # a dict that changes while it is walked through
             return False
 

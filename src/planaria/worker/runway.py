@@ -14,6 +14,7 @@ import weakref
 from planaria.contract.commit import size_text
 from planaria.worker import arrays
 from planaria.worker.flight import Flight, Pad
+from planaria.worker.readiness import Readiness, marks_of
 from planaria.worker.vault import say
 
 TYPE_CHECKING = False
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from planaria.worker.device import Cuda
 
 STAGED_BYTES = 64 << 20  # of GPU memory that a commit takes for itself
+OTHERS = "model or optimizer have got other tensors"
+CHANGED = "tensors were changed between a step of their optimizer and the next, for the first time"
 TAKEN_ALONG_BYTES = 1 << 20  # of host memory that a commit is copied into before it has a slot
 
 
@@ -41,6 +44,7 @@ class Runway:
 
     def __init__(self) -> None:
         self.device: Cuda | None = None
+        self.readiness = Readiness()
         self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
         self._captured_steps: weakref.WeakSet[Any] = weakref.WeakSet()
         self._flight: Flight | None = None
@@ -107,11 +111,37 @@ class Runway:
             torch: Any = sys.modules["torch"]
             with torch.no_grad():
                 torch._foreach_copy_([*self._stage.values()], [sources[number] for number in self._stage])
+        self._flight = flight = Flight(self._pad, self._of_flown(sources), self._marks(captured))
+        if self.readiness.is_to_compare:
+            pairs = zip(self._flown, flight.marks, strict=False)
+            self.readiness.compare({number: mark for number, mark in pairs if number not in self._stage})
+        self.readiness.depart(captured)
+        return flight, self._staying
+
+    def trusted_in_vain(self, captured: Captured, flight: Flight | None) -> str:
+        """Return why what a commit took on trust is not so; nothing when it is. For the thread that seals, before it copies."""
+        if not captured.lies_as_before():
+            return OTHERS
+        if flight is not None and not flight.is_as_made_ready():
+            self.readiness.distrust()
+            return CHANGED
+        return ""
+
+    def _of_flown(self, sources: list[Any]) -> list[Any]:
         flown = [*map(sources.__getitem__, self._flown)]
         for place, staged in self._staged:
             flown[place] = staged
-        self._flight = Flight(self._pad, flown)
-        return self._flight, self._staying
+        return flown
+
+    def _marks(self, captured: Captured) -> list[int] | None:
+        """Return the counts of changes that were made ready, for those that fly; None when none were."""
+        if captured.marks is None:
+            return None
+        marks = captured.marks + marks_of(captured.arrays.sources[len(captured.marks) :])
+        flown = [*map(marks.__getitem__, self._flown)]
+        for place, staged in self._staged:
+            flown[place] = staged._version  # noqa: SLF001  torch documents it
+        return flown
 
     def _plan(self, captured: Captured) -> None:
         layout, sources = captured.layout, captured.arrays.sources
@@ -169,13 +199,15 @@ class Runway:
         for optimizer in optimizers:
             if optimizer not in self._hooked:
                 mine = weakref.ref(self)
-                handle = optimizer.register_step_pre_hook(lambda *given, mine=mine: _before_step(mine(), *given))
-                # An optimizer may outlive the state, and be given to another.
-                weakref.finalize(self, handle.remove).atexit = False
+                before = optimizer.register_step_pre_hook(lambda *given, mine=mine: _before_step(mine(), *given))
+                behind = optimizer.register_step_post_hook(lambda *_, mine=mine: _behind_step(mine()))
+                for handle in (before, behind):  # an optimizer may outlive the state, and be given to another
+                    weakref.finalize(self, handle.remove).atexit = False
                 self._hooked.add(optimizer)
 
     def before_step(self, optimizer: Any) -> None:
         """Have the device wait for the copy: an optimizer is about to change what is copied."""
+        self.readiness.begin_step()
         if self.device is not None and self.device.is_captured():
             # A graph's replays call no hooks: from now on this optimizer's tensors cannot be left to fly.
             self._captured_steps.add(optimizer)
@@ -200,3 +232,8 @@ class Runway:
 def _before_step(runway: Runway | None, optimizer: Any, *_: object) -> None:
     if runway is not None:
         runway.before_step(optimizer)
+
+
+def _behind_step(runway: Runway | None) -> None:
+    if runway is not None:
+        runway.readiness.end_step()

@@ -19,7 +19,7 @@ from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
 from planaria.errors import StateRefused
 from planaria.worker import capture, exchange, here, parts, randomness
-from planaria.worker.runway import Runway
+from planaria.worker.runway import OTHERS, Runway
 from planaria.worker.synced import log_synced
 from planaria.worker.upload import Damaged, Upload
 from planaria.worker.vault import Loaded, LocalVault, say
@@ -151,6 +151,7 @@ class ElasticState:
             shared=self._shared(),
             before=self._captured_before(),
             near=self._near(),
+            ready=self._runway.readiness.taken(),
         )
         generation = self.stamp.generation + 1 if self.stamp else 1
         is_known = self._runway.knows(captured) and captured.layout.size_bytes <= self._room_bytes
@@ -320,8 +321,8 @@ class ElasticState:
     ) -> None:
         """Fill a buffer and seal it, if it is to be kept. Without one it is asked for here, behind the commit before."""
         try:
-            if not captured.lies_as_before():
-                self._tell_other(stamp)
+            if why := self._runway.trusted_in_vain(captured, flight):
+                self._tell_other(stamp, why)
                 return
             if buffer is None:
                 buffer = self._open(captured)
@@ -331,7 +332,7 @@ class ElasticState:
                 flight.issue(buffer)
             is_kept = captured.is_as_before()
             if not is_kept:  # only told here: the next commit forgets it, perhaps before this one has landed
-                self._tell_other(stamp)
+                self._tell_other(stamp, OTHERS)
             if flight is not None:
                 flight.seal(buffer, captured.layout, stamp if is_kept else None)
             elif is_kept:
@@ -343,9 +344,9 @@ class ElasticState:
         if is_kept:
             self._vault.sealed(stamp)
 
-    def _tell_other(self, stamp: Stamp) -> None:
+    def _tell_other(self, stamp: Stamp, why: str) -> None:
         vars(self)["_is_other"] = True
-        say(f"{stamp} is not kept: model or optimizer have got other tensors; the next commit has them")
+        say(f"{stamp} is not kept: {why}; the next commit has them")
 
     def _finish_sealing(self) -> None:
         if self._sealing:

@@ -126,6 +126,10 @@ class Known:
         self._addresses = _addresses(kept)
         self._forms = _forms(kept)
 
+    def has_all(self) -> bool:
+        """Tell whether none of the objects has gone."""
+        return not self._gone
+
     def tensors(self) -> list[Any] | None:
         """Return the tensors that are kept; None when one of the objects has gone."""
         if self._gone:
