@@ -12,6 +12,7 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("models come with torch", allow_module_level=True)
 
+import numpy as np
 import torch
 from fake_device import FakeDevice
 from on_device import copies, equal, make, tensors, train
@@ -78,19 +79,23 @@ def check_restored(state: ElasticState, wanted: list[torch.Tensor]) -> None:
 
 
 def test_a_commit_that_was_made_ready_is_of_its_moment(device: FakeDevice) -> None:
-    state = ready(average=torch.ones(50_000))
+    own = torch.nn.Parameter(torch.ones(3))  # an optimizer's, and not the model's
+    state = ready(average=torch.ones(50_000), table=np.zeros(10), own=own, other=torch.optim.SGD([own], lr=0.1))
     train(state)
     state.average.fill_(2)
+    state.table[:] = 5
     state.model[1].running_mean.fill_(3)  # what is no optimizer's may change behind the step, and behind the commit
     wanted = copies(state)
     device.gate.clear()
     state.commit()
+    state.table[:] = 6
     state.average.fill_(4)
     state.model[1].running_mean.fill_(4)
     train(state)
     device.gate.set()
     check_restored(state, wanted)
     assert state.average.sum() == 100_000
+    assert (state.table == 5).all()
 
 
 @pytest.mark.usefixtures("device")
@@ -217,6 +222,23 @@ def test_a_second_optimizer_s_step_comes_before_the_commit_too() -> None:
         found.append(commit(state))
     assert found == [False] * 4 + [True] * 3
     check_restored(state, copies(state))
+
+
+@pytest.mark.usefixtures("device")
+def test_a_change_of_a_parameter_that_is_a_value_is_noticed(device: FakeDevice) -> None:
+    own = torch.nn.Parameter(torch.ones(3))
+    state = ready(own=own, other=torch.optim.SGD([own], lr=0.1))
+    train(state)
+    del device.log[:]
+    device.gate.clear()
+    state.commit()
+    wait_until(lambda: "copy 2" in device.log, "the copies are asked for")
+    with torch.no_grad():
+        own.add_(1)
+    train(state)
+    device.gate.set()
+    with pytest.raises(StateRefused, match="own was changed"):
+        state._finish_sealing()
 
 
 @pytest.mark.usefixtures("device")

@@ -12,11 +12,14 @@ themselves.
 
 from __future__ import annotations
 
+import weakref
+from types import NoneType
+
 from planaria.base.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from planaria.worker.capture import Captured
@@ -34,7 +37,7 @@ class Readiness:
     """Gets a commit ready behind the last step before it: the one whose number it was the last time."""
 
     def __init__(self) -> None:
-        self._captured: Captured | None = None
+        self._captured: Callable[[], Captured | None] = NoneType
         self._steps = 0  # since the last commit
         self._steps_between = 0  # the last two commits
         self._ready: Ready | None = None
@@ -47,11 +50,12 @@ class Readiness:
     def end_step(self) -> None:
         """Take what the next commit needs, if it is the next thing to come."""
         self._steps += 1
-        if self._steps != self._steps_between or self._captured is None or self._is_good is False:
+        captured = self._captured()
+        if self._steps != self._steps_between or captured is None or self._is_good is False:
             return
-        sources = self._captured.tensors()
+        sources = captured.tensors()
         if sources and (marks := marks_of(sources)):
-            self._ready = Ready(self._captured, sources, marks)
+            self._ready = Ready(captured, sources, marks)
 
     def taken(self) -> Ready | None:
         """Return what was taken and may be relied upon. It is a commit's then."""
@@ -73,7 +77,7 @@ class Readiness:
 
     def depart(self, captured: Captured) -> None:
         """See a commit off. Who looks at each tensor anyway has nothing made ready."""
-        self._ready, self._captured = None, captured if captured.is_hasty else None
+        self._ready, self._captured = None, weakref.ref(captured) if captured.is_hasty else NoneType
         self._steps, self._steps_between = 0, self._steps
 
     def distrust(self) -> None:

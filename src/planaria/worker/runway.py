@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from bisect import bisect_left
 
 from planaria.contract.commit import size_text
 from planaria.worker import arrays
@@ -51,7 +52,7 @@ class Runway:
         self._table = b""
         self._cover: set[int] = set()  # numbers of tensors that only a hooked optimizer changes
         self._pad: Pad | None = None
-        self._flown: list[int] = []  # numbers of tensors that fly
+        self._flown: list[int] = []  # numbers of tensors that fly, in their order
         self._staying: list[int] = []  # numbers of the others
         self._staying_bytes = 0
         self._stage: dict[int, Any] = {}  # copies within the device, by number
@@ -137,11 +138,17 @@ class Runway:
         """Return the counts of changes that were made ready, for those that fly; None when none were."""
         if captured.marks is None:
             return None
-        marks = captured.marks + marks_of(captured.arrays.sources[len(captured.marks) :])
-        flown = [*map(marks.__getitem__, self._flown)]
-        for place, staged in self._staged:
-            flown[place] = staged._version  # noqa: SLF001  torch documents it
-        return flown
+        traced = bisect_left(
+            self._flown, len(captured.marks)
+        )  # behind them is what belongs to neither model nor optimizer
+        others = [captured.arrays.sources[number] for number in self._flown[traced:]]
+        marks = [*map(captured.marks.__getitem__, self._flown[:traced]), *marks_of(others)]
+        staged = marks_of([one for _, one in self._staged])
+        if len(marks) != len(self._flown) or len(staged) != len(self._staged):
+            return None
+        for (place, _), mark in zip(self._staged, staged, strict=True):
+            marks[place] = mark
+        return marks
 
     def _plan(self, captured: Captured) -> None:
         layout, sources = captured.layout, captured.arrays.sources
