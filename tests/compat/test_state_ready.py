@@ -141,9 +141,8 @@ def test_a_change_between_step_and_a_commit_that_is_waited_for_is_in_it() -> Non
     check_restored(state, wanted)
 
 
-@pytest.mark.usefixtures("device")
 def test_a_change_behind_the_commit_that_the_thread_finds_is_not_sealed(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    device: FakeDevice, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     vault = Watched()
     state = ready(vault)
@@ -162,9 +161,11 @@ def test_a_change_behind_the_commit_that_the_thread_finds_is_not_sealed(
     state._finish_sealing()
     assert vault.generations == [1, 2, 3, 4, 5]
     assert capfd.readouterr().err.count(CHANGED) == 1
+    device.gate.clear()  # else it might have landed before the change
     state.commit()
     change(state)
     train(state)
+    device.gate.set()
     with pytest.raises(StateRefused, match=r"model\['2.bias'\] was changed"):
         state._finish_sealing()
 
