@@ -6,6 +6,7 @@ import sys
 
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
+from planaria.errors import StateRefused
 from planaria.worker import parts
 from planaria.worker.capture import Captured
 
@@ -63,6 +64,21 @@ def pack(state: Mapping[str, object], stamp: Stamp) -> memoryview:
     captured.copy_into(memory)
     snapshots.seal(memory, captured.layout, stamp)
     return memory
+
+
+def unpack(memory: memoryview) -> snapshots.Snapshot:
+    """Return the snapshot that another rank sent.
+
+    Raises:
+        StateRefused: It is not whole.
+    """
+    try:
+        if found := snapshots.read(memory):
+            snapshots.verify(memory, found)
+            return found
+    except ValueError as problem:
+        raise StateRefused(f"what another rank sent is no whole snapshot: {problem}") from problem
+    raise StateRefused("what another rank sent is no whole snapshot: it is not sealed")
 
 
 def broadcast(group: Group, source: int, sent: memoryview | None, among: Any = None) -> memoryview:
