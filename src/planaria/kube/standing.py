@@ -57,7 +57,7 @@ def _idle(case: Case, before: str) -> Told:
     if wake_after(case) is None:
         waits = [look.pod.name for look in case.of_kind(WORKER) if look.is_live and not look.pod.is_ready]
         found = [f"the log of {waits[0]} says what they wait for"] if waits else []
-        found += [sentence for _, sentence in _lost(case)]
+        found += [f"{sentence}; if that machine is off for good, delete its Node" for _, sentence in _lost(case)]
         message = f"PyTorchJob {name} waits, {_few(case)} and {case.training} train: {'; '.join(found)}."
         return Told(conditions.BELOW_MIN, "NotTraining", message[:MESSAGE_LETTERS])
     if before == conditions.RUNNING:

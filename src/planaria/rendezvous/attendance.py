@@ -8,7 +8,7 @@ from __future__ import annotations
 from planaria.base.value import replace
 from planaria.rendezvous import placing, quorum, testimony, words
 from planaria.rendezvous.messages import Ack, Redirect, Refused, Renew, Stop, Waiting, Welcome
-from planaria.rendezvous.model import SELF, AskAround, Close, Deputy, Send, Standing
+from planaria.rendezvous.model import SELF, AskAround, Close, Deputy, Say, Send, Standing
 from planaria.rendezvous.probes import Probes
 from planaria.rendezvous.seats import Seat
 
@@ -216,3 +216,18 @@ class Attendance:
             if is_due:
                 self._orders.add(AskAround(self._roll.addresses[node], self._office.ask(now)))
             self._orders.wake(again_at)
+
+    def bury(self, now: float) -> None:
+        """Count those as dead whom the store's note calls so, once they would be fenced if they were only silent."""
+        office, roll = self._office, self._roll
+        for node in sorted(office.buried & roll.addresses.keys()):
+            if node in self._seats or node in roll.dead or node in roll.gone:
+                continue
+            fenced_at = max(roll.fenced_at(node), office.began_at + self._settings.silence_s)
+            if now < fenced_at:
+                self._orders.wake(fenced_at)
+            elif office.may_shrink(now):
+                roll.dead[node] = now
+                office.count_anew()
+                if node in roll.members:
+                    self._orders.add(Say(words.buried(roll.name(node))))
