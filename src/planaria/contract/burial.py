@@ -36,8 +36,8 @@ def digits_of(pod_uid: str) -> str:
 
 def pod_of(node: str) -> str:
     """Return the first digits of the UID of a node's pod; "" if its name has none."""
-    digits, dot, own = node.rpartition("-")[2].partition(".")
-    return digits_of(digits) if dot and own and len(digits) == UID_DIGITS else ""
+    digits, _, own = node.rpartition("-")[2].partition(".")
+    return digits_of(digits) if len(digits) == UID_DIGITS and digits_of(own) else ""
 
 
 def write(nodes: Iterable[str]) -> str:

@@ -125,7 +125,8 @@ def test_a_replacement_that_waits_for_a_majority_that_is_lost_is_not_called_runn
     desk.look(120.0)
     assert (desk.state, desk.reason) == ("BelowMin", "NotTraining")
     assert desk.message.endswith(
-        "the log of resnet-worker-1 says what they wait for; resnet-worker-0 is on n2, which is lost."
+        "the log of resnet-worker-1 says what they wait for; "
+        "resnet-worker-0 is on n2, which is lost; if that machine is off for good, delete its Node."
     )
 
 
