@@ -1,6 +1,6 @@
 """A node that is lost with the majority of its round: the operator says when it is gone for good, and its agents believe it.
 
-API server, operator and agents are real; pods are played (`kube_player`), and a machine is lost by stopping all that runs on it.
+API server, operator and agents are real; pods are played (`kube_player`), and a machine is lost by stopping all of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clusters that say which nodes are gone for good: whoever is left goes on without a majority, and there is never a second world.
+"""Clusters that say which nodes are gone for good: who is left goes on without a majority, and there is never a second world.
 
 `PLANARIA_SIM_CLUSTERS` says from how many seeds the clusters are drawn, 500 by default; a third of them have a store.
 """
@@ -71,6 +71,18 @@ def test_those_who_are_left_go_on_when_the_majority_is_buried():
         cluster, violation = run(Plan(seed=4, specs=specs, faults=faults, **PLAIN))
         assert violation is None
         assert list(newest(cluster).values()) == [1], lost
+
+
+def test_a_machine_that_was_started_anew_goes_on_in_the_same_pod_at_another_address(monkeypatch):
+    monkeypatch.setattr(Burying, "is_gone", lambda _self, _agent: False)  # the pod is there, and runs again
+    lost, back, other = ("a-00000001.00000000", "a-00000001.00000001", "a-00000002.00000001")
+    for after, rounds in ((back, 1), (other, -1)):
+        monkeypatch.setattr(Burying, "must_settle", lambda _self, rounds=rounds: rounds > 0)
+        specs = (Spec(lost, "a1", 29400, 0.0), Spec(after, "a2", 29400, 20.0))
+        faults = (Fault(8.0, "host", lost, FOR_EVER),)
+        cluster, violation = run(Plan(seed=2, specs=specs, faults=faults, **PLAIN))
+        assert violation is None
+        assert newest(cluster) == {after: rounds}
 
 
 def bury_what_bears_the_name(self, now):

@@ -3,7 +3,8 @@
     {"version": 1, "nodes": ["resnet-worker-0-5f1c0a9e.d41d8cd9"]}
 
 lies in the run's store under the key `buried`. A node's name ends in the first digits of its pod's UID and in those of its own
-life, so a name that was buried is never used again: a note that is old or late is as true as it was.
+life, so a name that was buried is never used again: a note that is old or late is as true as it was. Two lives in one pod were
+there one after the other.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from planaria.base.value import replace
 from planaria.contract import progress
 from planaria.kube import capacity, names
 from planaria.kube.burial import RoundSeen, round_seen
@@ -89,7 +90,8 @@ class Books:
         known += [(kind, obj) for kind, obj in met if kind != POD.name]
         run = self.config_maps.get((job.namespace, Names(job.name).run)) or {}
         newest = run.get(_ROUND, RoundSeen())
-        return world_seen(job, pods, known, nodes=self.nodes, free=self._free, metrics=metrics, round=newest)
+        world = world_seen(job, pods, known, nodes=self.nodes, free=self._free, metrics=metrics)
+        return replace(world, round=newest)
 
     def progress(self, key: Key) -> str:
         """Return what the agents of a job pushed last."""

@@ -1,8 +1,8 @@
 """Which nodes of a run are gone for good, and the note that says so to their agents. Pure.
 
 A pod that the API server no longer has, or all of whose containers have ended for good, does not train: by the rules of
-Kubernetes its kubelet has confirmed that, or somebody who may has said that its machine is off. Such a pod's agent is named in the
-run's store, from which the other agents have it (see `contract/burial.py` and docs/protocol.md).
+Kubernetes its kubelet has confirmed that, or somebody who may has said that its machine is off. Such a pod's agent is named in
+the run's store, from which the other agents have it (see `contract/burial.py` and docs/protocol.md).
 """
 
 from __future__ import annotations

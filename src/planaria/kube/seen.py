@@ -110,7 +110,6 @@ def world_seen(
     nodes: Iterable[Plain] | None = None,
     free: Mapping[str, float] | None = None,
     metrics: Metrics = NO_METRICS,
-    round: RoundSeen = RoundSeen(),  # noqa: A002  the word of the domain
 ) -> World:
     """Read what surrounds a job: pods that bear its label, other objects of its names with their kinds, the cluster's nodes.
 
@@ -136,7 +135,6 @@ def world_seen(
         lost_nodes=lost(nodes, {pod.node for pod in ours if pod.node}),
         free=free,
         metrics=metrics,
-        round=round,
     )
 
 

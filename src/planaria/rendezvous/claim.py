@@ -93,17 +93,8 @@ class Claim:
     def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost | StoreTrouble, now: float) -> None:
         """Take what the store said."""
         match event:
-            case KeyRead("leader", value, revision):
-                self._leader, self.leader_revision = read_leader(value), revision
-                self._known.add("leader")
-            case KeyRead("round", value, revision):
-                self._round, self.round_revision = value, revision
-                self._known.add("round")
-            case KeyRead("outcome"):
-                self._outcome = event
-                self._known.add("outcome")
-            case KeyRead(burial.KEY, value):
-                self.buried = burial.read(value)
+            case KeyRead():
+                self._read(event)
             case KeyWritten("leader", revision):
                 self._writing = False
                 self._retry_at = ALWAYS if revision else now + RETRY_S
@@ -120,6 +111,19 @@ class Claim:
                 self._retry_at = now + RETRY_S
             case StoreTrouble():
                 self._complain_at = ALWAYS  # people know more than that it has not answered
+
+    def _read(self, event: KeyRead) -> None:
+        match event:
+            case KeyRead("leader", value, revision):
+                self._leader, self.leader_revision = read_leader(value), revision
+            case KeyRead("round", value, revision):
+                self._round, self.round_revision = value, revision
+            case KeyRead("outcome"):
+                self._outcome = event
+            case KeyRead(burial.KEY, value):
+                self.buried = burial.read(value)
+                return  # nothing waits for it
+        self._known.add(event.key)
 
     def outcome_for(self, age_s: float, epoch: str) -> Ended | None:
         """Return how the run ended, if it was this agent's: it knows its epoch, or had started before the end."""

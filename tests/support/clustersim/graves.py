@@ -71,9 +71,9 @@ def waves(seed):
         lasting = round(rng.uniform(20.0, 60.0), 3)
         if cut:
             faults.append(Fault(round(now, 3), "split", "", lasting, tuple(spec.host for spec in cut)))
-        for spec in lost:
-            if spec not in cut:
-                faults.append(Fault(round(now + rng.random(), 3), "host", spec.name, FOR_EVER_S))
+        faults += [
+            Fault(round(now + rng.random(), 3), "host", spec.name, FOR_EVER_S) for spec in lost if spec not in cut
+        ]
         now += rng.uniform(0.5, 10.0)
     return Plan(
         seed=seed,

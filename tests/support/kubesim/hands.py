@@ -10,6 +10,7 @@ from typing import TypeVar
 from kubesim.server import Conflict, Server
 from kubesim.timeline import Timeline
 from kubesim.training import Run
+from planaria.base.value import replace
 from planaria.kube import burial, capacity
 from planaria.kube.model import Bury, Create, Decision, Delete, Now
 from planaria.kube.names import JOB_KIND, Names
@@ -98,8 +99,9 @@ class Operator:
             nodes=nodes,
             free=capacity.free(nodes, pods),
             metrics=Metrics(samples, watched_s=self.time.now - self._born_s),
-            round=burial.round_seen(self.server.get("ConfigMap", Names(self.job).run) or {}, job.uid),
         )
+        newest = burial.round_seen(self.server.get("ConfigMap", Names(self.job).run) or {}, job.uid)
+        world = replace(world, round=newest)
         decision = decide(job, world, Now(self.time.now, "token"))
         self.decisions.append(decision)
         if decision.status != obj.get("status"):

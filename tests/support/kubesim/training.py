@@ -1,7 +1,7 @@
 """A run as an operator sees it: it goes on while enough members are there, is as fast as their number makes it, and ends.
 
-Its rounds are in the ConfigMap of the store. Who went with its machine may be alive for all that the others know: without half of
-the round they hold, until the note in the store says that it is gone.
+Its rounds are in the ConfigMap of the store. Who went with its machine may be alive for all that the others know: without half
+of the round they hold, until the note in the store says that it is gone.
 """
 
 from __future__ import annotations

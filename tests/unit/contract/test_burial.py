@@ -19,7 +19,7 @@ def test_an_agent_outside_of_pods_has_a_name_without_one() -> None:
     assert burial.life("", RANDOM) == "d41d8cd9"
 
 
-@pytest.mark.parametrize("uid", ["", "5f1c0a9", "uid-7", "../../../../", "5f1c0a9g-", "ｆｆｆｆｆｆｆｆ"])
+@pytest.mark.parametrize("uid", ["", "5f1c0a9", "uid-7", "../../../../", "5f1c0a9g-", "\u0664" * 8])
 def test_what_is_no_uid_is_not_taken_for_one(uid: str) -> None:
     assert burial.digits_of(uid) == ""
     assert burial.life(uid, RANDOM) == "d41d8cd9"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from hall import LAST, SILENCE_S, Hall, claimant, member_of
 
+from planaria.base.value import replace
 from planaria.rendezvous import quorum
 from planaria.rendezvous.leader import Leader
-from planaria.rendezvous.model import Held, Say
+from planaria.rendezvous.model import Deputy, Held, Say
 
 
 def stranger() -> Hall:
     """Return a leader that has nothing but the store: it was not in the last round, and nobody of it is here."""
-    hall = Hall(LAST, external=True)
+    hall = Hall(LAST, external=True, node="x", address="x:1")
     hall.leader = Leader(hall.settings, hall.now, term=2, standing=LAST, held=Held())
     hall.leader.office.roll.tie_until = quorum.ALWAYS
     hall.join("x")
@@ -76,6 +77,20 @@ def test_a_note_counts_as_a_refusal_does_where_no_round_can_have_been_missed(tie
     hall.leader.hear_of_dead(frozenset("bc"))
     hall.live("a", SILENCE_S + 1)
     assert bool(hall.leader.office.roll.dead) == counts
+
+
+def test_another_agent_in_its_pod_buries_a_node_and_one_in_another_pod_does_not() -> None:
+    pods = ("resnet-worker-0-00000001.00000000", "resnet-worker-1-00000002.00000000")
+    last = replace(LAST, size=2, deputies=tuple(Deputy(node, "10.0.0.1:1") for node in pods))
+    own = "resnet-worker-0-00000001.11111111"
+    hall = Hall(last, external=True, node=own, address="x:1")
+    hall.leader = Leader(hall.settings, hall.now, term=2, standing=last, held=Held())
+    hall.leader.office.roll.tie_until = quorum.ALWAYS
+    hall.join(own)
+    hall.look()
+    assert hall.leader.office.roll.dead == {}
+    hall.look(SILENCE_S)
+    assert set(hall.leader.office.roll.dead) == {pods[0]}
 
 
 def test_names_that_nobody_knows_are_passed_over() -> None:
