@@ -25,8 +25,11 @@ class Burying(Cluster):
         self.after(LOOK_S, self._look)
 
     def is_gone(self, agent):
-        """Tell whether nothing of a node can ever do anything again."""
-        return not agent.is_alive and (agent.life is None or not agent.life.is_alive)
+        """Tell whether nothing of a node, or of its pod, can ever do anything again."""
+        pod = burial.pod_of(agent.name)
+        lives = [one for one in self.agents if one is agent or (pod and burial.pod_of(one.name) == pod)]
+        to_come = [spec for spec in self.plan.specs if spec.at > self.now and pod and burial.pod_of(spec.name) == pod]
+        return not to_come and not any(one.is_alive or (one.life and one.life.is_alive) for one in lives)
 
     def _look(self):
         for agent in self.agents:
@@ -58,12 +61,15 @@ class Hasty(Burying):
 def waves(seed):
     """Draw nodes that are lost together, for good or only from sight, and others that come in their stead under their names.
 
-    Who comes has another address, as a pod has. Half of the losses or more are of a majority.
+    Who comes has another address, as a pod has, and some are in the same pod as one that is lost for good: its machine was
+    started anew. Half of each wave or more is lost.
     """
     rng = random.Random(f"waves {seed}")
-    specs, faults, now = [], [], 0.0
+    specs, faults, now, pods = [], [], 0.0, []
     for wave in range(rng.choice((2, 3))):
-        fresh = [_spec(rng, wave, letter, now) for letter in "abcd"[: rng.randint(1, 3)]]
+        again = [pod for pod in pods if rng.random() < 0.4]
+        pods = [*again, *(f"{letter}-{rng.getrandbits(32):08x}" for letter in "abc"[: rng.randint(not again, 3)])]
+        fresh = [_spec(rng, wave, pod, now) for pod in pods]
         specs += fresh
         now += rng.uniform(7.0, 12.0)
         lost = rng.sample(fresh, rng.randint((len(fresh) + 1) // 2, len(fresh)))
@@ -74,6 +80,7 @@ def waves(seed):
         faults += [
             Fault(round(now + rng.random(), 3), "host", spec.name, FOR_EVER_S) for spec in lost if spec not in cut
         ]
+        pods = [spec.name.partition(".")[0] for spec in lost if spec not in cut]
         now += rng.uniform(0.5, 10.0)
     return Plan(
         seed=seed,
@@ -88,8 +95,9 @@ def waves(seed):
     )
 
 
-def _spec(rng, wave, letter, now):
-    return Spec(f"{letter}-{wave}{rng.getrandbits(28):07x}", f"{letter}{wave}", 29400, round(now + rng.random(), 3))
+def _spec(rng, wave, pod, now):
+    # A machine takes its time to be back, and then its pods have other addresses.
+    return Spec(f"{pod}.{rng.getrandbits(32):08x}", f"{pod}-{wave}", 29400, round(now + 1.0 + rng.random(), 3))
 
 
 def run(plan, kind=Burying):
