@@ -13,7 +13,7 @@ from planaria.rendezvous.attendance import Attendance
 from planaria.rendezvous.placing import DEPUTIES
 
 CLUSTERS = int(os.environ.get("PLANARIA_SIM_CLUSTERS", "500"))
-SHARES = 5  # so that several processes have something to do
+SHARES = 10  # so that several processes have something to do
 WITHIN = 1000
 FIRST = 200_000  # seeds of their own
 FOR_EVER = 1000.0
@@ -28,6 +28,7 @@ def plans(seeds):
             yield plan
 
 
+@pytest.mark.timeout(120 + CLUSTERS)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_no_cluster_breaks_a_promise_and_none_waits_for_the_buried(share):
     for plan in (*plans(range(share, CLUSTERS, SHARES)), *map(waves, range(share, CLUSTERS, SHARES))):
