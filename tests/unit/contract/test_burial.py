@@ -68,5 +68,11 @@ def test_what_makes_no_sense_buries_nobody(text: str | None) -> None:
     assert burial.read(text) == frozenset()
 
 
+def test_a_note_may_be_long_but_not_without_end() -> None:
+    room = (64 << 10) - len(burial.write([""]))
+    assert burial.read(burial.write(["a" * room])) == {"a" * room}
+    assert burial.read(burial.write(["a" * (room + 1)])) == frozenset()
+
+
 def test_of_a_note_only_names_count() -> None:
     assert burial.read(json.dumps({"version": 1, "nodes": ["a", 7, None, ["b"]]})) == {"a"}

@@ -77,6 +77,7 @@ def test_nothing_is_noted_in_what_is_not_ours() -> None:
 def test_people_read_names_and_not_too_many() -> None:
     names = [node(ONE, f"resnet-worker-{index}") for index in range(7)]
     assert burial.told(names[:1]) == "resnet-worker-0"
+    assert burial.told(names[:5]).endswith("resnet-worker-4")
     assert burial.told(names).endswith("resnet-worker-4 and 2 more")
 
 
