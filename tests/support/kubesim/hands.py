@@ -10,11 +10,12 @@ from typing import TypeVar
 from kubesim.server import Conflict, Server
 from kubesim.timeline import Timeline
 from kubesim.training import Run
-from planaria.kube import capacity
-from planaria.kube.model import Create, Decision, Delete, Now
-from planaria.kube.names import JOB_KIND
+from planaria.base.value import replace
+from planaria.kube import burial, capacity
+from planaria.kube.model import Bury, Create, Decision, Delete, Now
+from planaria.kube.names import JOB_KIND, Names
 from planaria.kube.plan import decide
-from planaria.kube.seen import Metrics, job_seen, world_seen
+from planaria.kube.seen import Metrics, has_ended, job_seen, world_seen
 
 _OTHERS = ("ServiceAccount", "Role", "RoleBinding", "Secret", "ConfigMap", "Lease", "Service")
 _AWAY_S = 5.0
@@ -99,6 +100,8 @@ class Operator:
             free=capacity.free(nodes, pods),
             metrics=Metrics(samples, watched_s=self.time.now - self._born_s),
         )
+        newest = burial.round_seen(self.server.get("ConfigMap", Names(self.job).run) or {}, job.uid)
+        world = replace(world, round=newest)
         decision = decide(job, world, Now(self.time.now, "token"))
         self.decisions.append(decision)
         if decision.status != obj.get("status"):
@@ -112,18 +115,31 @@ class Operator:
             return decision.wake_after_s
         return min(_SAMPLES_S, decision.wake_after_s or _SAMPLES_S)  # samples wake it too
 
-    def _perform(self, action: Create | Delete) -> None:
+    def _perform(self, action: Create | Delete | Bury) -> None:
         try:
-            if isinstance(action, Create):
-                self._call(lambda: self.server.create(action.kind, action.body))
-            else:
-                self._call(lambda: self._delete(action))
+            match action:
+                case Create():
+                    self._call(lambda: self.server.create(action.kind, action.body))
+                case Delete():
+                    self._call(lambda: self._delete(action))
+                case Bury():
+                    self._call(lambda: self._bury(action))
         except Conflict:
             pass  # as good: the next look says what is there
 
     def _delete(self, action: Delete) -> None:
         self.on_delete(action)
         self.server.delete(action.kind, action.name, action.uid)
+
+    def _bury(self, action: Bury) -> None:
+        living = [pod["metadata"]["uid"] for pod in self.server.list("Pod") if not has_ended(pod)]
+        dead = burial.gone(action.nodes, living)
+        job = self.server.get(JOB_KIND, self.job)
+        if job is not None and dead:
+            uid = job["metadata"]["uid"]
+            self.server.edit(
+                "ConfigMap", Names(self.job).run, lambda found: found.update(burial.noted(found, uid, dead))
+            )
 
     def _call(self, call: Callable[[], T]) -> T:
         index = self.calls
