@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import secrets
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 from operator_rig import Rig
 from programs import clean_environment
 from pytorchjobs import quick
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 from planaria.kube.main import operator
 from planaria.kube.resources import POD
@@ -67,6 +70,41 @@ def test_bad_input_is_one_sentence_and_status_2(words: tuple[str, ...], sentence
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("install", "--image", IMAGE), ("uninstall",)])
+def test_ctrl_c_ends_a_command_that_waits_at_once_and_quietly(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:  # it takes connections and never answers
+        nobody.settimeout(PATIENCE_S)
+        at = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        context = {"name": "here", "context": {"cluster": "here", "user": "me"}}
+        config = {"apiVersion": "v1", "kind": "Config", "current-context": "here", "contexts": [context]}
+        config |= {"clusters": [{"name": "here", "cluster": {"server": at}}], "users": [{"name": "me", "user": {}}]}
+        (tmp_path / "config").write_text(json.dumps(config))
+        command = [sys.executable, PLANARIA, "operator", *words, "--kubeconfig", str(tmp_path / "config")]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, env=clean_environment("KUBE"), text=True, **pipes) as process:
+            try:
+                with nobody.accept()[0] as connection:
+                    assert connection.recv(1)
+                    process.send_signal(signal.SIGINT)
+                    said = process.communicate(timeout=PATIENCE_S)
+            finally:
+                process.kill()
+    assert (process.returncode, *said) == (130, "", "")
+
+
+def test_a_reader_that_has_read_enough_of_a_dry_run_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        words = [sys.executable, PLANARIA, "operator", "install", "--image", IMAGE, "--dry-run"]
+        done = subprocess.run(
+            words, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=100, env=clean_environment("KUBE")
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.fixture(scope="module")
