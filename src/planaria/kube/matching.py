@@ -13,6 +13,8 @@ import re
 import resource
 import sys
 
+NO_MEMORY = 3  # the exit status where there is no more memory; a bug of Python or of ours ends with 1
+
 
 def main() -> None:
     """Answer until the input ends."""
@@ -43,4 +45,7 @@ def _groups(match: re.Match[str] | None, names: list[str], longest: int) -> dict
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MemoryError:
+        sys.exit(NO_MEMORY)

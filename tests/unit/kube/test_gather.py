@@ -10,6 +10,7 @@ import pytest
 
 from planaria.base.value import replace
 from planaria.errors import KubeError
+from planaria.kube import matcher
 from planaria.kube.gather import HUSH_S, Gatherer
 from planaria.kube.logline import Metric
 from planaria.kube.logs import LogReader
@@ -248,6 +249,26 @@ def test_a_search_that_begins_again_does_not_wait_for_the_next_look_of_one_that_
         gatherer.follow(KEY, None)
         await until(lambda: gatherer._jobs[KEY].task is None)
         await gatherer.close()
+
+    run(story)
+
+
+def test_logs_of_a_job_whose_pattern_was_given_up_are_not_read_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matcher, "FIRST_PAUSE_S", 0.0)
+
+    async def story() -> None:
+        logs = Logs()
+        hopeless, other = reader(logs, Metric("(")), reader(logs, Metric(r"took (?P<time>\S+)"))
+        for step in range(matcher.MOST_DEATHS + 2):
+            logs.print("w-0", f"step {step} took 0.5")
+            found = await hopeless.look(source("w-0"), 25)
+            asked = len(logs.asked)
+            assert (await other.look(source("w-0"), 25))[1] == ""
+        assert found[0] == []
+        assert found[1].endswith("it is not run any more until it is changed")
+        await hopeless.look(source("w-0"), 25)
+        assert len(logs.asked) == asked + 1, "that was the other one"
+        await other.close()
 
     run(story)
 
