@@ -53,7 +53,7 @@ class Books:
         self._renewed = renewed
         self.jobs = Copy(Selection(JOB, namespace), self._job_changed)
         self.pods = Copy(Selection(POD, namespace, LABELS), self._part_changed, _pod)
-        self.config_maps = Copy(Selection(CONFIG_MAP, namespace, LABELS), self._part_changed, _config_map)
+        self.config_maps = Copy(Selection(CONFIG_MAP, namespace, LABELS), self._config_map_changed, _config_map)
         self._plain = {
             kind.name: Copy(Selection(kind, namespace, LABELS, metadata=True), self._part_changed, _metadata)
             for kind in _PLAIN
@@ -160,6 +160,10 @@ class Books:
             if obj is not None and name:
                 self._wake((obj["metadata"]["namespace"], name))
 
+    def _config_map_changed(self, old: Json | None, new: Json | None) -> None:
+        if _told(old) != _told(new):  # a rendezvous changes with every word of the agents, and says nothing to us
+            self._part_changed(old, new)
+
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         if old is None or new is None or old["status"] != new["status"] or old["spec"] != new["spec"]:
             self._is_free_stale = True
@@ -168,6 +172,14 @@ class Books:
 
 def _edition(job: Json | None) -> tuple[object, object] | None:
     return None if job is None else (job["metadata"].get("uid"), job["metadata"].get("generation"))
+
+
+def _told(config_map: Json | None) -> Json | None:
+    """Return what a ConfigMap says, whichever version it is."""
+    if config_map is None:
+        return None
+    meta = {key: value for key, value in config_map["metadata"].items() if key != "resourceVersion"}
+    return {**config_map, "metadata": meta}
 
 
 def _lacks(pod: Json, secret: str) -> bool:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from waiting import PATIENCE_S
+
+from planaria.kube.api import Change
 from planaria.kube.books import Books
+from planaria.kube.queue import Queue
 from planaria.kube.resources import CONFIG_MAP, LEASE, POD, SECRET, SERVICE
 from planaria.kube.resources import JOB as JOB_KIND
 from planaria.kube.seen import NO_METRICS, JobSeen
@@ -69,6 +74,52 @@ def test_what_agents_pushed_is_found_by_the_name_of_its_job() -> None:
     books.wrote(CONFIG_MAP, obj("resnet-progress", data={"progress": "{}", "more": "x"}))
     assert books.progress(KEY) == "{}"
     assert woken == [KEY]
+
+
+def test_progress_that_is_renewed_many_times_is_looked_at_once_and_with_its_last_words() -> None:
+    async def story() -> None:
+        looks: list[str] = []
+        looked = asyncio.Event()
+
+        async def look(key: tuple[str, str]) -> None:
+            looks.append(books.progress(key))
+            looked.set()
+
+        async def look_after(changes: Callable[[], None]) -> int:
+            """Return how many jobs wait after the changes; then let them be looked at."""
+            looked.clear()
+            changes()
+            waiting = len(queue)
+            if waiting:
+                async with asyncio.timeout(PATIENCE_S):
+                    await looked.wait()
+            return waiting
+
+        def pushed(*versions: int) -> None:
+            for version in versions:
+                said = obj("resnet-progress", version, data={"progress": f"step {version}"})
+                books.config_maps.take(Change("MODIFIED", said))
+                books.config_maps.take(Change("MODIFIED", said))  # told twice: by a watch that began anew
+
+        def met(*versions: int) -> None:
+            for version in versions:
+                said = obj("resnet-run", version, data={"round": f"{version}"})
+                books.config_maps.take(Change("MODIFIED", said))
+
+        queue = Queue(look, lambda: 0.5, lambda _: None)
+        books = Books(queue.wake)
+        working = asyncio.ensure_future(queue.run(2))
+        try:
+            assert await look_after(lambda: pushed(*range(1, 9))) == 1
+            assert await look_after(lambda: pushed(9)) == 1
+            assert await look_after(lambda: met(10)) == 1, "it is new"
+            assert await look_after(lambda: met(11, 12, 13)) == 0, "the rendezvous is the agents' own"
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        assert looks == ["step 8", "step 9", "step 9"]
+
+    asyncio.run(story())
 
 
 def test_room_is_measured_when_something_changed_and_only_more_of_it_is_news() -> None:
