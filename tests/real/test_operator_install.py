@@ -187,3 +187,39 @@ def test_an_operator_may_not_do_what_it_has_no_use_for(kube_api: Cluster, namesp
     account = f"system:serviceaccount:{namespace}:planaria-operator"
     done = kube_api.try_kubectl("auth", "can-i", verb, what, "--as", account, "--all-namespaces")
     assert done.stdout.strip() == "no"
+
+
+def test_an_operator_of_two_namespaces_has_roles_there_alone_and_leaves_the_jobs_of_others_alone(
+    kube_api: Cluster, rig: Rig, tmp_path: Path
+) -> None:
+    home = f"ops-{secrets.token_hex(4)}"
+    with rig.stage("quick") as one, rig.stage("quick") as two, rig.stage("quick") as outside:
+        mine = [f"--jobs-in={stage.namespace}" for stage in (one, two)]
+        flags = (*mine, "--namespace", home, "--kubeconfig", kube_api.kubeconfig)
+        told = planaria("install", "--image", IMAGE, "--no-wait", *flags)
+        assert "cluster" not in told
+        found = kube_api.client.get(f"/apis/apps/v1/namespaces/{home}/deployments/planaria-operator")
+        words = found["spec"]["template"]["spec"]["containers"][0]["command"][1:]
+        own = kubeconfig_of(kube_api, "planaria-operator", home, tmp_path / "kubeconfig")
+        run = [*words, "--port=0", "--host=127.0.0.1", f"--lease={home}/planaria-operator", "--kubeconfig", own]
+        for stage in (outside, one, two):
+            rig.call(rig.api.create(quick(stage.namespace)))
+        with (tmp_path / "said").open("w+") as said:
+            operating = subprocess.Popen([sys.executable, PLANARIA, *run], env=clean_environment("KUBE"), stderr=said)
+            try:
+                for stage in (one, two):
+                    rig.wait_for(stage, "its worker runs", lambda _, stage=stage: stage.most)
+            finally:
+                operating.terminate()
+                status = operating.wait(PATIENCE_S)
+            said.seek(0)
+            lines = said.read().splitlines()
+        assert status == 0
+        assert [line for line in lines if "403" in line or "refused" in line or "Traceback" in line] == [
+            line for line in lines if "going on without a view of nodes" in line
+        ]
+        assert "status" not in rig.job(outside)
+        assert not rig.call(rig.api.list(POD, outside.namespace)).items
+        removed = planaria("uninstall", *flags).splitlines()
+        assert removed.count("role/planaria-operator deleted") == 2
+        assert "role/planaria-operator-lease deleted" in removed

@@ -41,21 +41,25 @@ _KNOWN_S = 1800.0  # until it is made sure that what is not watched is still the
 
 
 class Books:
-    """All copies. `wake(key)` is called for a job whenever anything of it changes, and `renewed(key)` for another spec."""
+    """All copies, of a few namespaces or of all.
+
+    `wake(key)` is called for a job whenever anything of it changes, and `renewed(key)` for another spec.
+    """
 
     def __init__(
         self,
         wake: Callable[[Key], object],
-        namespace: str = "",
+        namespaces: tuple[str, ...] = (),
         renewed: Callable[[Key], object] = lambda _key: None,
     ) -> None:
         self._wake = wake
         self._renewed = renewed
-        self.jobs = Copy(Selection(JOB, namespace), self._job_changed)
-        self.pods = Copy(Selection(POD, namespace, LABELS), self._part_changed, _pod)
-        self.config_maps = Copy(Selection(CONFIG_MAP, namespace, LABELS), self._config_map_changed, _config_map)
+        where = namespaces or ("",)
+        self.jobs = Copy(Selection(JOB, where), self._job_changed)
+        self.pods = Copy(Selection(POD, where, LABELS), self._part_changed, _pod)
+        self.config_maps = Copy(Selection(CONFIG_MAP, where, LABELS), self._config_map_changed, _config_map)
         self._plain = {
-            kind.name: Copy(Selection(kind, namespace, LABELS, metadata=True), self._part_changed, _metadata)
+            kind.name: Copy(Selection(kind, where, LABELS, metadata=True), self._part_changed, _metadata)
             for kind in _PLAIN
         }
         self.nodes: Copy | None = Copy(Selection(NODE), self._node_changed, _node)  # None: nobody may look at them

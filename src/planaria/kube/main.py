@@ -77,7 +77,7 @@ async def _run(api: Api, asked: argparse.Namespace, *, in_cluster: bool) -> int:
     settings = Settings(
         identity=asked.identity or (name if in_cluster else f"{name}-{secrets.token_hex(4)}"),
         lease=asked.lease or (_own_namespace(), "planaria-operator"),
-        namespace=asked.namespace or "",
+        namespaces=tuple(dict.fromkeys(asked.namespace)),
         host=asked.host,
         port=asked.port,
         tasks=asked.tasks,
@@ -112,7 +112,7 @@ def _objects(asked: argparse.Namespace) -> tuple[Json, ...]:
     flags = tuple(getattr(asked, "flag", ()))
     image, replicas = getattr(asked, "image", "-"), getattr(asked, "replicas", 1)
     policy = getattr(asked, "pull_policy", "IfNotPresent")
-    return objects(Install(image, asked.namespace, replicas, policy, flags), definition())
+    return objects(Install(image, asked.namespace, replicas, policy, flags, tuple(asked.jobs_in)), definition())
 
 
 def _dry_run(asked: argparse.Namespace) -> int:

@@ -205,8 +205,8 @@ def test_a_watch_that_was_forgotten_lists_again_and_misses_nothing(tmp_path: Pat
 
     async def story(api: Api) -> None:
         changes: list[tuple[Any, Any]] = []
-        copy = Copy(Selection(POD, "n"), lambda old, new: changes.append((old, new)))
-        running = asyncio.ensure_future(Watcher(api, copy, lambda: 0.0, said.append).run())
+        copy = Copy(Selection(POD, ("n",)), lambda old, new: changes.append((old, new)))
+        running = asyncio.ensure_future(Watcher(api, copy, lambda: 0.0, said.append, "n").run())
         async with asyncio.timeout(30):
             while len(changes) < 5:
                 await asyncio.sleep(0.01)  # a watch tells nobody else

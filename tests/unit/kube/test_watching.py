@@ -143,3 +143,19 @@ def test_objects_of_other_jobs_and_of_none_are_apart() -> None:
     seen = Seen()
     seen.copy.reset([pod("a", 1), pod("b", 2, job="other"), pod("c", 3, job="")])
     assert (seen.names(), seen.names("other"), len(seen.copy)) == (["a"], ["b"], 3)
+
+
+def test_a_list_of_one_namespace_says_nothing_about_another() -> None:
+    copy = Copy(Selection(POD, ("n", "m")), lambda _old, _new: None)
+    other = pod("a", 1, uid="other")
+    other["metadata"]["namespace"] = "m"
+    copy.reset([pod("a", 1)], "n")
+    assert not copy.is_synced.is_set(), "half of it was not listed"
+    copy.reset([other], "m")
+    assert copy.is_synced.is_set()
+    copy.wrote(pod("b", 9))
+    copy.expect("m")
+    copy.reset([], "m")
+    assert [obj["metadata"]["name"] for obj in copy] == ["a", "b"]
+    copy.reset([pod("b", 3)], "n")
+    assert [version(obj) for obj in copy] == ["9"], "it was written after that list was asked for"
