@@ -136,8 +136,8 @@ class Matcher:
     async def _failed(self, why: Exception) -> Matched:
         """End what is left of the child, and let the job rest: each time for twice as long, and in the end for ever."""
         child, self._child = self._child, None
-        status = None if child is None else await _end(child)
-        is_late = isinstance(why, TimeoutError)  # then we have killed it
+        is_late = isinstance(why, TimeoutError)
+        status = None if child is None else await (_end(child) if is_late else _ended(child, self._wall_s))
         fault = "" if status is None or is_late else _fault(status, self._cpu_s)
         does = fault or f"could not be run ({type(why).__name__}, status {status})"
         if is_late:
@@ -153,12 +153,15 @@ class Matcher:
 
 
 def _fault(status: int, cpu_s: float) -> str:
-    """Return what a pattern did whose child ended by itself; "" for one that was killed, which may be anybody's fault."""
+    """Return what a pattern did whose child ended by itself.
+
+    "" is for one that was killed, which may be anybody's fault, and for 255, by which asyncio says that it does not know.
+    """
     if status == -signal.SIGXCPU:
         return f"took more than {cpu_s:g} s"
     if status == NO_MEMORY:
         return f"needed more than {MEMORY_BYTES >> 20} MiB"
-    return f"ended its process with status {status}" if status > 0 else ""
+    return "ended its process with an error" if status == 1 else ""
 
 
 def _kill(child: asyncio.subprocess.Process) -> None:
@@ -169,9 +172,19 @@ def _kill(child: asyncio.subprocess.Process) -> None:
 
 
 async def _end(child: asyncio.subprocess.Process) -> int:
-    """End a child and return the status it ended with; that of a child that had ended by itself stays."""
+    """End a child. Its status says nothing: killing one that has just ended by itself takes its status from asyncio (255)."""
     _kill(child)
     return await child.wait()
+
+
+async def _ended(child: asyncio.subprocess.Process, within_s: float) -> int:
+    """Return the status of a child that answers no more: it ends by itself, at the latest when nobody asks it any more."""
+    assert child.stdin is not None
+    child.stdin.close()
+    try:
+        return await asyncio.wait_for(child.wait(), within_s)
+    except TimeoutError:
+        return await _end(child)
 
 
 async def check(metric: Metric) -> str:

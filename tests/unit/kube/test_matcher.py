@@ -122,7 +122,7 @@ def test_a_pattern_whose_child_ends_a_few_times_in_a_row_is_given_up(monkeypatch
         return last.trouble
 
     assert run(story()) == (
-        "elasticPolicy.metric.pattern ended its process with status 1 on lines of this job, "
+        "elasticPolicy.metric.pattern ended its process with an error on lines of this job, "
         "5 times in a row: it is not run any more until it is changed"
     )
 
