@@ -173,6 +173,21 @@ def test_a_template_that_is_no_pod_is_told_in_a_sentence_and_can_be_mended(kube_
         wait_until(lambda: "quick-worker-0" in names(rig, stage, POD), "it is mended", between_s=0.1)
 
 
+def test_a_template_of_workers_that_is_no_pod_is_mended_by_another_while_the_master_runs(
+    kube_api: Cluster, rig: Rig
+) -> None:
+    with rig.stage("resnet") as stage, rig.operator(stage):
+        job = resnet(stage.namespace)
+        (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+        container["resources"] = {"limits": {"nvidia.com/gpu": 1, "memory": "4GB"}}
+        kube_api.kubectl("create", "-f", "-", stdin=json.dumps(job))
+        rig.wait_for(stage, "it says so", lambda status: "CreateRefused" in json.dumps(status.get("conditions")))
+        wait_until(lambda: "resnet-master-0" in names(rig, stage, POD), "the Master is there", between_s=0.1)
+        container["resources"] = {"limits": {"nvidia.com/gpu": 1, "memory": "4G"}}
+        kube_api.kubectl("apply", "-f", "-", stdin=json.dumps(job))
+        wait_until(lambda: "resnet-worker-0" in names(rig, stage, POD), "it is mended", between_s=0.1)
+
+
 def test_a_job_with_broken_metrics_hurts_no_other(kube_api: Cluster, rig: Rig) -> None:
     """One has a pattern that never ends, nobody pushes for another and its logs cannot be read: no kubelet runs it."""
     with rig.stage("quick", room=8, speed=linear) as stage, rig.operator(stage):
@@ -188,7 +203,7 @@ def test_a_job_with_broken_metrics_hurts_no_other(kube_api: Cluster, rig: Rig) -
             return rig.call(rig.api.get(JOB, stage.namespace, name)).get("status") or {}  # type: ignore[no-any-return]  # JSON
 
         wait_until(lambda: condition(status_of("slow")) == "Invalid", "the slow one is refused", between_s=0.1)
-        assert "took too long on the sample" in status_of("slow")["conditions"][-1]["message"]
+        assert "took more than 0.5 s on the sample" in status_of("slow")["conditions"][-1]["message"]
         wait_until(
             lambda: status_of("broken").get("scaling", {}).get("reason") == "MetricTrouble",
             "the broken one says so",

@@ -57,6 +57,7 @@ class Memory(Value):
     idle_s: float | None = None  # since when enough Workers run and too few of them train
     has_run: bool = False  # every Worker of the first size has run once
     fixed: Mapping[str, str] = {}  # what may not change, as it is in the pods
+    made: frozenset[str] = frozenset()  # kinds that have had a pod since then
     free: Mapping[str, float] | None = None  # what the cluster had left when the scheduler found no room last
 
     @property
@@ -97,6 +98,7 @@ def remember(memory: Memory, looks: Iterable[Look], now_s: float) -> Memory:
             memory.refused, (pod for pod in pods.values() if pod.unschedulable is not None and not pod.is_going), now_s
         ),
         leaving=_since(memory.leaving, (pod for pod in pods.values() if pod.is_going), now_s),
+        made=memory.made | {pod.kind for pod in pods.values()},
     )
 
 
@@ -144,6 +146,7 @@ def encode(memory: Memory) -> Json:
         "idle": None if memory.idle_s is None else _short(memory.idle_s),
         "hasRun": memory.has_run,
         "fixed": dict(memory.fixed),
+        "made": sorted(memory.made),
         "free": None if memory.free is None else {name: _short(amount) for name, amount in sorted(memory.free.items())},
     }
     return {name: value for name, value in kept.items() if value or (name == "free" and value is not None)}
@@ -168,11 +171,12 @@ def decode(kept: Any) -> Memory:
         attempts=_mapping(kept.get("attempts"), _attempt),
         refused=_mapping(kept.get("refused"), float),
         leaving=_mapping(kept.get("leaving"), float),
-        done=_read(kept.get("done"), lambda names: frozenset(map(str, names)), frozenset()),
+        done=_words(kept.get("done")),
         first_done_s=_read(kept.get("firstDone"), float, None),
         idle_s=_read(kept.get("idle"), float, None),
         has_run=kept.get("hasRun") is True,
         fixed=_mapping(kept.get("fixed"), str),
+        made=_words(kept.get("made")),
         free=_mapping(kept["free"], float) if "free" in kept else None,
     )
 
@@ -180,6 +184,10 @@ def decode(kept: Any) -> Memory:
 def _attempt(kept: Any) -> Attempt:
     why, is_weather = str(kept.get("why", "")), kept.get("weather") is True
     return Attempt(int(kept["count"]), float(kept["at"]), str(kept["uid"]), why, is_weather)
+
+
+def _words(kept: Any) -> frozenset[str]:
+    return _read(kept, lambda words: frozenset(map(str, words)), frozenset())
 
 
 def _mapping(kept: Any, read: Callable[[Any], T]) -> dict[str, T]:

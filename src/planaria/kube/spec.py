@@ -11,6 +11,8 @@ from planaria.kube.names import MASTER, PORT, WORKER, Names, name_problem, repli
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from planaria.kube.model import Plain
     from planaria.kube.scaling_model import Policy
 
@@ -129,6 +131,17 @@ def fixed_of(spec: JobSpec) -> dict[str, str]:
             "elasticPolicy.masterTrains": _kept(spec.elastic.master_trains),
         }
     return fixed
+
+
+def refixed(before: Mapping[str, str], after: Mapping[str, str], made: frozenset[str]) -> dict[str, str]:
+    """Return what is fixed, with the templates and restart policies of kinds that never had a pod as they are now."""
+    own = [
+        f"pytorchReplicaSpecs.{kind}.{field}"
+        for kind in (MASTER, WORKER)
+        if kind not in made
+        for field in ("restartPolicy", "template")
+    ]
+    return {**before, **{field: after[field] for field in own if field in before and field in after}}
 
 
 def changes_of(before: Plain, after: Plain) -> tuple[str, ...]:

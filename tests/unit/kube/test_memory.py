@@ -32,6 +32,7 @@ WHOLE = Memory(
     idle_s=60.0,
     has_run=True,
     fixed={"elasticPolicy.minReplicas": "1"},
+    made=frozenset({"Worker"}),
     free={"nvidia.com/gpu": 0.0},
 )
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import pytest
 from kubesim.given import Desk, elastic_spec, plain_spec, template
 
@@ -416,6 +419,41 @@ def test_a_suspended_job_may_change_everything() -> None:
     desk.spec["elasticPolicy"]["maxReplicas"] = 5
     desk.look()
     assert desk.state == "Created"
+
+
+@pytest.mark.parametrize("spec", [elastic_spec(master=True), plain_spec(1)], ids=["elastic", "plain"])
+def test_a_template_that_was_refused_is_mended_by_another_while_pods_of_the_other_kind_run(
+    spec: dict[str, Any],
+) -> None:
+    desk = Desk(copy.deepcopy(spec))
+    desk.look()
+    del desk.pods["resnet-worker-0"]  # it was refused
+    desk.world["refusals"] = ("Pod resnet-worker-0 was refused: 4GB is no quantity",)
+    desk.run_all().look()
+    del desk.pods["resnet-worker-0"]
+    assert desk.reason == "CreateRefused"
+    desk.spec["pytorchReplicaSpecs"]["Worker"]["template"] = template(image="trainer:2")
+    desk.world.clear()
+    desk.created.clear()
+    desk.look()
+    assert (desk.reason, desk.created) == ("WorkersMissing", ["resnet-worker-0"])
+    desk.run_all().look()
+    assert desk.state == "Running"
+    desk.vanish(0)
+    desk.spec["pytorchReplicaSpecs"]["Worker"]["template"] = template(image="trainer:3")
+    assert desk.look().actions == ()
+    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged"), "it has had pods of this one"
+
+
+def test_the_size_of_a_plain_job_is_in_its_master_though_it_never_had_a_worker() -> None:
+    desk = Desk(plain_spec(1))
+    desk.look()
+    del desk.pods["resnet-worker-0"]
+    desk.run_all().look()
+    del desk.pods["resnet-worker-0"]
+    desk.spec["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
+    desk.look()
+    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
 
 
 def test_a_job_whose_pods_are_still_going_may_not() -> None:
