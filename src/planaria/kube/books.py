@@ -210,7 +210,10 @@ def _pod(obj: Json) -> Json:
         {"name": one["name"], "resources": one.get("resources") or {}} for one in spec.get("containers") or ()
     ]
     kept = {key: spec[key] for key in ("nodeName", "terminationGracePeriodSeconds") if key in spec}
-    return trimmed(obj) | {"spec": kept | {"containers": containers}}
+    inits = [
+        {"name": one["name"], "restartPolicy": one.get("restartPolicy", "")} for one in spec.get("initContainers") or ()
+    ]
+    return trimmed(obj) | {"spec": kept | {"containers": containers} | ({"initContainers": inits} if inits else {})}
 
 
 def _config_map(obj: Json) -> Json:

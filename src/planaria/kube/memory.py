@@ -49,6 +49,9 @@ class Memory(Value):
 
     restarts_gone: int = 0  # of pods that are no more
     restarts: Mapping[str, int] = {}  # of pods that are, by uid
+    renewed: Mapping[
+        str, int
+    ] = {}  # how often a container was started again after status 0, by uid: that counts nowhere
     attempts: Mapping[str, Attempt] = {}  # by name
     refused: Mapping[str, float] = {}  # uid -> since when the scheduler finds no room
     leaving: Mapping[str, float] = {}  # uid -> since when it is being deleted
@@ -86,13 +89,16 @@ class Look(Value):
 def remember(memory: Memory, looks: Iterable[Look], now_s: float) -> Memory:
     """Return the memory after a look at the pods. The same look again changes nothing."""
     looks = tuple(looks)
-    pods = {look.pod.uid: look.pod for look in looks}
-    restarts = {look.pod.uid: _restarts(look, memory.restarts.get(look.pod.uid, 0)) for look in looks}
+    by_uid = {look.pod.uid: look for look in looks}
+    pods = {uid: look.pod for uid, look in by_uid.items()}
+    renewed = {uid: _renewed(pod, memory) for uid, pod in pods.items()}
+    restarts = {uid: _restarts(look, memory.restarts.get(uid, 0), renewed[uid]) for uid, look in by_uid.items()}
     gone = sum(count for uid, count in memory.restarts.items() if uid not in pods)
     return replace(
         memory,
         restarts_gone=memory.restarts_gone + gone,
         restarts={uid: count for uid, count in restarts.items() if count},
+        renewed={uid: count for uid, count in renewed.items() if count},
         attempts=_attempts(memory.attempts, looks, now_s),
         refused=_since(
             memory.refused, (pod for pod in pods.values() if pod.unschedulable is not None and not pod.is_going), now_s
@@ -102,9 +108,16 @@ def remember(memory: Memory, looks: Iterable[Look], now_s: float) -> Memory:
     )
 
 
-def _restarts(look: Look, before: int) -> int:
+def _restarts(look: Look, before: int, renewed: int) -> int:
     failed = look.judged is not None and look.judged.counts and not look.pod.is_going
-    return max(before, look.pod.restarts + (1 if failed else 0))
+    return max(before, look.pod.restarts - renewed + (1 if failed else 0))
+
+
+def _renewed(pod: PodSeen, memory: Memory) -> int:
+    """Return how often a container was started again after status 0. Of several since the last look, the last counts."""
+    before = memory.renewed.get(pod.uid, 0)
+    new = pod.restarts - before - memory.restarts.get(pod.uid, 0)
+    return before + new if new > 0 and pod.last is not None and pod.last.status == 0 else before
 
 
 def _attempts(before: Mapping[str, Attempt], looks: tuple[Look, ...], now_s: float) -> dict[str, Attempt]:
@@ -138,6 +151,7 @@ def encode(memory: Memory) -> Json:
     kept: Json = {
         "restartsGone": memory.restarts_gone,
         "restarts": dict(memory.restarts),
+        "renewed": dict(memory.renewed),
         "attempts": {name: _encoded(attempt) for name, attempt in sorted(memory.attempts.items())},
         "refused": {uid: _short(at_s) for uid, at_s in memory.refused.items()},
         "leaving": {uid: _short(at_s) for uid, at_s in memory.leaving.items()},
@@ -168,6 +182,7 @@ def decode(kept: Any) -> Memory:
     return Memory(
         restarts_gone=_read(kept.get("restartsGone"), int, 0),
         restarts=_mapping(kept.get("restarts"), int),
+        renewed=_mapping(kept.get("renewed"), int),
         attempts=_mapping(kept.get("attempts"), _attempt),
         refused=_mapping(kept.get("refused"), float),
         leaving=_mapping(kept.get("leaving"), float),

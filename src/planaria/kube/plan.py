@@ -59,6 +59,7 @@ def _suspended(case: Case) -> Decision:
     kept = memory.Memory(
         restarts_gone=kept.restarts_gone,
         restarts=kept.restarts,
+        renewed=kept.renewed,
         leaving=kept.leaving,
         fixed=kept.fixed if case.looks else {},
         made=kept.made if case.looks else frozenset(),

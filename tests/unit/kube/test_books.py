@@ -156,6 +156,17 @@ def test_a_pod_on_a_node_that_is_not_ready_is_on_a_lost_one() -> None:
     assert books.world(JOB, NO_METRICS).lost_nodes == {"a"}
 
 
+def test_which_init_containers_are_sidecars_is_kept() -> None:
+    books, _ = made()
+    inits = [{"name": "proxy", "restartPolicy": "Always", "image": "p"}, {"name": "fetch", "image": "f"}]
+    statuses = [{"name": "proxy", "restartCount": 7}, {"name": "fetch", "restartCount": 2}]
+    pod = obj("resnet-worker-0", spec={"initContainers": inits}, status={"initContainerStatuses": statuses})
+    pod["metadata"]["labels"] |= {"replica-type": "worker", "replica-index": "0"}
+    books.wrote(POD, pod)
+    (seen,) = books.world(JOB, NO_METRICS).pods
+    assert seen.restarts == 2
+
+
 def test_a_job_with_another_spec_is_told_of_and_one_with_another_status_is_not() -> None:
     renewed: list[tuple[str, str]] = []
     books = Books(lambda _key: None, renewed=renewed.append)

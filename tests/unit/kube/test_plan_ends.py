@@ -229,6 +229,43 @@ def test_backoff_limit_counts_restarts_in_place_and_replacements_alike_and_the_c
     )
 
 
+def test_a_master_that_is_always_started_again_after_status_0_costs_the_job_nothing() -> None:
+    spec = elastic_spec(master=True, backoffLimit=1)
+    spec["pytorchReplicaSpecs"]["Master"]["restartPolicy"] = "Always"
+    desk = _running(spec)
+    for restarts in (1, 2, 3):
+        desk.change(0, MASTER, restarts=restarts, last=Ended(0, "Completed"), is_running=restarts < 3)
+        desk.look()
+    assert (desk.state, desk.status["restarts"]) == ("Running", 0)
+    desk.change(0, MASTER, stuck="CrashLoopBackOff: back-off 40s")
+    desk.vanish(0)
+    desk.look()
+    assert "master" not in desk.message, "it is none of what the job waits for"
+    desk.change(0, MASTER, restarts=5, last=Ended(1), is_running=True, stuck=None)
+    desk.look()
+    assert desk.message == (
+        "PyTorchJob resnet failed: 2 restarts, and backoffLimit is 1; resnet-master-0 ended with status 1 "
+        "(a worker failed and the restart budget is spent)."
+    )
+
+
+def test_an_init_container_that_fails_again_and_again_is_named_and_counts() -> None:
+    desk = Desk(elastic_spec(backoffLimit=3))
+    desk.look()
+    fetch = Ended(6, "Error", container="fetch")
+    desk.change(0, node="n1", restarts=3, last=fetch, stuck="CrashLoopBackOff: back-off 40s")
+    desk.look()
+    assert desk.state == "Restarting"
+    assert desk.message == (
+        "PyTorchJob resnet is restarting, 0 of at least 1 Workers run: the container fetch of resnet-worker-0 ended with "
+        "status 6; 3 restarts so far."
+    )
+    desk.change(0, restarts=4)
+    desk.look()
+    assert (desk.state, desk.reason) == ("Failed", "BackoffLimitExceeded")
+    assert "the container fetch of resnet-worker-0 ended with status 6" in desk.message
+
+
 def test_running_out_of_memory_is_tried_again_under_every_policy_and_counts() -> None:
     desk = _running(elastic_spec(start=2, worker={"restartPolicy": "Never"}, backoffLimit=0))
     desk.end(0, 137, reason="OOMKilled")
