@@ -43,7 +43,8 @@ _KNOWN_S = 1800.0  # until it is made sure that what is not watched is still the
 class Books:
     """All copies, of a few namespaces or of all.
 
-    `wake(key)` is called for a job whenever anything of it changes, and `renewed(key)` for another spec.
+    `wake(key)` is called for a job whenever anything of it changes, and `renewed(key)` for another spec. `clock` gives seconds
+    that only grow.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Books:
         wake: Callable[[Key], object],
         namespaces: tuple[str, ...] = (),
         renewed: Callable[[Key], object] = lambda _key: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.clock = clock
         self._wake = wake
         self._renewed = renewed
         where = namespaces or ("",)
@@ -99,7 +102,7 @@ class Books:
     def wrote(self, kind: Kind, obj: Json) -> None:
         """Take what the server answered to a write of ours."""
         if kind.name in _UNWATCHED:
-            self._remember(_key_of_job(obj), kind, obj, time.monotonic() + _KNOWN_S)
+            self._remember(_key_of_job(obj), kind, obj, self.clock() + _KNOWN_S)
         else:
             self._copy(kind).wrote(obj)
 
@@ -109,7 +112,7 @@ class Books:
             self.wrote(kind, obj)
         else:
             key = job["metadata"]["namespace"], job["metadata"]["name"]
-            self._remember(key, kind, obj, time.monotonic() + _FOREIGN_S)
+            self._remember(key, kind, obj, self.clock() + _FOREIGN_S)
 
     def gone(self, kind: Kind, key: Key, uid: str) -> None:
         """Take note that an object is not there any more."""
@@ -143,7 +146,7 @@ class Books:
         self._met.setdefault(job, {})[kind.name, obj["metadata"]["name"]] = _metadata(obj), until
 
     def _met_of(self, key: Key) -> dict[tuple[str, str], Json]:
-        now = time.monotonic()
+        now = self.clock()
         left = {place: (obj, until) for place, (obj, until) in self._met.get(key, {}).items() if until > now}
         if left:
             self._met[key] = left

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from planaria.kube.model import Action, Json
     from planaria.kube.watching import Key
 
+MOST_ACTIONS = (
+    25  # of one look: what a job of thousands of pods has left waits for its next turn, as others do for theirs
+)
 RESYNC_S = 300.0  # every job is looked at so often, whatever was missed
 _CONFLICT = 409
 _REFUSED = (400, 403, 404, 413, 422)  # the server has read it and will not have it
@@ -47,7 +50,7 @@ class Reconciler:
         self._wall = wall
         self._noise = noise
         self._teller = Teller(api)
-        self._refusals = Refusals()
+        self._refusals = Refusals(books.clock)
         self._uids: dict[Key, str] = {}
 
     async def look(self, key: Key) -> float | None:
@@ -113,9 +116,16 @@ class Reconciler:
             self._books.wrote(JOB, found)
 
     async def _act(self, job: Json, actions: Sequence[Action]) -> float | None:
-        """Do what was decided, in order; return when to look again for the sake of something that could not be done."""
+        """Do what was decided, in order; return when to look again for the sake of something that was not done."""
         again_s: float | None = None
+        done = 0
         for action in actions:
+            if isinstance(action, Create) and self._refusals.is_fresh(_key(job), action):
+                again_s = REFUSED_S
+                continue
+            if done == MOST_ACTIONS:
+                return 0.0
+            done += 1
             if isinstance(action, Delete):
                 await self._delete(job, action)
                 continue
@@ -128,8 +138,6 @@ class Reconciler:
     async def _create(self, job: Json, action: Create) -> float | None:
         """Make an object; return when to look again if it could not be made."""
         kind, key = KINDS[action.kind], _key(job)
-        if self._refusals.is_fresh(key, action):
-            return REFUSED_S
         try:
             self._books.wrote(kind, await self._api.create(action.body))
             self._refusals.clear(key, action)

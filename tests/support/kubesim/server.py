@@ -39,12 +39,17 @@ class Server:
         self._changed(kind, name)
         return obj
 
-    def write_status(self, kind: str, name: str, status: Json, version: str) -> None:
+    def replace(self, kind: str, name: str, body: Json, part: str) -> Json:
+        """Write an object, or a part of it, if it is still of the version that the body says."""
         obj = self.objects.get((kind, name))
-        if obj is None or obj["metadata"]["resourceVersion"] != version:
+        if obj is None or obj["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
             raise Conflict(f"{kind} {name} was changed")
-        obj["status"] = _copy(status)
+        if part:
+            obj[part] = _copy(body[part])
+        else:
+            obj.update({field: _copy(value) for field, value in body.items() if field not in ("metadata", "status")})
         self._changed(kind, name)
+        return obj
 
     def edit(self, kind: str, name: str, change: Callable[[Json], None]) -> None:
         """Change an object as its owner or its kubelet does."""
