@@ -1,7 +1,8 @@
 """The one door to a Kubernetes API server: plain JSON in, plain JSON out. What goes wrong comes out as one sentence.
 
 Nothing is retried in here: who calls decides from `KubeError.retryable`. Only a server that asks for quiet (429 with
-Retry-After) gets it from all callers at once, since each of them would otherwise have to be told by itself.
+Retry-After) gets it from all callers at once, since each of them would otherwise have to be told by itself. One object may be
+exempt, such as a Lease whose renewal is small and cannot wait.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Api:
         self._rest = rest
         self._token = token
         self._quiet_until = 0.0
+        self.exempt = ""  # the path of an object that is written though the server asks for quiet
 
     async def close(self) -> None:
         """Close all connections."""
@@ -125,7 +127,7 @@ class Api:
         with _translated("GET", where, self.host):
             reply = await self._send("GET", where, query, _accept(metadata, many=False), None, _JSON, timeout)
             try:
-                await _check(reply, "GET", where)
+                await self._check(reply, "GET", where)
                 async for line in reply.content:
                     yield _change(json.loads(line), where)
             finally:
@@ -213,11 +215,8 @@ class Api:
         with _translated(method, where, self.host):
             reply = await self._send(method, where, query, accept, body, content, timeout)
             try:
-                await _check(reply, method, where)
+                await self._check(reply, method, where)
                 raw: bytes = await reply.read()
-            except KubeError as problem:
-                self._hush(problem)
-                raise
             finally:
                 reply.release()
         return raw
@@ -232,7 +231,8 @@ class Api:
         content: str,
         timeout: aiohttp.ClientTimeout,
     ) -> Any:
-        await self._quiet()
+        if where != self.exempt:
+            await self._quiet()
         headers = {"Accept": accept, "Content-Type": content, "User-Agent": MANAGER}
         token = await self._token()
         if token:
@@ -253,10 +253,14 @@ class Api:
         while (left := self._quiet_until - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
-    def _hush(self, problem: KubeError) -> None:
-        if problem.status == 429:
-            wait = min(problem.retry_after_s or 1.0, _MOST_QUIET_S)
-            self._quiet_until = max(self._quiet_until, time.monotonic() + wait)
+    async def _check(self, reply: Any, method: str, where: str) -> None:
+        try:
+            await _check(reply, method, where)
+        except KubeError as problem:
+            if problem.status == 429:
+                wait = min(problem.retry_after_s or 1.0, _MOST_QUIET_S)
+                self._quiet_until = max(self._quiet_until, time.monotonic() + wait)
+            raise
 
 
 class _Missing(KubeError):

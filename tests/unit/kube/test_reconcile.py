@@ -248,6 +248,54 @@ def test_an_object_of_the_job_s_own_that_is_there_already_is_taken_for_it() -> N
     run(story, plain_spec(1, master=False))
 
 
+def test_what_was_in_the_way_and_is_gone_by_now_is_made_at_the_next_look() -> None:
+    async def story(bench: Bench) -> None:
+        bench.server.create("Service", {"kind": "Service", "metadata": {"name": "resnet-worker-0"}})
+        bench.before["GET Service resnet-worker-0"] = lambda: bench.server.remove("Service", "resnet-worker-0")
+        assert await bench.look() == 0.0
+        await bench.look()
+        assert made(bench.asked) == ["POST Service resnet-worker-0", "POST Pod resnet-worker-0"]
+
+    run(story, plain_spec(1, master=False))
+
+
+def test_a_pod_that_takes_its_time_to_end_is_known_to_be_ending_before_the_watch_says_so() -> None:
+    async def story(bench: Bench) -> None:
+        await bench.look()
+        bench.server.edit("Pod", "resnet-worker-0", lambda pod: pod["spec"].update(nodeName="n1"))
+        bench.edit(lambda job: job["spec"].update(suspend=True))
+        bench.hear()
+        await bench.look()
+        assert made(bench.asked) == ["DELETE Pod resnet-worker-0"]
+        known = bench.books.pods.get(("default", "resnet-worker-0"))
+        assert known is not None
+        assert "deletionTimestamp" in known["metadata"]
+
+    run(story, plain_spec(1, master=False))
+
+
+def test_a_secret_that_is_there_already_is_not_read() -> None:
+    async def story(bench: Bench) -> None:
+        bench.server.create("Secret", {"kind": "Secret", "metadata": {"name": "resnet-token"}})
+        await bench.look()
+        assert "POST Secret resnet-token" in bench.asked
+        assert "GET Secret resnet-token" not in bench.asked
+        assert bench.names("Pod") == ["resnet-worker-0"]
+        await bench.look()
+        assert made(bench.asked) == []
+
+    run(story)
+
+
+def test_the_pattern_of_a_spec_that_is_wrong_is_not_tried() -> None:
+    async def story(bench: Bench) -> None:
+        await bench.look()
+        assert bench.condition["reason"] == "InvalidSpec"
+        assert bench.condition["message"].startswith("spec.elasticPolicy.metric: expected an object")
+
+    run(story, elastic_spec(policy={"metric": [1]}))
+
+
 def test_what_is_refused_is_told_holds_up_nothing_else_and_is_tried_again_after_a_while() -> None:
     async def story(bench: Bench) -> None:
         bench.before["POST Pod resnet-master-0"] = refused(403)
