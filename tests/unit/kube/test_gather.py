@@ -5,8 +5,11 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from planaria.base.value import replace
 from planaria.errors import KubeError
+from planaria.kube import gather
 from planaria.kube.gather import HUSH_S, Gatherer
 from planaria.kube.logline import Metric
 from planaria.kube.logs import LogReader
@@ -232,13 +235,24 @@ def test_logs_are_read_again_when_agents_have_not_pushed_for_long_and_lines_go_o
     run(story)
 
 
-def test_a_search_that_begins_again_does_not_wait_for_the_next_look_of_one_that_rested() -> None:
+def test_a_search_that_begins_again_does_not_wait_for_the_next_look_of_one_that_rested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    waited = gather._changes
+
+    async def changes(job: Any, within_s: float) -> bool:
+        waits.append(within_s)
+        return await waited(job, within_s)
+
+    monkeypatch.setattr(gather, "_changes", changes)
+
     async def story() -> None:
         logs = Logs()
         gatherer = Gatherer(logs, lambda _: None, lambda: 0.5, every_s=0.01)  # type: ignore[arg-type]  # it only reads logs
         gatherer.follow(KEY, replace(source("w-0"), is_resting=True))
-        await asyncio.sleep(0.1)  # long enough for the task to rest, which takes a minute
-        assert logs.asked == []
+        await until(lambda: bool(waits))
+        assert (waits, logs.asked) == ([gather.REST_S], [])
         gatherer.follow(KEY, source("w-0"))
         await until(lambda: len(logs.asked) > 2)
         gatherer.follow(KEY, None)

@@ -372,7 +372,7 @@ def test_jobs_of_thousands_of_pods_keep_another_waiting_for_one_look_each() -> N
             queue.wake(("default", name))
         working = asyncio.ensure_future(queue.run(2))
         while "POST Pod resnet-worker-0" not in bench.asked:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # one step of the loop
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
         before = bench.asked[: bench.asked.index("POST Pod resnet-worker-0")]

@@ -47,13 +47,6 @@ PLACE = "ours/job-run"
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
-
-
-@pytest.fixture
 def api() -> Iterator[ScriptedApi]:
     server = ScriptedApi()
     yield server
