@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CALL_S = 15.0  # one call; the server itself gives up after 60
 WATCH_S = 60  # a watch ends and goes on where it was: a connection that died unseen costs no more than this
-_LIMIT = 500  # objects of one page of a list
+_PAGE, _METADATA_PAGE = 50, 500  # objects of one page of a list: one may have 1.5 MB, and a page has to fit into memory
 _MOST_QUIET_S = 30.0
 _GOODBYE_S = 0.25
 _JSON = "application/json"
@@ -109,17 +109,25 @@ class Api:
             return await self._json(_Request("GET", path(kind, namespace, name)))
         return None
 
-    async def list(self, kind: Kind, namespace: str = "", *, labels: str = "", metadata: bool = False) -> Listed:
-        """Return all objects of a kind, page by page, of one namespace or of all.
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        metadata: bool = False,
+        keep: Callable[[Json], Json] = lambda obj: obj,
+    ) -> Listed:
+        """Return all objects of a kind, of one namespace or of all. They come page by page; of each, `keep` says what stays.
 
         Raises:
             KubeError: Status 410 if it took so long that the server forgot the first page.
         """
         items: list[Json] = []
-        query = {"limit": str(_LIMIT)} | ({"labelSelector": labels} if labels else {})
+        query = {"limit": str(_METADATA_PAGE if metadata else _PAGE)} | ({"labelSelector": labels} if labels else {})
         while True:
             page = await self._json(_Request("GET", path(kind, namespace), query, accept=_accept(metadata, many=True)))
-            items += page.get("items") or ()
+            items += map(keep, page.get("items") or ())
             follows = page["metadata"].get("continue")
             if not follows:
                 return Listed(tuple(items), page["metadata"]["resourceVersion"])

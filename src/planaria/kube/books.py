@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from planaria.kube.watching import Key
 
 LABELS = f"{names.GROUP_LABEL}={names.GROUP}"
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _PLAIN = (SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)  # of these only names and owners matter
 _UNWATCHED = (LEASE.name, SECRET.name)
 _FOREIGN_S = 5.0  # until another look at an object that is in the way
@@ -59,7 +60,7 @@ class Books:
         self._wake = wake
         self._renewed = renewed
         where = namespaces or ("",)
-        self.jobs = Copy(Selection(JOB, where), self._job_changed)
+        self.jobs = Copy(Selection(JOB, where), self._job_changed, _job)
         self.pods = Copy(Selection(POD, where, LABELS), self._part_changed, _pod)
         self.config_maps = Copy(Selection(CONFIG_MAP, where, LABELS), self._config_map_changed, _config_map)
         self._plain = {
@@ -222,6 +223,12 @@ def _key_of_job(obj: Json) -> Key:
 
 def _metadata(obj: Json) -> Json:
     return {"metadata": trimmed(obj)["metadata"]}
+
+
+def _job(obj: Json) -> Json:
+    """Keep a job without kubectl's copy of it. Writes of its status leave all but the status as it is."""
+    (obj["metadata"].get("annotations") or {}).pop(_APPLIED, None)
+    return trimmed(obj)
 
 
 def _pod(obj: Json) -> Json:

@@ -118,7 +118,7 @@ class _Life:
         for kind, copy in self._copies.items():
             listed = [copied(obj) for obj in self._server.list(kind)]
             self._heard |= {(kind, obj["metadata"]["name"]): obj for obj in listed}
-            copy.reset(copied(listed))
+            copy.reset(copy.keep(copied(obj)) for obj in listed)
 
     def hear(self, kind: str, name: str) -> None:
         """Take a change as a watch tells it."""

@@ -178,13 +178,15 @@ def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
     server = Server(*pages)
 
     async def story(api: Api) -> None:
-        listed = await api.list(POD, "n", labels="x=y", metadata=True)
-        assert (listed.items, listed.version) == (({"a": 1}, {"b": 2}), "7")
+        listed = await api.list(POD, "n", labels="x=y", metadata=True, keep=lambda obj: {**obj, "kept": True})
+        assert (listed.items, listed.version) == (({"a": 1, "kept": True}, {"b": 2, "kept": True}), "7")
+        await api.list(POD, "n")
 
     speak(tmp_path, server, story)
     assert [target.partition("?")[2] for _, target, _, _ in server.asked] == [
         "limit=500&labelSelector=x%3Dy",
         "limit=500&labelSelector=x%3Dy&continue=more",
+        "limit=50",  # whole objects, which may be large
     ]
     assert server.asked[0][2]["accept"] == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 

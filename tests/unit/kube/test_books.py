@@ -99,6 +99,18 @@ def test_a_lease_is_made_again_soon_when_workers_run_that_are_not_ready() -> Non
     assert not is_known(), "once in a while it is made sure in any case"
 
 
+def test_of_a_job_all_is_kept_but_what_kubectl_and_the_server_noted_about_it() -> None:
+    books, _ = made()
+    found = job_object() | {"spec": {"suspend": True}}
+    notes = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "yes"}
+    found["metadata"] |= {"annotations": notes, "managedFields": []}
+    books.jobs.take(Change("ADDED", found))
+    assert books.jobs.get(KEY) == {
+        "metadata": job_object()["metadata"] | {"annotations": {"mine": "yes"}},
+        "spec": {"suspend": True},
+    }
+
+
 def test_what_agents_pushed_is_found_by_the_name_of_its_job() -> None:
     books, woken = made()
     assert books.progress(KEY) == ""

@@ -67,7 +67,7 @@ class Bench:
 
     def hear(self) -> None:
         for copy in self.books.copies:
-            copy.reset(copied(self.server.list(copy.selection.kind.name)))
+            copy.reset(copy.keep(copied(obj)) for obj in self.server.list(copy.selection.kind.name))
 
     async def look(self) -> float | None:
         """Look once; `asked` is what it asked."""
