@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import secrets
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 from operator_rig import Rig
 from programs import clean_environment
 from pytorchjobs import quick
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 from planaria.kube.main import operator
 from planaria.kube.resources import POD
@@ -67,6 +70,41 @@ def test_bad_input_is_one_sentence_and_status_2(words: tuple[str, ...], sentence
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("install", "--image", IMAGE), ("uninstall",)])
+def test_ctrl_c_ends_a_command_that_waits_at_once_and_quietly(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:  # it takes connections and never answers
+        nobody.settimeout(PATIENCE_S)
+        at = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        context = {"name": "here", "context": {"cluster": "here", "user": "me"}}
+        config = {"apiVersion": "v1", "kind": "Config", "current-context": "here", "contexts": [context]}
+        config |= {"clusters": [{"name": "here", "cluster": {"server": at}}], "users": [{"name": "me", "user": {}}]}
+        (tmp_path / "config").write_text(json.dumps(config))
+        command = [sys.executable, PLANARIA, "operator", *words, "--kubeconfig", str(tmp_path / "config")]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, env=clean_environment("KUBE"), text=True, **pipes) as process:
+            try:
+                with nobody.accept()[0] as connection:
+                    assert connection.recv(1)
+                    process.send_signal(signal.SIGINT)
+                    said = process.communicate(timeout=PATIENCE_S)
+            finally:
+                process.kill()
+    assert (process.returncode, *said) == (130, "", "")
+
+
+def test_a_reader_that_has_read_enough_of_a_dry_run_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        words = [sys.executable, PLANARIA, "operator", "install", "--image", IMAGE, "--dry-run"]
+        done = subprocess.run(
+            words, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=100, env=clean_environment("KUBE")
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +187,39 @@ def test_an_operator_may_not_do_what_it_has_no_use_for(kube_api: Cluster, namesp
     account = f"system:serviceaccount:{namespace}:planaria-operator"
     done = kube_api.try_kubectl("auth", "can-i", verb, what, "--as", account, "--all-namespaces")
     assert done.stdout.strip() == "no"
+
+
+def test_an_operator_of_two_namespaces_has_roles_there_alone_and_leaves_the_jobs_of_others_alone(
+    kube_api: Cluster, rig: Rig, tmp_path: Path
+) -> None:
+    home = f"ops-{secrets.token_hex(4)}"
+    with rig.stage("quick") as one, rig.stage("quick") as two, rig.stage("quick") as outside:
+        mine = [f"--jobs-in={stage.namespace}" for stage in (one, two)]
+        flags = (*mine, "--namespace", home, "--kubeconfig", kube_api.kubeconfig)
+        told = planaria("install", "--image", IMAGE, "--no-wait", *flags)
+        assert "cluster" not in told
+        found = kube_api.client.get(f"/apis/apps/v1/namespaces/{home}/deployments/planaria-operator")
+        words = found["spec"]["template"]["spec"]["containers"][0]["command"][1:]
+        own = kubeconfig_of(kube_api, "planaria-operator", home, tmp_path / "kubeconfig")
+        run = [*words, "--port=0", "--host=127.0.0.1", f"--lease={home}/planaria-operator", "--kubeconfig", own]
+        for stage in (outside, one, two):
+            rig.call(rig.api.create(quick(stage.namespace)))
+        with (tmp_path / "said").open("w+") as said:
+            operating = subprocess.Popen([sys.executable, PLANARIA, *run], env=clean_environment("KUBE"), stderr=said)
+            try:
+                for stage in (one, two):
+                    rig.wait_for(stage, "its worker runs", lambda _, stage=stage: stage.most)
+            finally:
+                operating.terminate()
+                status = operating.wait(PATIENCE_S)
+            said.seek(0)
+            lines = said.read().splitlines()
+        assert status == 0
+        assert [line for line in lines if "403" in line or "refused" in line or "Traceback" in line] == [
+            line for line in lines if "going on without a view of nodes" in line
+        ]
+        assert "status" not in rig.job(outside)
+        assert not rig.call(rig.api.list(POD, outside.namespace)).items
+        removed = planaria("uninstall", *flags).splitlines()
+        assert removed.count("role/planaria-operator deleted") == 2
+        assert "role/planaria-operator-lease deleted" in removed

@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
-from kubesim import hands
 from kubesim.faults import seeded
 from kubesim.life import NAME, Life, elastic_job
+from kubesim.server import Json
 
 from planaria.base.value import replace
-from planaria.kube import case, memory, places, plan, status
+from planaria.kube import burial, case, memory, places, plan, status
+from planaria.kube.model import Action
 from planaria.kube.names import JOB_KIND
+from planaria.kube.reconcile import Reconciler
 
 CLUSTERS = int(os.environ.get("PLANARIA_SIM_CLUSTERS", "500"))
 SHARES = 10  # so that several processes have something to do
@@ -118,18 +120,22 @@ def test_a_job_made_again_under_its_name_starts_afresh_when_the_old_one_s_pods_a
 
 def _acts_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The status is written after what follows from it was done."""
-    whole = hands.Operator._reconcile
+    write, act = Reconciler._write_status, Reconciler._act
+    late: list[tuple[Json, Json]] = []
 
-    def wrong(self: hands.Operator) -> float | None:
-        write, self.server.write_status = self.server.write_status, lambda *_: None  # type: ignore[method-assign]
-        wake = whole(self)
-        self.server.write_status = write  # type: ignore[method-assign]
-        obj = self.server.get(JOB_KIND, self.job)
-        if obj is not None:
-            self._call(lambda: write(JOB_KIND, self.job, self.decisions[-1].status, obj["metadata"]["resourceVersion"]))
-        return wake
+    async def later(_self: Reconciler, obj: Json, status: Json) -> Json:
+        late.append((obj, status))
+        return obj
 
-    monkeypatch.setattr(hands.Operator, "_reconcile", wrong)
+    async def first(self: Reconciler, job: Json, actions: Sequence[Action]) -> float | None:
+        try:
+            return await act(self, job, actions)
+        finally:
+            if late:
+                await write(self, *late.pop())
+
+    monkeypatch.setattr(Reconciler, "_write_status", later)
+    monkeypatch.setattr(Reconciler, "_act", first)
 
 
 def _takes_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +179,7 @@ def _buries_whoever_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         return right(replace(case_, world=replace(case_.world, pods=staying)))
 
     monkeypatch.setattr(plan, "_burials", wrong)
-    monkeypatch.setattr(hands.burial, "gone", lambda nodes, _living: tuple(nodes))
+    monkeypatch.setattr(burial, "gone", lambda nodes, _living: tuple(nodes))
 
 
 BUGS = [

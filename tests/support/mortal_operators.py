@@ -48,7 +48,7 @@ def operate(kubeconfig: str, folder: str, order: dict[str, Any]) -> None:
         settings = Settings(
             order.get("identity", order["start"]),
             (namespace, "operator"),
-            namespace,
+            (namespace,),
             "127.0.0.1",
             0,
             terms=Terms.of(order.get("lasts_s", 15.0)),

@@ -112,7 +112,7 @@ class Rig:
         settings = Settings(
             identity,
             (stage.namespace, "operator"),
-            stage.namespace,
+            (stage.namespace,),
             "127.0.0.1",
             0,
             metrics_every_s=1.0,

@@ -16,7 +16,7 @@ from planaria.base.value import replace
 from planaria.contract import exit_status
 from planaria.contract.control import LINE_LIMIT_BYTES
 from planaria.contract.env import ENABLE_FILE_TIMER, ERROR_FILE, KUBE_PROGRESS, TIMER_FILE
-from planaria.errors import InternalError, PlanariaError, UsageError
+from planaria.errors import PlanariaError, UsageError
 from planaria.process.logs import open_logs
 from planaria.process.sink import ConsoleSink
 from planaria.process.workers import Console, Workers, WorkerSettings
@@ -91,18 +91,12 @@ def run_agent(job: Job, line: Line, mask: set[int], scratch_dir: str) -> int:
     try:
         os.mkdir(scratch_dir, 0o700)
         return _run(job, loop, screen, line, mask, scratch_dir)
-    except UsageError as problem:
-        screen.say(str(problem))
-        return exit_status.USAGE
-    except InternalError as problem:
-        screen.say(str(problem))
-        return exit_status.INTERNAL
     except PlanariaError as problem:
         screen.say(str(problem))
-        return exit_status.WORKER_FAILED
+        return exit_status.of_error(problem)
     except OSError as problem:
         screen.say(f"cannot go on: {problem}")
-        return exit_status.WORKER_FAILED
+        return exit_status.of_error(problem)
     finally:
         remove_tree(scratch_dir)  # the guardian does it too, but may be gone
         screen.flush()

@@ -15,7 +15,7 @@ from planaria.aws.flags import Asked, Help, read
 from planaria.aws.session import Cloud
 from planaria.base.files import tell
 from planaria.contract import exit_status
-from planaria.errors import AwsError, PlanariaError, UsageError
+from planaria.errors import PlanariaError
 
 
 def main() -> None:
@@ -31,23 +31,14 @@ def run(argv: Sequence[str]) -> int:
     except Help as text:
         _show(str(text))
         return exit_status.DONE
-    except UsageError as problem:
-        _complain(str(problem))
-        return exit_status.USAGE
-    except AwsError as problem:
-        _complain(str(problem))
-        return exit_status.UNAVAILABLE
-    except PlanariaError as problem:
-        _complain(str(problem))
-        return exit_status.INTERNAL
     except KeyboardInterrupt:
         return exit_status.by_signal(2)
     except BrokenPipeError:  # petctl logs | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exit_status.DONE
-    except OSError as problem:  # a disk that is full, a terminal that is gone
+    except (PlanariaError, OSError) as problem:  # the last: a disk that is full, a terminal that is gone
         _complain(str(problem))
-        return exit_status.WORKER_FAILED
+        return exit_status.of_error(problem)
 
 
 def _do(asked: Asked, environ: Mapping[str, str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planaria.base.value import Value
+from planaria.errors import AwsError, FetchFailed, InternalError, KubeError, PlanariaError, UsageError
 
 DONE = 0
 WORKER_FAILED = 1
@@ -48,6 +49,19 @@ def by_signal(number: int) -> int:
 def of_worker(status: int) -> int:
     """Return the shell's form of a worker's status, where a negative one is minus the signal's number."""
     return by_signal(-status) if status < 0 else status
+
+
+def of_error(problem: PlanariaError | OSError) -> int:
+    """Return the status of a command that ended because of an error."""
+    match problem:
+        case UsageError():
+            return USAGE
+        case AwsError() | FetchFailed() | KubeError():
+            return UNAVAILABLE
+        case InternalError():
+            return INTERNAL
+        case _:  # the machine refused something: a process, a port, room on a disk
+            return WORKER_FAILED
 
 
 def may_run_again(status: int) -> bool:

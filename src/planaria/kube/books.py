@@ -36,29 +36,38 @@ if TYPE_CHECKING:
     from planaria.kube.watching import Key
 
 LABELS = f"{names.GROUP_LABEL}={names.GROUP}"
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _PLAIN = (SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)  # of these only names and owners matter
 _ROUND = "round"  # what is kept of a store's ConfigMap
 _UNWATCHED = (LEASE.name, SECRET.name)
 _FOREIGN_S = 5.0  # until another look at an object that is in the way
 _KNOWN_S = 1800.0  # until it is made sure that what is not watched is still there, by making it again
+_DOUBT_S = 60.0  # until the same of a Lease while Workers run and are not ready: theirs may have been deleted
 
 
 class Books:
-    """All copies. `wake(key)` is called for a job whenever anything of it changes, and `renewed(key)` for another spec."""
+    """All copies, of a few namespaces or of all.
+
+    `wake(key)` is called for a job whenever anything of it changes, and `renewed(key)` for another spec. `clock` gives seconds
+    that only grow.
+    """
 
     def __init__(
         self,
         wake: Callable[[Key], object],
-        namespace: str = "",
+        namespaces: tuple[str, ...] = (),
         renewed: Callable[[Key], object] = lambda _key: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.clock = clock
         self._wake = wake
         self._renewed = renewed
-        self.jobs = Copy(Selection(JOB, namespace), self._job_changed)
-        self.pods = Copy(Selection(POD, namespace, LABELS), self._part_changed, _pod)
-        self.config_maps = Copy(Selection(CONFIG_MAP, namespace, LABELS), self._part_changed, _config_map)
+        where = namespaces or ("",)
+        self.jobs = Copy(Selection(JOB, where), self._job_changed, _job)
+        self.pods = Copy(Selection(POD, where, LABELS), self._part_changed, _pod)
+        self.config_maps = Copy(Selection(CONFIG_MAP, where, LABELS), self._config_map_changed, _config_map)
         self._plain = {
-            kind.name: Copy(Selection(kind, namespace, LABELS, metadata=True), self._part_changed, _metadata)
+            kind.name: Copy(Selection(kind, where, LABELS, metadata=True), self._part_changed, _metadata)
             for kind in _PLAIN
         }
         self.nodes: Copy | None = Copy(Selection(NODE), self._node_changed, _node)  # None: nobody may look at them
@@ -83,6 +92,8 @@ class Books:
         key = job.namespace, job.name
         if any(_lacks(pod, Names(job.name).token) for pod in self.pods.of_job(key)):
             self._met.get(key, {}).pop((SECRET.name, Names(job.name).token), None)
+        if any(_is_unready(pod) for pod in self.pods.of_job(key)):
+            self._doubt(key, (LEASE.name, Names(job.name).run))
         known = [("ConfigMap", obj) for obj in self.config_maps.of_job(key)]
         known += [(kind, obj) for kind, copy in self._plain.items() for obj in copy.of_job(key)]
         met = [(kind, obj) for (kind, _), obj in self._met_of(key).items()]
@@ -101,7 +112,7 @@ class Books:
     def wrote(self, kind: Kind, obj: Json) -> None:
         """Take what the server answered to a write of ours."""
         if kind.name in _UNWATCHED:
-            self._remember(_key_of_job(obj), kind, obj, time.monotonic() + _KNOWN_S)
+            self._remember(_key_of_job(obj), kind, obj, self.clock() + _KNOWN_S)
         else:
             self._copy(kind).wrote(obj)
 
@@ -111,7 +122,7 @@ class Books:
             self.wrote(kind, obj)
         else:
             key = job["metadata"]["namespace"], job["metadata"]["name"]
-            self._remember(key, kind, obj, time.monotonic() + _FOREIGN_S)
+            self._remember(key, kind, obj, self.clock() + _FOREIGN_S)
 
     def gone(self, kind: Kind, key: Key, uid: str) -> None:
         """Take note that an object is not there any more."""
@@ -144,8 +155,17 @@ class Books:
     def _remember(self, job: Key, kind: Kind, obj: Json, until: float) -> None:
         self._met.setdefault(job, {})[kind.name, obj["metadata"]["name"]] = _metadata(obj), until
 
+    def _doubt(self, job: Key, place: tuple[str, str]) -> None:
+        """Forget what is not watched, unless it was there a moment ago; whoever wants it makes it, or meets it again.
+
+        Another's, which is looked at again every few seconds, stays known until then.
+        """
+        _, until = self._met.get(job, {}).get(place, ({}, 0.0))
+        if _FOREIGN_S < until - self.clock() < _KNOWN_S - _DOUBT_S:
+            del self._met[job][place]
+
     def _met_of(self, key: Key) -> dict[tuple[str, str], Json]:
-        now = time.monotonic()
+        now = self.clock()
         left = {place: (obj, until) for place, (obj, until) in self._met.get(key, {}).items() if until > now}
         if left:
             self._met[key] = left
@@ -166,6 +186,10 @@ class Books:
             if obj is not None and name:
                 self._wake((obj["metadata"]["namespace"], name))
 
+    def _config_map_changed(self, old: Json | None, new: Json | None) -> None:
+        if _told(old) != _told(new):  # a rendezvous changes with every word of the agents, and says nothing to us
+            self._part_changed(old, new)
+
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         if old is None or new is None or old["status"] != new["status"] or old["spec"] != new["spec"]:
             self._is_free_stale = True
@@ -174,6 +198,14 @@ class Books:
 
 def _edition(job: Json | None) -> tuple[object, object] | None:
     return None if job is None else (job["metadata"].get("uid"), job["metadata"].get("generation"))
+
+
+def _told(config_map: Json | None) -> Json | None:
+    """Return what a ConfigMap says, whichever version it is."""
+    if config_map is None:
+        return None
+    meta = {key: value for key, value in config_map["metadata"].items() if key != "resourceVersion"}
+    return {**config_map, "metadata": meta}
 
 
 def _lacks(pod: Json, secret: str) -> bool:
@@ -185,12 +217,24 @@ def _lacks(pod: Json, secret: str) -> bool:
     return any(f'"{secret}" not found' in one.get("message", "") for one in waiting)
 
 
+def _is_unready(pod: Json) -> bool:
+    """Tell whether a container of a pod runs and is not ready, as the agent in it says."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any("running" in (one.get("state") or {}) and not one.get("ready") for one in statuses)
+
+
 def _key_of_job(obj: Json) -> Key:
     return obj["metadata"]["namespace"], obj["metadata"]["labels"][names.JOB_LABEL]
 
 
 def _metadata(obj: Json) -> Json:
     return {"metadata": trimmed(obj)["metadata"]}
+
+
+def _job(obj: Json) -> Json:
+    """Keep a job without kubectl's copy of it. Writes of its status leave all but the status as it is."""
+    (obj["metadata"].get("annotations") or {}).pop(_APPLIED, None)
+    return trimmed(obj)
 
 
 def _pod(obj: Json) -> Json:
@@ -200,7 +244,10 @@ def _pod(obj: Json) -> Json:
         {"name": one["name"], "resources": one.get("resources") or {}} for one in spec.get("containers") or ()
     ]
     kept = {key: spec[key] for key in ("nodeName", "terminationGracePeriodSeconds") if key in spec}
-    return trimmed(obj) | {"spec": kept | {"containers": containers}}
+    inits = [
+        {"name": one["name"], "restartPolicy": one.get("restartPolicy", "")} for one in spec.get("initContainers") or ()
+    ]
+    return trimmed(obj) | {"spec": kept | {"containers": containers} | ({"initContainers": inits} if inits else {})}
 
 
 def _config_map(obj: Json) -> Json:

@@ -122,7 +122,8 @@ def _spoilt(case: Case) -> str | None:
 
 
 def _last_cause(case: Case) -> str:
-    causes = [restart.told(look.pod.name, look.pod.last) for look in case.looks if look.pod.last is not None]
+    lasts = [(look.pod.name, look.pod.last) for look in case.looks]
+    causes = [restart.told(name, last) for name, last in lasts if last is not None and last.status != 0]
     causes += [look.judged.why for look in case.looks if look.judged is not None and look.judged.counts]
     causes += [attempt.why for attempt in case.memory.attempts.values() if not attempt.is_weather]
     return f"; {causes[0]}" if causes else ""

@@ -18,8 +18,9 @@ usage: planaria operator VERB [FLAGS]
   install     put it into a cluster: namespace, CRD, account, permissions, Deployment, Service
   uninstall   take it out again; jobs, their definition and the namespace stay
 
-planaria operator VERB --help has the flags of a verb, with examples. Exit statuses: 0 done, 2 bad input, 69 the API server
-refused or did not answer, or another operator took over. It needs `pip install 'planaria[kubernetes]'`.
+planaria operator VERB --help has the flags of a verb, with examples. Exit statuses: 0 done, 1 a port or file cannot be used,
+2 bad input, 69 the API server refused or did not answer, or another operator took over, 130 after Ctrl-C (what was applied
+stays, and the same command goes on from there). It needs `pip install 'planaria[kubernetes]'`.
 """
 
 _CLUSTER = """
@@ -34,7 +35,7 @@ usage: planaria operator run [FLAGS]
 
 Several may run: one holds the Lease and acts, the others stand by.
 
-  --namespace NAME         look after the jobs of one namespace (default all)
+  --namespace NAME         look after the jobs of this namespace; may be repeated (default all)
   --lease NAMESPACE/NAME   by which one of several acts (default the pod's own namespace, or planaria-system, and
                            planaria-operator)
   --identity NAME          who this is in the Lease (default the host's name, outside a pod with a random end); a process
@@ -62,6 +63,8 @@ version is installed in the same way.
 
   --image IMAGE            that has planaria[kubernetes], such as one made from our Dockerfile
   --namespace NAME         where the operator lives (default planaria-system)
+  --jobs-in NAMESPACE      look after the jobs of this namespace only, with a Role there instead of a ClusterRole; may be
+                           repeated
   --replicas N             operators; one acts, the others stand by (default 2)
   --pull-policy POLICY     Always, IfNotPresent (default) or Never
   --flag=FLAG              one more flag for `planaria operator run`, such as --flag=--metrics-interval=30; may be repeated
@@ -75,6 +78,7 @@ version is installed in the same way.
 Examples:
   planaria operator install --image registry.example.com/planaria:0.1.0
   planaria operator install --image registry.example.com/planaria:0.1.0 --dry-run | kubectl diff -f -
+  planaria operator install --image registry.example.com/planaria:0.1.0 --namespace=vision --jobs-in=vision
 """
 )
 
@@ -85,12 +89,14 @@ usage: planaria operator uninstall [FLAGS]
 Delete the operator, its account and its permissions. Jobs go on without it; their definition and the namespace stay.
 
   --namespace NAME         where the operator lives (default planaria-system)
+  --jobs-in NAMESPACE      as it was installed with; may be repeated
   --json                   print a line of JSON for each object
 """
     + _CLUSTER
     + """
 Examples:
   planaria operator uninstall
+  planaria operator uninstall --namespace=vision --jobs-in=vision
 """
 )
 
@@ -135,6 +141,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         _add_run(parser)
         return parser
     parser.add_argument("--namespace", type=_label, default=installation.NAMESPACE)
+    parser.add_argument("--jobs-in", type=_label, action="append", default=[])
     parser.add_argument("--json", action="store_true")
     if verb == "install":
         _add_install(parser)
@@ -142,7 +149,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--namespace", type=_label, default=None)
+    parser.add_argument("--namespace", type=_label, action="append", default=[])
     parser.add_argument("--lease", type=_lease, default=None)
     parser.add_argument("--identity", default="")
     parser.add_argument("--lease-duration", type=_at_least(1), default=15.0)

@@ -22,8 +22,10 @@ _LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "planari
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 _USER = 1000  # of the Dockerfile; any other works as well
 _READ = ("get", "list", "watch")
+_RBAC = "rbac.authorization.k8s.io"
 
-RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...], str], ...] = (
+Rule = tuple[str, tuple[str, ...], tuple[str, ...], str]
+RULES: tuple[Rule, ...] = (
     ("training.kubedl.io", ("pytorchjobs",), (*_READ, "delete"), "the jobs; deleted only by ttlSecondsAfterFinished"),
     ("training.kubedl.io", ("pytorchjobs/status",), ("update",), "their status; their spec is never written"),
     ("training.kubedl.io", ("pytorchjobs/finalizers",), ("update",), "to own what a job has, where owners are checked"),
@@ -39,11 +41,13 @@ RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...], str], ...] = (
     ("coordination.k8s.io", ("leases",), (*_READ, "create", "update", "patch"), "the same, and which operator acts"),
     ("", ("secrets",), ("create",), "the token of a job, which is never read again"),
     ("", ("serviceaccounts",), (*_READ, "create"), "whom the agents of a job act as"),
-    ("rbac.authorization.k8s.io", ("roles", "rolebindings"), (*_READ, "create"), "what they may"),
+    (_RBAC, ("roles", "rolebindings"), (*_READ, "create"), "what they may"),
     ("", ("events",), ("create", "patch"), "what people read in kubectl describe"),
     ("", ("nodes",), _READ, "whether room has appeared"),
 )
 """Group, resources, verbs, and what for."""
+
+_LEASE_RULE: Rule = ("coordination.k8s.io", ("leases",), ("get", "create", "update"), "which operator acts")
 
 
 class Install(Value):
@@ -54,6 +58,7 @@ class Install(Value):
     replicas: int = 2
     pull_policy: str = "IfNotPresent"
     flags: tuple[str, ...] = ()
+    jobs_in: tuple[str, ...] = ()  # namespaces; empty: all
 
 
 def objects(chosen: Install, definition: Json) -> tuple[Json, ...]:
@@ -62,22 +67,28 @@ def objects(chosen: Install, definition: Json) -> tuple[Json, ...]:
         _object("v1", "Namespace", chosen.namespace, None),
         definition,
         _object("v1", "ServiceAccount", NAME, chosen.namespace),
-        cluster_role(),
-        _binding(chosen),
+        *_permissions(chosen),
         _service(chosen),
         _deployment(chosen),
     )
 
 
-def cluster_role() -> Json:
-    """Return the permissions of the operator."""
-    rules = [{"apiGroups": [group], "resources": [*names], "verbs": [*verbs]} for group, names, verbs, _ in RULES]
-    return _object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None) | {"rules": rules}
+def _permissions(chosen: Install) -> tuple[Json, ...]:
+    """Return roles with their bindings: one of the cluster, or one in each namespace of jobs and one for the own Lease."""
+    if not chosen.jobs_in:
+        return _granted(chosen, NAME, None, RULES)
+    of_jobs = [rule for rule in RULES if "nodes" not in rule[1]]  # they are of the cluster
+    granted = [_granted(chosen, NAME, namespace, of_jobs) for namespace in dict.fromkeys(chosen.jobs_in)]
+    own = _granted(chosen, f"{NAME}-lease", chosen.namespace, [_LEASE_RULE])
+    return *own, *(obj for pair in granted for obj in pair)
 
 
-def _binding(chosen: Install) -> Json:
-    return _object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", NAME, None) | {
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME},
+def _granted(chosen: Install, name: str, namespace: str | None, rules: Sequence[Rule]) -> tuple[Json, Json]:
+    kind = "ClusterRole" if namespace is None else "Role"
+    told = [{"apiGroups": [group], "resources": [*names], "verbs": [*verbs]} for group, names, verbs, _ in rules]
+    role = _object(f"{_RBAC}/v1", kind, name, namespace) | {"rules": told}
+    return role, _object(f"{_RBAC}/v1", f"{kind}Binding", name, namespace) | {
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": chosen.namespace}],
     }
 
@@ -128,7 +139,7 @@ def _container(chosen: Install) -> Json:
         "name": "operator",
         "image": chosen.image,
         "imagePullPolicy": chosen.pull_policy,
-        "command": ["planaria", "operator", "run", f"--port={PORT}", *chosen.flags],
+        "command": ["planaria", "operator", "run", f"--port={PORT}", *_where(chosen), *chosen.flags],
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "livenessProbe": _probe("/healthz") | {"initialDelaySeconds": 10, "periodSeconds": 10, "failureThreshold": 3},
         "readinessProbe": _probe("/readyz") | {"periodSeconds": 5},
@@ -139,6 +150,10 @@ def _container(chosen: Install) -> Json:
             "capabilities": {"drop": ["ALL"]},
         },
     }
+
+
+def _where(chosen: Install) -> list[str]:
+    return [f"--namespace={namespace}" for namespace in dict.fromkeys(chosen.jobs_in)]
 
 
 def _probe(where: str) -> Json:

@@ -37,6 +37,8 @@ class LogReader:
         Raises:
             KubeError: A log could not be read.
         """
+        if self._matcher.given_up:  # no need for the lines
+            return [], self._matcher.given_up
         lives = tuple(worker.life for worker in source.workers)
         self._settling = settling.seen(self._settling, lives, time.monotonic())
         if not self._settling.is_settled:

@@ -15,8 +15,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from planaria.base.files import tell
 from planaria.contract import exit_status
-from planaria.errors import KubeError, UsageError
+from planaria.errors import PlanariaError
 from planaria.kube.flags import Help, read
 
 if TYPE_CHECKING:
@@ -37,20 +38,16 @@ def operator(argv: Sequence[str]) -> int:
     except Help as text:
         _show(str(text))
         return exit_status.DONE
-    except UsageError as problem:
-        _complain(str(problem))
-        return exit_status.USAGE
-    except KubeError as problem:
-        _complain(str(problem))
-        return exit_status.UNAVAILABLE
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] not in ("kubernetes_asyncio", "aiohttp"):
             raise
         _complain(_LACKS)
         return exit_status.USAGE
-    except OSError as problem:  # an address that is taken, a file that cannot be read
+    except BrokenPipeError:  # planaria operator install --dry-run | head
+        return exit_status.DONE
+    except (PlanariaError, OSError) as problem:  # the last: an address that is taken, a file that cannot be read
         _complain(str(problem))
-        return exit_status.UNAVAILABLE
+        return exit_status.of_error(problem)
 
 
 async def _do(asked: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -80,7 +77,7 @@ async def _run(api: Api, asked: argparse.Namespace, *, in_cluster: bool) -> int:
     settings = Settings(
         identity=asked.identity or (name if in_cluster else f"{name}-{secrets.token_hex(4)}"),
         lease=asked.lease or (_own_namespace(), "planaria-operator"),
-        namespace=asked.namespace or "",
+        namespaces=tuple(dict.fromkeys(asked.namespace)),
         host=asked.host,
         port=asked.port,
         tasks=asked.tasks,
@@ -115,7 +112,7 @@ def _objects(asked: argparse.Namespace) -> tuple[Json, ...]:
     flags = tuple(getattr(asked, "flag", ()))
     image, replicas = getattr(asked, "image", "-"), getattr(asked, "replicas", 1)
     policy = getattr(asked, "pull_policy", "IfNotPresent")
-    return objects(Install(image, asked.namespace, replicas, policy, flags), definition())
+    return objects(Install(image, asked.namespace, replicas, policy, flags, tuple(asked.jobs_in)), definition())
 
 
 def _dry_run(asked: argparse.Namespace) -> int:
@@ -159,7 +156,4 @@ def _show(text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    try:
-        os.write(2, "".join(f"planaria: {line}\n" for line in text.split("\n")).encode("utf-8", "backslashreplace"))
-    except OSError:  # nobody listens; the exit status still tells
-        return
+    tell(2, "".join(f"planaria: {line}\n" for line in text.split("\n")))

@@ -2,8 +2,9 @@
 
 A pattern such as `(a+)+$` can take longer than the universe on one line. So each job with a pattern of its own gets a child
 (`matching.py`, the standard library only, started with its first lines), and the kernel ends a child that computes for more
-than half a second on one batch. The job is told, and tried again after a pause that doubles; nobody else waits. The default
-pattern is ours and fast on every line: it runs here.
+than half a second on one batch, or needs too much memory. The job is told, and tried again after a pause that doubles; nobody
+else waits. A pattern whose children end a few times in a row is given up: it is not run again by this matcher, and another
+pattern gets another one. The default pattern is ours and fast on every line: it runs here.
 
 Made for asyncio: one `Matcher` per job, `await matcher.read(lines)`, and `await matcher.close()` at the end. Calls of one
 matcher are answered one after the other.
@@ -19,9 +20,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from planaria.base.text import safe_line
 from planaria.base.value import Value, replace
 from planaria.errors import KubeError
 from planaria.kube.logline import GROUP_LIMIT, GROUPS, LINE_LIMIT, Metric, Reading, read_line, reading
+from planaria.kube.matching import NO_MEMORY
 
 BATCH_LINES = 200  # more are read in several batches
 CPU_S = 0.5  # for a batch; 200 lines and a pattern of the usual kind take a hundredth of it
@@ -30,6 +33,7 @@ MEMORY_BYTES = 256 << 20
 ANSWER_BYTES = 1 << 20
 FIRST_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 600.0
+MOST_DEATHS = 5  # in a row, over two and a half minutes: lines that one log had for a while are gone by then
 
 _CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "matching.py")
 
@@ -39,7 +43,12 @@ class Matched(Value):
 
     readings: tuple[Reading, ...] = ()
     trouble: str = ""
-    is_too_slow: bool = False  # the kernel ended it for that; any other trouble says nothing about the pattern
+    fault: str = ""  # what the pattern itself did; without it, trouble says nothing about the pattern
+    is_unfit: bool = False  # it cannot be read, or has no group that is needed: no line would help
+
+
+class _Unfit(Exception):
+    """A pattern cannot be used, in the words of a sentence about its field."""
 
 
 class Matcher:
@@ -54,6 +63,12 @@ class Matcher:
         self._trouble = Matched()
         self._pause_s = 0.0
         self._rests_until = 0.0
+        self._deaths = 0  # of children, in a row
+
+    @property
+    def given_up(self) -> str:
+        """Return why the pattern is not run any more, one sentence; "" while it is."""
+        return self._trouble.trouble if self._deaths >= MOST_DEATHS or self._trouble.is_unfit else ""
 
     @property
     def pid(self) -> int | None:
@@ -80,7 +95,7 @@ class Matcher:
             _kill(child)
 
     async def _read_foreign(self, lines: list[str]) -> Matched:
-        if asyncio.get_running_loop().time() < self._rests_until:
+        if self.given_up or asyncio.get_running_loop().time() < self._rests_until:
             return self._trouble
         readings: list[Reading] = []
         for first in range(0, len(lines), BATCH_LINES):
@@ -88,11 +103,15 @@ class Matcher:
                 found = await asyncio.wait_for(self._ask(lines[first : first + BATCH_LINES]), self._wall_s)
             except (TimeoutError, OSError, ValueError) as exc:  # the last: it ended, or said what is no answer
                 return replace(await self._failed(exc), readings=tuple(readings))
+            except _Unfit as exc:
+                await self.close()
+                self._trouble = Matched(trouble=f"elasticPolicy.metric.pattern: {exc}", fault=str(exc), is_unfit=True)
+                return self._trouble
             except asyncio.CancelledError:  # its answer, when it comes, is nobody's
                 self._abandon()
                 raise
             readings += [one for groups in found if groups and (one := reading(groups, self._metric))]
-        self._pause_s = 0.0
+        self._pause_s, self._deaths = 0.0, 0
         return Matched(tuple(readings))
 
     async def _ask(self, lines: list[str]) -> list[dict[str, str] | None]:
@@ -104,6 +123,8 @@ class Matcher:
         child.stdin.write(json.dumps(lines).encode() + b"\n")
         await child.stdin.drain()
         answer = json.loads(await child.stdout.readline())
+        if isinstance(answer, dict):
+            raise _Unfit(_told(answer))
         if not isinstance(answer, list):
             raise ValueError("no answer")
         return answer
@@ -119,27 +140,49 @@ class Matcher:
             env={},
         )
         assert child.stdin is not None
-        asked = {"pattern": self._metric.pattern, "groups": GROUPS, "longest": GROUP_LIMIT}
+        asked = {"pattern": self._metric.pattern, "groups": GROUPS, "needs": GROUPS[0], "longest": GROUP_LIMIT}
         limits = {"cpu_s": self._cpu_s, "memory": MEMORY_BYTES}
         child.stdin.write(json.dumps({**asked, **limits}).encode() + b"\n")
         return child
 
     async def _failed(self, why: Exception) -> Matched:
-        """End what is left of the child, and let the job rest: each time for twice as long."""
+        """End what is left of the child, and let the job rest: each time for twice as long, and in the end for ever."""
         child, self._child = self._child, None
-        status = None if child is None else await _end(child)
-        is_too_slow = status == -signal.SIGXCPU
-        if is_too_slow:
-            does = f"took more than {self._cpu_s:g} s"
-        elif isinstance(why, TimeoutError):
+        is_late = isinstance(why, TimeoutError)
+        status = None if child is None else await (_end(child) if is_late else _ended(child, self._wall_s))
+        fault = "" if status is None or is_late else _fault(status, self._cpu_s)
+        does = fault or f"could not be run ({type(why).__name__}, status {status})"
+        if is_late:
             does = f"was not done within {self._wall_s:g} s"
-        else:
-            does = f"could not be run ({type(why).__name__}, status {status})"
+        self._deaths += status is not None and not is_late
         self._pause_s = min(self._pause_s * 2 or FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._rests_until = asyncio.get_running_loop().time() + self._pause_s
         trouble = f"elasticPolicy.metric.pattern {does} on lines of this job"
-        self._trouble = Matched(trouble=trouble, is_too_slow=is_too_slow)
+        if self._deaths >= MOST_DEATHS:
+            trouble += f", {MOST_DEATHS} times in a row: it is not run any more until it is changed"
+        self._trouble = Matched(trouble=trouble, fault=fault)
         return self._trouble
+
+
+def _told(unfit: dict[str, str]) -> str:
+    """Return why a pattern cannot be used."""
+    if "lacks" in unfit:
+        return f"expected a group named {unfit['lacks']}, such as (?P<{unfit['lacks']}>[0-9.]+)"
+    return (
+        f"expected a regular expression of Python, got one that cannot be read: {safe_line(str(unfit['unreadable']))}"
+    )
+
+
+def _fault(status: int, cpu_s: float) -> str:
+    """Return what a pattern did whose child ended by itself.
+
+    "" is for one that was killed, which may be anybody's fault, and for 255, by which asyncio says that it does not know.
+    """
+    if status == -signal.SIGXCPU:
+        return f"took more than {cpu_s:g} s"
+    if status == NO_MEMORY:
+        return f"needed more than {MEMORY_BYTES >> 20} MiB"
+    return "ended its process with an error" if status == 1 else ""
 
 
 def _kill(child: asyncio.subprocess.Process) -> None:
@@ -150,30 +193,44 @@ def _kill(child: asyncio.subprocess.Process) -> None:
 
 
 async def _end(child: asyncio.subprocess.Process) -> int:
-    """End a child and return the status it ended with; that of a child that had ended by itself stays."""
+    """End a child. Its status says nothing: killing one that has just ended by itself takes its status from asyncio (255)."""
     _kill(child)
     return await child.wait()
+
+
+async def _ended(child: asyncio.subprocess.Process, within_s: float) -> int:
+    """Return the status of a child that answers no more: it ends by itself, at the latest when nobody asks it any more."""
+    assert child.stdin is not None
+    child.stdin.close()
+    try:
+        return await asyncio.wait_for(child.wait(), within_s)
+    except TimeoutError:
+        return await _end(child)
 
 
 async def check(metric: Metric) -> str:
     """Return what is wrong with a pattern, tried on its sample line under the budget, in one sentence; "" for nothing.
 
-    It is for a metric in which `logline.problems_of` found nothing. Without a sample there is nothing to try.
+    It is for a metric in which `logline.problems_of` found nothing. Without a sample, the pattern is read and no more.
 
     Raises:
         KubeError: It could not be tried: no process could be started, or it was killed, or got no turn. Try again.
     """
-    if not metric.sample:
+    if not metric.is_foreign:
         return ""
     matcher = Matcher(metric)
     try:
         matched = await matcher.read([metric.sample])
     finally:
         await matcher.close()
-    if matched.trouble and not matched.is_too_slow:
+    if matched.trouble and not matched.fault:
         raise KubeError(f"{matched.trouble}: it could not be tried on its sample")
-    if matched.is_too_slow:
-        return "elasticPolicy.metric.pattern: expected one that is fast, this one took too long on the sample"
-    if not matched.readings:
+    if matched.is_unfit:
+        return matched.trouble
+    if matched.fault:
+        return (
+            f"elasticPolicy.metric.pattern: expected one that is fast and small, this one {matched.fault} on the sample"
+        )
+    if metric.sample and not matched.readings:
         return "elasticPolicy.metric.sample: expected a line that the pattern matches, with a time above 0"
     return ""

@@ -49,6 +49,9 @@ class Memory(Value):
 
     restarts_gone: int = 0  # of pods that are no more
     restarts: Mapping[str, int] = {}  # of pods that are, by uid
+    renewed: Mapping[
+        str, int
+    ] = {}  # how often a container was started again after status 0, by uid: that counts nowhere
     attempts: Mapping[str, Attempt] = {}  # by name
     refused: Mapping[str, float] = {}  # uid -> since when the scheduler finds no room
     leaving: Mapping[str, float] = {}  # uid -> since when it is being deleted
@@ -57,6 +60,7 @@ class Memory(Value):
     idle_s: float | None = None  # since when enough Workers run and too few of them train
     has_run: bool = False  # every Worker of the first size has run once
     fixed: Mapping[str, str] = {}  # what may not change, as it is in the pods
+    made: frozenset[str] = frozenset()  # kinds that have had a pod since then
     free: Mapping[str, float] | None = None  # what the cluster had left when the scheduler found no room last
 
     @property
@@ -85,24 +89,35 @@ class Look(Value):
 def remember(memory: Memory, looks: Iterable[Look], now_s: float) -> Memory:
     """Return the memory after a look at the pods. The same look again changes nothing."""
     looks = tuple(looks)
-    pods = {look.pod.uid: look.pod for look in looks}
-    restarts = {look.pod.uid: _restarts(look, memory.restarts.get(look.pod.uid, 0)) for look in looks}
+    by_uid = {look.pod.uid: look for look in looks}
+    pods = {uid: look.pod for uid, look in by_uid.items()}
+    renewed = {uid: _renewed(pod, memory) for uid, pod in pods.items()}
+    restarts = {uid: _restarts(look, memory.restarts.get(uid, 0), renewed[uid]) for uid, look in by_uid.items()}
     gone = sum(count for uid, count in memory.restarts.items() if uid not in pods)
     return replace(
         memory,
         restarts_gone=memory.restarts_gone + gone,
         restarts={uid: count for uid, count in restarts.items() if count},
+        renewed={uid: count for uid, count in renewed.items() if count},
         attempts=_attempts(memory.attempts, looks, now_s),
         refused=_since(
             memory.refused, (pod for pod in pods.values() if pod.unschedulable is not None and not pod.is_going), now_s
         ),
         leaving=_since(memory.leaving, (pod for pod in pods.values() if pod.is_going), now_s),
+        made=memory.made | {pod.kind for pod in pods.values()},
     )
 
 
-def _restarts(look: Look, before: int) -> int:
+def _restarts(look: Look, before: int, renewed: int) -> int:
     failed = look.judged is not None and look.judged.counts and not look.pod.is_going
-    return max(before, look.pod.restarts + (1 if failed else 0))
+    return max(before, look.pod.restarts - renewed + (1 if failed else 0))
+
+
+def _renewed(pod: PodSeen, memory: Memory) -> int:
+    """Return how often a container was started again after status 0. Of several since the last look, the last counts."""
+    before = memory.renewed.get(pod.uid, 0)
+    new = pod.restarts - before - memory.restarts.get(pod.uid, 0)
+    return before + new if new > 0 and pod.last is not None and pod.last.status == 0 else before
 
 
 def _attempts(before: Mapping[str, Attempt], looks: tuple[Look, ...], now_s: float) -> dict[str, Attempt]:
@@ -136,6 +151,7 @@ def encode(memory: Memory) -> Json:
     kept: Json = {
         "restartsGone": memory.restarts_gone,
         "restarts": dict(memory.restarts),
+        "renewed": dict(memory.renewed),
         "attempts": {name: _encoded(attempt) for name, attempt in sorted(memory.attempts.items())},
         "refused": {uid: _short(at_s) for uid, at_s in memory.refused.items()},
         "leaving": {uid: _short(at_s) for uid, at_s in memory.leaving.items()},
@@ -144,6 +160,7 @@ def encode(memory: Memory) -> Json:
         "idle": None if memory.idle_s is None else _short(memory.idle_s),
         "hasRun": memory.has_run,
         "fixed": dict(memory.fixed),
+        "made": sorted(memory.made),
         "free": None if memory.free is None else {name: _short(amount) for name, amount in sorted(memory.free.items())},
     }
     return {name: value for name, value in kept.items() if value or (name == "free" and value is not None)}
@@ -165,14 +182,16 @@ def decode(kept: Any) -> Memory:
     return Memory(
         restarts_gone=_read(kept.get("restartsGone"), int, 0),
         restarts=_mapping(kept.get("restarts"), int),
+        renewed=_mapping(kept.get("renewed"), int),
         attempts=_mapping(kept.get("attempts"), _attempt),
         refused=_mapping(kept.get("refused"), float),
         leaving=_mapping(kept.get("leaving"), float),
-        done=_read(kept.get("done"), lambda names: frozenset(map(str, names)), frozenset()),
+        done=_words(kept.get("done")),
         first_done_s=_read(kept.get("firstDone"), float, None),
         idle_s=_read(kept.get("idle"), float, None),
         has_run=kept.get("hasRun") is True,
         fixed=_mapping(kept.get("fixed"), str),
+        made=_words(kept.get("made")),
         free=_mapping(kept["free"], float) if "free" in kept else None,
     )
 
@@ -180,6 +199,10 @@ def decode(kept: Any) -> Memory:
 def _attempt(kept: Any) -> Attempt:
     why, is_weather = str(kept.get("why", "")), kept.get("weather") is True
     return Attempt(int(kept["count"]), float(kept["at"]), str(kept["uid"]), why, is_weather)
+
+
+def _words(kept: Any) -> frozenset[str]:
+    return _read(kept, lambda words: frozenset(map(str, words)), frozenset())
 
 
 def _mapping(kept: Any, read: Callable[[Any], T]) -> dict[str, T]:

@@ -34,7 +34,7 @@ class Settings(Value):
 
     identity: str
     lease: tuple[str, str] = ("planaria-system", "planaria-operator")
-    namespace: str = ""  # of the jobs; empty: all
+    namespaces: tuple[str, ...] = ()  # of the jobs; empty: all
     host: str = ""
     port: int = 8080
     tasks: int = 8
@@ -60,10 +60,10 @@ class Operator:
         self._api = api
         self._chained = api.before_call
         api.before_call = self._before_call
-        self._lease_path = path(LEASE, settings.lease[0], settings.lease[1])
+        self._lease_path = api.exempt = path(LEASE, settings.lease[0], settings.lease[1])
         self._meters = Meters()
         self._leadership = Leadership(api, settings.lease, settings.identity, settings.terms, means.chance)
-        self._books = Books(self._wake, settings.namespace, self._renewed)
+        self._books = Books(self._wake, settings.namespaces, self._renewed)
         self._watchers: list[Watcher] = []
         self._gatherer = Gatherer(api, self._wake, means.chance, settings.metrics_every_s)
         reconciler = Reconciler(api, self._books, self._gatherer, means.wall, means.noise)
@@ -98,7 +98,9 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._leadership.keep())
                 self._watchers = [
-                    Watcher(self._api, copy, self._means.chance, self._means.say) for copy in self._books.copies
+                    Watcher(self._api, copy, self._means.chance, self._means.say, namespace)
+                    for copy in self._books.copies
+                    for namespace in copy.selection.namespaces
                 ]
                 for watcher in self._watchers:
                     group.create_task(watcher.run())

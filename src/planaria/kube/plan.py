@@ -15,7 +15,7 @@ from planaria.kube.objects import beside
 from planaria.kube.places import Ground, Places, elastic_places, fixed_places
 from planaria.kube.pods import pod, service
 from planaria.kube.scaling_model import Situation, Verdict, Wants
-from planaria.kube.spec import changes_of, fixed_of, problems_of, spec_of
+from planaria.kube.spec import changes_of, fixed_of, problems_of, refixed, spec_of
 from planaria.kube.status import TARGET, Told
 from planaria.kube.times import seconds, stamp
 
@@ -44,6 +44,8 @@ def decide(job: JobSeen, world: World, now: Now) -> Decision:
         return ending.after(case)
     if spec.is_suspended:
         return _suspended(case)
+    if world.untried and not status.was_accepted(job.status):
+        return _untried(job, world.untried, now.wall_s)
     return _at_work(replace(case, memory=_remembered(case)))
 
 
@@ -53,14 +55,29 @@ def _refused(job: JobSeen, problems: tuple[str, ...], now_s: float) -> Decision:
     return Decision(after, events=status.events(job.status, after))
 
 
+def _untried(job: JobSeen, why: str, now_s: float) -> Decision:
+    """Make nothing yet. A job that was wrong stays so until it is known that it is not any more."""
+    is_wrong = conditions.state_of(job.status.get("conditions") or ()) == conditions.INVALID
+    told = Told(
+        conditions.INVALID if is_wrong else conditions.CREATED,
+        "PatternUntried",
+        f"PyTorchJob {job.name} waits until its elasticPolicy.metric.pattern was tried: {why}."[
+            : standing.MESSAGE_LETTERS
+        ],
+    )
+    return Decision(status.written(job, told, memory.decode(job.status.get("operator")), now_s))
+
+
 def _suspended(case: Case) -> Decision:
     """Take the pods away; the place in the search stays. Without pods, everything may be changed."""
     kept = memory.remember(case.memory, case.looks, case.now_s)
     kept = memory.Memory(
         restarts_gone=kept.restarts_gone,
         restarts=kept.restarts,
+        renewed=kept.renewed,
         leaving=kept.leaving,
         fixed=kept.fixed if case.looks else {},
+        made=kept.made if case.looks else frozenset(),
     )
     told = Told(conditions.SUSPENDED, "JobSuspended", f"PyTorchJob {case.job.name} is suspended.")
     counts = status.replica_statuses(case.spec.kinds, case.looks, {})
@@ -73,11 +90,13 @@ def _remembered(case: Case) -> Memory:
     kept = memory.remember(case.memory, case.looks, case.now_s)
     # Before it has run, and without pods, such as with a template that was refused, everything may be changed.
     is_new = not (case.looks or kept.done or kept.has_run)
-    fixed = fixed_of(case.spec) if is_new or not kept.fixed else kept.fixed
+    fixed, made = fixed_of(case.spec), frozenset[str]() if is_new else kept.made
+    if kept.fixed and not is_new:  # likewise the templates of a kind that never had a pod
+        fixed = refixed(kept.fixed, fixed, made)
     target = case.job.status.get(TARGET)
     has_run = kept.has_run or (target is not None and case.running >= target)
     idle_s = min(kept.idle_s or case.now_s, case.now_s) if case.is_idle else None
-    return ending.remember(replace(case, memory=replace(kept, fixed=fixed, has_run=has_run, idle_s=idle_s)))
+    return ending.remember(replace(case, memory=replace(kept, fixed=fixed, made=made, has_run=has_run, idle_s=idle_s)))
 
 
 def _at_work(case: Case) -> Decision:

@@ -1,6 +1,7 @@
 """Jobs that somebody should look at. A key is a fact, not an event: woken ten times, it is looked at once.
 
-One key is looked at by one task at a time. What goes wrong with one is told, slows that one down, and touches no other.
+One key is looked at by one task at a time. What goes wrong with one is told, slows that one down, and touches no other; the
+jobs of many namespaces take turns, so that those of one cannot keep the others waiting.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from planaria.errors import KubeError
+from planaria.kube.turns import Turns
 
 if TYPE_CHECKING:
     from planaria.kube.watching import Key
@@ -38,8 +39,7 @@ class Queue:
         self._chance = chance
         self._say = say
         self._measured = measured
-        self._ready: deque[Key] = deque()
-        self._waiting: set[Key] = set()  # in `_ready`
+        self._ready = Turns()
         self._busy: set[Key] = set()
         self._again: set[Key] = set()  # woken while busy
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -53,7 +53,7 @@ class Queue:
         """Have a key looked at soon."""
         if key in self._busy:
             self._again.add(key)
-        elif key not in self._waiting and key not in self._failures:  # one that failed has its own time
+        elif key not in self._failures:  # one that failed has its own time
             self._enter(key)
 
     def wake_later(self, key: Key, delay_s: float) -> None:
@@ -80,15 +80,14 @@ class Queue:
                 group.create_task(self._work())
 
     def _enter(self, key: Key) -> None:
-        self._ready.append(key)
-        self._waiting.add(key)
+        self._ready.add(key)
         self._arrived.set()
 
     def _due(self, key: Key) -> None:
         self._timers.pop(key, None)
         if key in self._busy:
             self._again.add(key)
-        elif key not in self._waiting:
+        else:
             self._enter(key)
 
     async def _work(self) -> None:
@@ -96,8 +95,7 @@ class Queue:
             while not self._ready:
                 self._arrived.clear()
                 await self._arrived.wait()
-            key = self._ready.popleft()
-            self._waiting.discard(key)
+            key = self._ready.take()
             self._busy.add(key)
             try:
                 await self._one(key)

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from planaria.kube.books import Books
     from planaria.kube.gather import Gatherer
     from planaria.kube.model import Action, Json
+    from planaria.kube.seen import World
     from planaria.kube.watching import Key
 
 AGAIN_S = 1.0  # agents wrote their ConfigMap at the same time
+MOST_ACTIONS = 25  # of one look: what a job of many pods has left waits for its next turn, as others do for theirs
 RESYNC_S = 300.0  # every job is looked at so often, whatever was missed
 _CONFLICT = 409
 _REFUSED = (400, 403, 404, 413, 422)  # the server has read it and will not have it
@@ -50,7 +52,7 @@ class Reconciler:
         self._wall = wall
         self._noise = noise
         self._teller = Teller(api)
-        self._refusals = Refusals()
+        self._refusals = Refusals(books.clock)
         self._uids: dict[Key, str] = {}
 
     async def look(self, key: Key) -> float | None:
@@ -70,7 +72,7 @@ class Reconciler:
         self._gatherer.push(key, self._books.progress(key))
         metrics = self._gatherer.metrics(key)
         refusals = self._refusals.of(key, job.generation)
-        world = replace(self._books.world(job, metrics), problems=await self._tried(key, job), refusals=refusals)
+        world = self._tried(key, job, replace(self._books.world(job, metrics), refusals=refusals))
         decision = decide(job, world, Now(self._wall(), self._noise()))
         status: Json = json.loads(json.dumps(decision.status))  # as it will be read: a tuple becomes a list
         if status != job.status:
@@ -88,13 +90,17 @@ class Reconciler:
         self._refusals.forget(key)
         await self._gatherer.drop(key)
 
-    async def _tried(self, key: Key, job: JobSeen) -> tuple[str, ...]:
-        """Return what is wrong with a spec that can only be known by trying: a pattern on its sample line."""
-        metric = (job.spec.get("elasticPolicy") or {}).get("metric")
-        if not metric or problems_of(job.name, job.spec):
-            return ()
-        sentence = await self._gatherer.refusal(key, metric_of(metric), was_accepted=was_accepted(job.status))
-        return (sentence,) if sentence else ()
+    def _tried(self, key: Key, job: JobSeen, world: World) -> World:
+        """Return the world with what is known of a spec by trying: a pattern, on its sample line."""
+        if problems_of(job.name, job.spec):
+            return world
+        metric = metric_of((job.spec.get("elasticPolicy") or {}).get("metric"))
+        if not metric.is_foreign:
+            return world
+        trial = self._gatherer.trial(key, metric, was_accepted=was_accepted(job.status))
+        if trial.sentence is None:
+            return replace(world, untried=trial.trouble or "it is being tried")
+        return replace(world, problems=(trial.sentence,) if trial.sentence else ())
 
     async def _write_status(self, obj: Json, status: Json) -> Json:
         """Write the status if the job is still as it was read; if it is not, read it, and leave the rest to the next look."""
@@ -116,9 +122,16 @@ class Reconciler:
             self._books.wrote(JOB, found)
 
     async def _act(self, job: Json, actions: Sequence[Action]) -> float | None:
-        """Do what was decided, in order; return when to look again for the sake of something that could not be done."""
+        """Do what was decided, in order; return when to look again for the sake of something that was not done."""
         again_s: float | None = None
+        done = 0
         for action in actions:
+            if isinstance(action, Create) and self._refusals.is_fresh(_key(job), action):
+                again_s = REFUSED_S
+                continue
+            if done == MOST_ACTIONS:
+                return 0.0
+            done += 1
             wait_s: float | None = None
             match action:
                 case Delete():
@@ -135,8 +148,6 @@ class Reconciler:
     async def _create(self, job: Json, action: Create) -> float | None:
         """Make an object; return when to look again if it could not be made."""
         kind, key = KINDS[action.kind], _key(job)
-        if self._refusals.is_fresh(key, action):
-            return REFUSED_S
         try:
             self._books.wrote(kind, await self._api.create(action.body))
             self._refusals.clear(key, action)

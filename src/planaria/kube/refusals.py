@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,9 +13,10 @@ REFUSED_S = 30.0  # until something that was refused is tried again
 
 
 class Refusals:
-    """By job: what was refused, when, and the server's words."""
+    """By job: what was refused, when, and the server's words. `clock` gives seconds that only grow."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._known: dict[Key, dict[tuple[str, str], tuple[str, float]]] = {}
         self._generations: dict[Key, int] = {}
 
@@ -27,18 +28,18 @@ class Refusals:
         if self._generations.get(key) != generation:
             self._known.pop(key, None)
             self._generations[key] = generation
-        now = time.monotonic()
+        now = self._clock()
         found = {place: told for place, told in self._known.get(key, {}).items() if now - told[1] < 3 * REFUSED_S}
         return tuple(sentence for sentence, _ in found.values())
 
     def is_fresh(self, key: Key, action: Create) -> bool:
         """Tell whether it is too early to try again."""
         told = self._known.get(key, {}).get((action.kind, action.name))
-        return told is not None and time.monotonic() - told[1] < REFUSED_S
+        return told is not None and self._clock() - told[1] < REFUSED_S
 
     def add(self, key: Key, action: Create, sentence: str) -> None:
         """Take note of a refusal."""
-        self._known.setdefault(key, {})[action.kind, action.name] = sentence, time.monotonic()
+        self._known.setdefault(key, {})[action.kind, action.name] = sentence, self._clock()
 
     def clear(self, key: Key, action: Create) -> None:
         """Take note that it was made after all."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 
-from planaria.base.files import write_all
+from planaria.base.files import tell, write_all
 from planaria.base.usage import quoted
 from planaria.contract import exit_status
 from planaria.errors import UsageError
@@ -89,7 +88,7 @@ def run(argv: Sequence[str]) -> int:
         case ["--help" | "-h" | "help"]:
             return _show(OVERVIEW)
         case []:
-            write_all(2, OVERVIEW.encode())
+            tell(2, OVERVIEW)
             return exit_status.USAGE
         case _:
             _complain(f"planaria k8s has no command {quoted(argv[0])}, expected render")
@@ -147,10 +146,7 @@ def _show(text: str) -> int:
 
 
 def _complain(text: str) -> None:
-    try:
-        os.write(2, f"planaria: {text}\n".encode("utf-8", "backslashreplace"))
-    except OSError:  # nobody listens; the exit status still tells
-        return
+    tell(2, f"planaria: {text}\n")
 
 
 def _write(path: str, text: str) -> int:

@@ -25,16 +25,16 @@ _LONGEST = 60  # letters of a value in a message
 def problems(schema: Plain, value: Any, path: str) -> list[str]:
     """Return what is wrong with a value, a sentence each, naming the field."""
     if schema.get("x-kubernetes-int-or-string"):
-        return [] if _is(value, "integer") or _is(value, "string") else [_expected(path, "a number or a word", value)]
+        return [] if _is(value, "integer") or _is(value, "string") else [expected(path, "a number or a word", value)]
     if not _is(value, schema["type"]):
-        return [_expected(path, _described(schema), value)]
+        return [expected(path, _described(schema), value)]
     match schema["type"]:
         case "object":
             return _of_object(schema, value, path)
         case "array":
             return _of_array(schema, value, path)
         case _:
-            return [] if _fits(schema, value) else [_expected(path, _described(schema), value)]
+            return [] if _fits(schema, value) else [expected(path, _described(schema), value)]
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -86,6 +86,7 @@ def _described(schema: Plain) -> str:
     return described
 
 
-def _expected(path: str, described: str, value: Any) -> str:
+def expected(path: str, described: str, value: Any) -> str:
+    """Return the sentence about a field that has another value than it should."""
     got = ascii(value)
     return f"{path} expects {described}, got {got if len(got) <= _LONGEST else got[:_LONGEST] + '...'}"

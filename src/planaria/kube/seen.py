@@ -52,8 +52,10 @@ class PodSeen(Value):
     ended: Ended | None = (
         None  # the trainer's container has ended, or another before it could start, and is not started again
     )
-    last: Ended | None = None  # how it ended before it was started again
-    restarts: int = 0  # by the kubelet
+    last: Ended | None = (
+        None  # how it ended before it was started again; an init container, where the trainer never ran
+    )
+    restarts: int = 0  # by the kubelet, of the trainer and of init containers
     reason: str = ""  # the pod's own: Evicted, NodeLost, Preempting, ...
     message: str = ""
     unschedulable: str | None = None  # what the scheduler says, when it says so
@@ -84,6 +86,7 @@ class World(Value):
     free: Mapping[str, float] | None = None  # what the cluster has left, by resource; None: not known
     metrics: Metrics = NO_METRICS
     problems: tuple[str, ...] = ()  # of the spec, found by those who tried something out: a pattern, on its sample line
+    untried: str = ""  # why it is not known yet whether there are such problems
     refusals: tuple[str, ...] = ()  # what the API server refused to create, and why
     round: RoundSeen = RoundSeen()  # of its run, where the store is Kubernetes
 
@@ -162,7 +165,7 @@ def pod_seen(pod: Plain) -> PodSeen | None:
     if JOB_LABEL not in labels or kind is None or not index.isdecimal():
         return None
     trainer = _trainer(spec, status)
-    state = trainer.get("state") or {}
+    state, inits = trainer.get("state") or {}, _inits(spec, status)
     scheduled = _condition(pod, "PodScheduled")
     refused = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
     return PodSeen(
@@ -176,8 +179,8 @@ def pod_seen(pod: Plain) -> PodSeen | None:
         is_ready=_condition(pod, "Ready").get("status") == "True",
         is_running="running" in state,
         ended=_ended(state.get("terminated")) or _failed_before(status),
-        last=_ended((trainer.get("lastState") or {}).get("terminated")),
-        restarts=trainer.get("restartCount", 0),
+        last=_ended((trainer.get("lastState") or {}).get("terminated")) or _failed_init(inits),
+        restarts=trainer.get("restartCount", 0) + sum(init.get("restartCount", 0) for init in inits),
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         unschedulable=(scheduled.get("message") or "no node has room") if refused else None,
@@ -211,6 +214,20 @@ def _trainer(spec: Plain, status: Plain) -> Json:
         if container.get("name") == wanted:
             return dict(container)
     return {}
+
+
+def _inits(spec: Plain, status: Plain) -> list[Json]:
+    """Return the statuses of the containers that have to end before the trainer starts: sidecars need not."""
+    sidecars = {one["name"] for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"}
+    return [dict(one) for one in status.get("initContainerStatuses") or () if one.get("name") not in sidecars]
+
+
+def _failed_init(inits: Iterable[Plain]) -> Ended | None:
+    for init in inits:
+        ended = _ended((init.get("lastState") or {}).get("terminated"))
+        if ended is not None and ended.status != 0:
+            return replace(ended, container=init.get("name", ""))
+    return None
 
 
 def _ended(terminated: Plain | None) -> Ended | None:

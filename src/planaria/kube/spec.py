@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 
+from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.kube import fields, scaling_fields, schema
 from planaria.kube.names import MASTER, PORT, WORKER, Names, name_problem, replica_kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from planaria.kube.model import Plain
     from planaria.kube.scaling_model import Policy
 
 DEFAULT_RESTART = {MASTER: "ExitCode", WORKER: "OnFailure"}
 KUBERNETES = "kubernetes"
 _PROCESS_WORDS = ("auto", "gpu", "cpu")
+_PROCESSES = re.compile(r"[1-9][0-9]{0,3}")  # of other digits, or of very many, nobody makes a number
+_BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _SHAPE = fields.spec_schema()
 _ELASTIC_SHAPE = _SHAPE["properties"].pop("elasticPolicy")
@@ -69,7 +75,17 @@ class JobSpec(Value):
 
 
 def problems_of(name: str, spec: Plain) -> tuple[str, ...]:
-    """Return what is wrong with the spec of the job of this name; nothing for a good one."""
+    """Return what is wrong with the spec of the job of this name; nothing for a good one.
+
+    A spec that breaks the checks themselves is wrong as well: its owner is told, where a log of ours would tell nobody.
+    """
+    try:
+        return _problems_of(name, spec)
+    except _BROKEN as problem:
+        return (f"spec cannot be read: {type(problem).__name__}: {safe_line(str(problem))}",)
+
+
+def _problems_of(name: str, spec: Plain) -> tuple[str, ...]:
     found = [problem for problem in (name_problem(name),) if problem]
     found += schema.problems(_SHAPE, spec, "spec")
     elastic = spec.get("elasticPolicy")
@@ -129,6 +145,17 @@ def fixed_of(spec: JobSpec) -> dict[str, str]:
             "elasticPolicy.masterTrains": _kept(spec.elastic.master_trains),
         }
     return fixed
+
+
+def refixed(before: Mapping[str, str], after: Mapping[str, str], made: frozenset[str]) -> dict[str, str]:
+    """Return what is fixed, with the templates and restart policies of kinds that never had a pod as they are now."""
+    own = [
+        f"pytorchReplicaSpecs.{kind}.{field}"
+        for kind in (MASTER, WORKER)
+        if kind not in made
+        for field in ("restartPolicy", "template")
+    ]
+    return {**before, **{field: after[field] for field in own if field in before and field in after}}
 
 
 def changes_of(before: Plain, after: Plain) -> tuple[str, ...]:
@@ -225,15 +252,13 @@ def _of_elastic(spec: Plain, elastic: Plain) -> list[str]:
     )
     processes = elastic.get("nProcPerNode")
     if processes is not None and not _is_processes(processes):
-        words = ", ".join(_PROCESS_WORDS)
-        found.append(f"spec.elasticPolicy.nProcPerNode expects a number of at least 1, or {words}, got {processes!r}")
+        described = f"a number from 1 to 9999, or {', '.join(_PROCESS_WORDS)}"
+        found.append(schema.expected("spec.elasticPolicy.nProcPerNode", described, processes))
     return found + [f"spec.{problem}" for problem in scaling_fields.problems_of(elastic, _workers(_by_kind(spec)))]
 
 
 def _is_processes(value: int | str) -> bool:
-    if isinstance(value, str) and not value.isdecimal():
-        return value in _PROCESS_WORDS
-    return int(value) >= 1
+    return value in _PROCESS_WORDS or _PROCESSES.fullmatch(str(value)) is not None
 
 
 def _of_meeting(backend: str, endpoint: str, is_given: bool) -> list[str]:

@@ -88,9 +88,8 @@ def _failures(case: Case) -> list[str]:
     found = []
     for look in case.looks:
         pod = look.pod
-        if look.is_live and pod.ended is not None:  # in the moment before the kubelet restarts it
-            found.append(restart.told(pod.name, pod.ended))
-        elif look.is_live and (crash := _crash(pod)) is not None:
+        crash = pod.ended or _crash(pod)  # the first: in the moment before the kubelet restarts it
+        if look.is_live and crash is not None and crash.status != 0:
             found.append(restart.told(pod.name, crash))
     uids, names = {look.pod.uid for look in case.looks}, {look.pod.name for look in case.looks}
     for name, attempt in sorted(case.memory.attempts.items()):

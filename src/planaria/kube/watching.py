@@ -31,10 +31,10 @@ _MOST_BURIED = 1000  # more than can be gone while an answer is on its way
 
 
 class Selection(Value):
-    """Which objects are watched: a kind, in one namespace or in all, by labels; with `metadata`, without what they hold."""
+    """Which objects are watched: a kind, in a few namespaces or in all, by labels; with `metadata`, without what they hold."""
 
     kind: Kind
-    namespace: str = ""
+    namespaces: tuple[str, ...] = ("",)  # the empty one: all
     labels: str = ""
     metadata: bool = False
 
@@ -56,8 +56,9 @@ class Copy:
     ) -> None:
         self.selection = selection
         self.is_synced = asyncio.Event()
+        self._unlisted = set(selection.namespaces)
         self._wake = wake
-        self._keep = keep
+        self.keep = keep
         self._objects: dict[Key, Json] = {}
         self._of_job: dict[Key, set[Key]] = {}
         self._written: set[Key] = set()  # by us, since the last list was asked for
@@ -83,11 +84,11 @@ class Copy:
         """Take what the server answered to a write of ours; the watch tells it later, or was faster."""
         if obj["metadata"].get("uid") not in self._buried:
             self._written.add(_key(obj))
-            self._put(self._keep(obj))
+            self._put(self.keep(obj))
 
-    def expect(self) -> None:
+    def expect(self, namespace: str = "") -> None:
         """Take note that a list is asked for: what is written from now on may not be in it."""
-        self._written.clear()
+        self._written = {key for key in self._written if not _is_in(key, namespace)}
 
     def gone(self, key: Key, uid: str) -> None:
         """Take note that an object is not there any more."""
@@ -95,14 +96,16 @@ class Copy:
         if found is not None and found["metadata"].get("uid") == uid:
             self._drop(key)
 
-    def reset(self, items: Iterable[Json]) -> None:
-        """Take a whole list: what is not in it is gone."""
+    def reset(self, items: Iterable[Json], namespace: str = "") -> None:
+        """Take a whole list, of which `keep` has seen every object: what is not in it is gone."""
         fresh = {_key(obj): obj for obj in items}
-        for key in [key for key in self._objects if key not in fresh]:
+        for key in [key for key in self._objects if key not in fresh and _is_in(key, namespace)]:
             self._drop(key)
         for obj in fresh.values():
-            self._put(self._keep(obj), is_listed=True)
-        self.is_synced.set()
+            self._put(obj, is_listed=True)
+        self._unlisted.discard(namespace)
+        if not self._unlisted:
+            self.is_synced.set()
 
     def take(self, change: Change) -> None:
         """Take one change of the watch."""
@@ -111,7 +114,7 @@ class Copy:
             self._bury(uid)
             self.gone(_key(change.obj), uid)
         elif change.kind in ("ADDED", "MODIFIED"):
-            self._put(self._keep(change.obj))
+            self._put(self.keep(change.obj))
 
     def _put(self, obj: Json, *, is_listed: bool = False) -> None:
         key = _key(obj)
@@ -151,10 +154,13 @@ class Copy:
 
 
 class Watcher:
-    """Keeps a copy for ever: lists, watches, and lists again when the server has forgotten where the watch was."""
+    """Keeps what a copy has of one namespace: lists, watches, and lists again when the server has forgotten where it was."""
 
-    def __init__(self, api: Api, copy: Copy, chance: Callable[[], float], say: Callable[[str], object]) -> None:
+    def __init__(
+        self, api: Api, copy: Copy, chance: Callable[[], float], say: Callable[[str], object], namespace: str = ""
+    ) -> None:
         self.copy = copy
+        self._namespace = namespace
         self.heard_at = time.monotonic()
         self._api = api
         self._chance = chance
@@ -172,16 +178,16 @@ class Watcher:
                 await self._failed(problem)
 
     async def _follow(self) -> None:
-        chosen = self.copy.selection
+        chosen, namespace = self.copy.selection, self._namespace
         if not self._version:
-            self.copy.expect()
-            listed = await self._api.list(chosen.kind, chosen.namespace, labels=chosen.labels, metadata=chosen.metadata)
-            self.copy.reset(listed.items)
+            self.copy.expect(namespace)
+            listed = await self._api.list(
+                chosen.kind, namespace, labels=chosen.labels, metadata=chosen.metadata, keep=self.copy.keep
+            )
+            self.copy.reset(listed.items, namespace)
             self._version = listed.version
             self._heard()
-        changes = self._api.watch(
-            chosen.kind, chosen.namespace, self._version, labels=chosen.labels, metadata=chosen.metadata
-        )
+        changes = self._api.watch(chosen.kind, namespace, self._version, labels=chosen.labels, metadata=chosen.metadata)
         async for change in changes:
             self._version = change.obj["metadata"]["resourceVersion"]
             self.copy.take(change)
@@ -206,13 +212,17 @@ class Watcher:
 
 def silence(watchers: Iterable[Watcher], now: float) -> str:
     """Say which watches have heard nothing for so long that starting anew may help; "" for none."""
-    silent = [watcher.copy.selection.kind.plural for watcher in watchers if now - watcher.heard_at > SILENT_S]
+    silent = {watcher.copy.selection.kind.plural: None for watcher in watchers if now - watcher.heard_at > SILENT_S}
     return f"nothing was heard of {', '.join(silent)} for {SILENT_S:g} s" if silent else ""
 
 
 def _key(obj: Json) -> Key:
     meta = obj["metadata"]
     return meta.get("namespace", ""), meta["name"]
+
+
+def _is_in(key: Key, namespace: str) -> bool:
+    return not namespace or key[0] == namespace
 
 
 def _job(obj: Json) -> Key | None:

@@ -11,7 +11,7 @@ import sys
 
 from planaria.base.files import tell
 from planaria.contract import exit_status
-from planaria.errors import FetchFailed, UsageError
+from planaria.errors import PlanariaError, UsageError
 from planaria.ship import words
 
 TYPE_CHECKING = False
@@ -39,12 +39,9 @@ def fetch_and_run(argv: Sequence[str]) -> int:
 def _guarded(act: Callable[[], int]) -> int:
     try:
         return act()
-    except UsageError as problem:
+    except PlanariaError as problem:
         _say(str(problem))
-        return exit_status.USAGE
-    except FetchFailed as problem:
-        _say(str(problem))
-        return exit_status.UNAVAILABLE
+        return exit_status.of_error(problem)
     except _Terminated:
         return exit_status.by_signal(15)
 

@@ -1,25 +1,27 @@
-"""The operator's loop around `decide`: read, decide, write the status, act; killed at any call, woken late or twice."""
+"""The operator's own reconciler over a server in memory: killed at any call, woken late or twice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from math import inf
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from kubesim.server import Conflict, Server
+from kubesim.door import Door
+from kubesim.server import Json, Server, copied
 from kubesim.timeline import Timeline
 from kubesim.training import Run
-from planaria.base.value import replace
-from planaria.kube import burial, capacity
-from planaria.kube.model import Bury, Create, Decision, Delete, Now
-from planaria.kube.names import JOB_KIND, Names
-from planaria.kube.plan import decide
-from planaria.kube.seen import Metrics, has_ended, job_seen, world_seen
+from planaria.errors import KubeError
+from planaria.kube.api import Change
+from planaria.kube.books import Books
+from planaria.kube.model import Delete
+from planaria.kube.names import JOB_KIND
+from planaria.kube.reconcile import Reconciler
+from planaria.kube.scaling_model import Wants
+from planaria.kube.seen import Metrics
 
-_OTHERS = ("ServiceAccount", "Role", "RoleBinding", "Secret", "ConfigMap", "Lease", "Service")
 _AWAY_S = 5.0
-_AGAIN_S = 1.0  # after a conflict
+_AGAIN_S = 1.0  # after a failure
 _SAMPLES_S = 10.0
 
 T = TypeVar("T")
@@ -37,111 +39,16 @@ class Operator:
         self.calls = 0
         self.kill_at: set[int] = set()
         self.conflict_at: set[int] = set()
-        self.on_delete: Callable[[Delete], None] = lambda _: None
-        self.decisions: list[Decision] = []
+        self.deleting: Callable[[Delete], None] = lambda _: None
         self.events: list[str] = []
-        self._heard_until = 0  # samples that this process has written down
-        self._born_s = time.now
-        self._is_alive, self._due_s = True, inf
-        server.watchers.append(lambda kind, _name: self._woken(kind))
-        self._wake(0.0)
-
-    def _woken(self, kind: str) -> None:
-        if kind in ("Pod", "Node", JOB_KIND, *_OTHERS):
-            late = self.rng.random()
-            self._wake(self.rng.uniform(0.0, 5.0) if late < 0.05 else self.rng.uniform(0.0, 0.2))
-            if late > 0.9:  # told twice
-                self.time.after(self.rng.uniform(0.0, 2.0), lambda: self._wake(0.0))
-
-    def _wake(self, seconds: float) -> None:
-        """Look after so many seconds, unless it looks before."""
-        due_s = self.time.now + seconds
-        if due_s < self._due_s:
-            self._due_s = due_s
-            self.time.after(seconds, lambda: self._turn(due_s))
-
-    def _turn(self, due_s: float) -> None:
-        if due_s != self._due_s or not self._is_alive:
-            return
+        self.told = self.events.append
+        self._life: _Life | None = None
         self._due_s = inf
-        try:
-            wake = self._reconcile()
-        except Conflict:
-            wake = _AGAIN_S
-        except Killed:
-            self._is_alive, self._due_s = False, inf
-            self.time.after(_AWAY_S, self._restart)
-            return
-        if wake is not None:
-            self._wake(wake + 0.01)
+        server.watchers.append(self._changed)
+        self._start()
 
-    def _restart(self) -> None:
-        self._is_alive, self._due_s = True, inf
-        self._born_s = self.time.now
-        self._heard_until = 0 if self.run is None else len(self.run.samples)
-        self._wake(0.0)
-
-    def _reconcile(self) -> float | None:
-        obj = self._call(
-            lambda: self.server.get(JOB_KIND, self.job)
-        )  # all reads are one call: nothing happens in between
-        if obj is None:
-            return None
-        job = job_seen(obj)
-        pods, nodes = self.server.list("Pod"), self.server.list("Node")
-        others = [(kind, other) for kind in _OTHERS for other in self.server.list(kind)]
-        until = 0 if self.run is None else len(self.run.samples)
-        samples = () if self.run is None else tuple(self.run.samples[self._heard_until : until])
-        world = world_seen(
-            job,
-            pods,
-            others,
-            nodes=nodes,
-            free=capacity.free(nodes, pods),
-            metrics=Metrics(samples, watched_s=self.time.now - self._born_s),
-        )
-        newest = burial.round_seen(self.server.get("ConfigMap", Names(self.job).run) or {}, job.uid)
-        world = replace(world, round=newest)
-        decision = decide(job, world, Now(self.time.now, "token"))
-        self.decisions.append(decision)
-        if decision.status != obj.get("status"):
-            version = obj["metadata"]["resourceVersion"]
-            self._call(lambda: self.server.write_status(JOB_KIND, self.job, decision.status, version))
-        self._heard_until = until
-        self.events += [f"{event.reason}: {event.message}" for event in decision.events]
-        for action in decision.actions:
-            self._perform(action)
-        if self.run is None or self.run.is_finished:
-            return decision.wake_after_s
-        return min(_SAMPLES_S, decision.wake_after_s or _SAMPLES_S)  # samples wake it too
-
-    def _perform(self, action: Create | Delete | Bury) -> None:
-        try:
-            match action:
-                case Create():
-                    self._call(lambda: self.server.create(action.kind, action.body))
-                case Delete():
-                    self._call(lambda: self._delete(action))
-                case Bury():
-                    self._call(lambda: self._bury(action))
-        except Conflict:
-            pass  # as good: the next look says what is there
-
-    def _delete(self, action: Delete) -> None:
-        self.on_delete(action)
-        self.server.delete(action.kind, action.name, action.uid)
-
-    def _bury(self, action: Bury) -> None:
-        living = [pod["metadata"]["uid"] for pod in self.server.list("Pod") if not has_ended(pod)]
-        dead = burial.gone(action.nodes, living)
-        job = self.server.get(JOB_KIND, self.job)
-        if job is not None and dead:
-            uid = job["metadata"]["uid"]
-            self.server.edit(
-                "ConfigMap", Names(self.job).run, lambda found: found.update(burial.noted(found, uid, dead))
-            )
-
-    def _call(self, call: Callable[[], T]) -> T:
+    def call(self, call: Callable[[], T], _what: str = "") -> T:
+        """Make a call of the server, which may be the last."""
         index = self.calls
         self.calls += 1
         if index in self.kill_at:
@@ -151,3 +58,120 @@ class Operator:
                 JOB_KIND, self.job, lambda job: job["metadata"].setdefault("labels", {}).update(touched=str(index))
             )
         return call()
+
+    def woken(self) -> None:
+        """Look soon; sometimes late, and sometimes twice."""
+        late = self.rng.random()
+        self._wake(self.rng.uniform(0.0, 5.0) if late < 0.05 else self.rng.uniform(0.0, 0.2))
+        if late > 0.9:
+            self.time.after(self.rng.uniform(0.0, 2.0), lambda: self._wake(0.0))
+
+    def _changed(self, kind: str, name: str) -> None:
+        if self._life is not None:
+            self._life.hear(kind, name)
+
+    def _wake(self, seconds: float) -> None:
+        """Look after so many seconds, unless it looks before."""
+        due_s = self.time.now + seconds
+        if due_s < self._due_s:
+            self._due_s = due_s
+            self.time.after(seconds, lambda: self._turn(due_s))
+
+    def _turn(self, due_s: float) -> None:
+        if due_s != self._due_s or self._life is None:
+            return
+        self._due_s = inf
+        try:
+            wake = self._life.look()
+        except KubeError:
+            wake = _AGAIN_S
+        except Killed:
+            self._life, self._due_s = None, inf
+            self.time.after(_AWAY_S, self._start)
+            return
+        if wake is not None:
+            self._wake(wake + 0.01)
+
+    def _start(self) -> None:
+        self._due_s = inf
+        self._life = _Life(self)
+        self._wake(0.0)
+
+
+class _Life:
+    """One process: what it knows, and what goes with it."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator, self._server, self._time = operator, operator.server, operator.time
+        self._namespace = "default"
+        self._books = Books(lambda _key: operator.woken(), clock=lambda: self._time.now)
+        self._samples = _Samples(operator)
+        self._reconciler = Reconciler(
+            Door(self._server, operator),  # type: ignore[arg-type]  # what is asked of it
+            self._books,
+            self._samples,  # type: ignore[arg-type]  # likewise
+            lambda: self._time.now,
+            lambda: "token",
+        )
+        self._copies = {copy.selection.kind.name: copy for copy in self._books.copies}
+        self._heard: dict[tuple[str, str], Json] = {}
+        for kind, copy in self._copies.items():
+            listed = [copied(obj) for obj in self._server.list(kind)]
+            self._heard |= {(kind, obj["metadata"]["name"]): obj for obj in listed}
+            copy.reset(copy.keep(copied(obj)) for obj in listed)
+
+    def hear(self, kind: str, name: str) -> None:
+        """Take a change as a watch tells it."""
+        if kind not in self._copies:
+            return
+        found = self._server.get(kind, name)
+        change = (
+            Change("DELETED", self._heard.get((kind, name))) if found is None else Change("MODIFIED", copied(found))
+        )
+        if found is not None:
+            self._heard[kind, name] = copied(found)
+        self._copies[kind].take(change)
+
+    def look(self) -> float | None:
+        """Look once; return when to look again."""
+        self._books.measure()
+        after_s = _driven(self._reconciler.look((self._namespace, self._operator.job)))
+        run = self._operator.run
+        if after_s is None or run is None or run.is_finished:
+            return after_s
+        return min(_SAMPLES_S, after_s)  # samples wake it too
+
+
+class _Samples:
+    """What a gatherer has for a job: the samples of its run since this process began, until they are taken."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._run, self._time = operator.run, operator.time
+        self._born_s = operator.time.now
+        self._taken = 0 if self._run is None else len(self._run.samples)
+
+    def push(self, _key: object, _text: str) -> None:
+        pass
+
+    def metrics(self, _key: object) -> Metrics:
+        samples = () if self._run is None else tuple(self._run.samples[self._taken :])
+        return Metrics(samples, watched_s=self._time.now - self._born_s)
+
+    def taken(self, _key: object, count: int, _wants: Wants) -> None:
+        self._taken += count
+
+    def follow(self, _key: object, _source: object) -> None:
+        pass
+
+    async def drop(self, _key: object) -> None:
+        self._taken = 0 if self._run is None else len(self._run.samples)
+
+
+def _driven(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as over:
+        found: T = over.value
+        return found
+    raise AssertionError("it waits for something that nobody does")

@@ -33,25 +33,30 @@ class Server:
         name = body["metadata"]["name"]
         if (kind, name) in self.objects:
             raise Conflict(f"{kind} {name} is there already")
-        obj = _copy(body)
+        obj = copied(body)
         obj["metadata"] |= {"uid": f"{self._next():08x}-uid", "creationTimestamp": self.stamp(), "generation": 1}
         self.objects[kind, name] = obj
         self._changed(kind, name)
         return obj
 
-    def write_status(self, kind: str, name: str, status: Json, version: str) -> None:
+    def replace(self, kind: str, name: str, body: Json, part: str) -> Json:
+        """Write an object, or a part of it, if it is still of the version that the body says."""
         obj = self.objects.get((kind, name))
-        if obj is None or obj["metadata"]["resourceVersion"] != version:
+        if obj is None or obj["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
             raise Conflict(f"{kind} {name} was changed")
-        obj["status"] = _copy(status)
+        if part:
+            obj[part] = copied(body[part])
+        else:
+            obj.update({field: copied(value) for field, value in body.items() if field not in ("metadata", "status")})
         self._changed(kind, name)
+        return obj
 
     def edit(self, kind: str, name: str, change: Callable[[Json], None]) -> None:
         """Change an object as its owner or its kubelet does."""
         obj = self.objects.get((kind, name))
         if obj is None:
             return
-        before = _copy(obj)
+        before = copied(obj)
         change(obj)
         if obj.get("spec") != before.get("spec"):
             obj["metadata"]["generation"] += 1
@@ -98,5 +103,6 @@ class Server:
             watcher(kind, name)
 
 
-def _copy(obj: Json) -> Json:
+def copied(obj: Any) -> Any:
+    """Return it as whoever reads it over a wire gets it."""
     return json.loads(json.dumps(obj))

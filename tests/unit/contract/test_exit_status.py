@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from planaria import errors
 from planaria.contract import exit_status
 
 
@@ -23,3 +24,20 @@ def test_a_worker_s_status_is_told_as_a_shell_does(status: int, expected: int) -
 
 def test_a_signal_adds_128() -> None:
     assert exit_status.by_signal(15) == 143
+
+
+@pytest.mark.parametrize(
+    ("problem", "status"),
+    [
+        (errors.UsageError("x"), 2),
+        (errors.CodeRefused("x"), 2),
+        (errors.FetchFailed("x"), 69),
+        (errors.AwsError("x"), 69),
+        (errors.KubeError("x"), 69),
+        (errors.InvalidTransition("running", "x"), 70),
+        (errors.SpawnFailed("x"), 1),
+        (OSError("x"), 1),
+    ],
+)
+def test_an_error_ends_every_command_with_the_same_status(problem: errors.PlanariaError | OSError, status: int) -> None:
+    assert exit_status.of_error(problem) == status

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from waiting import PATIENCE_S
+
+from planaria.kube.api import Change
 from planaria.kube.books import Books
+from planaria.kube.queue import Queue
 from planaria.kube.resources import CONFIG_MAP, LEASE, POD, SECRET, SERVICE
 from planaria.kube.resources import JOB as JOB_KIND
 from planaria.kube.seen import NO_METRICS, JobSeen
@@ -63,12 +68,101 @@ def test_a_secret_that_a_kubelet_misses_is_made_again() -> None:
     assert ("Secret", "resnet-token") not in books.world(JOB, NO_METRICS).owned
 
 
+def test_a_lease_is_made_again_soon_when_workers_run_that_are_not_ready() -> None:
+    """Nobody watches Leases: one that somebody has deleted is missed by the agents alone."""
+    now = 0.0
+    books = Books(lambda _key: None, clock=lambda: now)
+
+    def is_known() -> bool:
+        return ("Lease", "resnet-run") in books.world(JOB, NO_METRICS).owned
+
+    def worker(version: int, *, ready: bool) -> None:
+        status = {"containerStatuses": [{"name": "pytorch", "ready": ready, "state": {"running": {}}}]}
+        books.wrote(POD, obj("resnet-worker-0", version, spec={}, status=status))
+
+    books.wrote(LEASE, obj("resnet-run"))
+    worker(1, ready=True)
+    now = 1000.0
+    assert is_known(), "all is well"
+    worker(2, ready=False)
+    assert not is_known()
+    books.wrote(LEASE, obj("resnet-run"))
+    now = 1050.0
+    assert is_known(), "it was there a moment ago: a write for every look would be too much"
+    now = 1061.0
+    assert not is_known()
+    books.met(job_object(), LEASE, obj("resnet-run", owner="somebody"))
+    assert ("Lease", "resnet-run") in books.world(JOB, NO_METRICS).foreign, "or nobody would do anything else"
+    books.wrote(LEASE, obj("resnet-run"))
+    worker(3, ready=True)
+    now = 1061.0 + 1801.0
+    assert not is_known(), "once in a while it is made sure in any case"
+
+
+def test_of_a_job_all_is_kept_but_what_kubectl_and_the_server_noted_about_it() -> None:
+    books, _ = made()
+    found = job_object() | {"spec": {"suspend": True}}
+    notes = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "yes"}
+    found["metadata"] |= {"annotations": notes, "managedFields": []}
+    books.jobs.take(Change("ADDED", found))
+    assert books.jobs.get(KEY) == {
+        "metadata": job_object()["metadata"] | {"annotations": {"mine": "yes"}},
+        "spec": {"suspend": True},
+    }
+
+
 def test_what_agents_pushed_is_found_by_the_name_of_its_job() -> None:
     books, woken = made()
     assert books.progress(KEY) == ""
     books.wrote(CONFIG_MAP, obj("resnet-progress", data={"progress": "{}", "more": "x"}))
     assert books.progress(KEY) == "{}"
     assert woken == [KEY]
+
+
+def test_progress_that_is_renewed_many_times_is_looked_at_once_and_with_its_last_words() -> None:
+    async def story() -> None:
+        looks: list[str] = []
+        looked = asyncio.Event()
+
+        async def look(key: tuple[str, str]) -> None:
+            looks.append(books.progress(key))
+            looked.set()
+
+        async def look_after(changes: Callable[[], None]) -> int:
+            """Return how many jobs wait after the changes; then let them be looked at."""
+            looked.clear()
+            changes()
+            waiting = len(queue)
+            if waiting:
+                async with asyncio.timeout(PATIENCE_S):
+                    await looked.wait()
+            return waiting
+
+        def pushed(*versions: int) -> None:
+            for version in versions:
+                said = obj("resnet-progress", version, data={"progress": f"step {version}"})
+                books.config_maps.take(Change("MODIFIED", said))
+                books.config_maps.take(Change("MODIFIED", said))  # told twice: by a watch that began anew
+
+        def met(*versions: int) -> None:
+            for version in versions:
+                said = obj("resnet-run", version, data={"round": f"{version}"})
+                books.config_maps.take(Change("MODIFIED", said))
+
+        queue = Queue(look, lambda: 0.5, lambda _: None)
+        books = Books(queue.wake)
+        working = asyncio.ensure_future(queue.run(2))
+        try:
+            assert await look_after(lambda: pushed(*range(1, 9))) == 1
+            assert await look_after(lambda: pushed(9)) == 1
+            assert await look_after(lambda: met(10)) == 1, "it is new"
+            assert await look_after(lambda: met(11, 12, 13)) == 0, "the rendezvous is the agents' own"
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        assert looks == ["step 8", "step 9", "step 9"]
+
+    asyncio.run(story())
 
 
 def test_room_is_measured_when_something_changed_and_only_more_of_it_is_news() -> None:
@@ -103,6 +197,17 @@ def test_a_pod_on_a_node_that_is_not_ready_is_on_a_lost_one() -> None:
     assert books.world(JOB, NO_METRICS).lost_nodes == frozenset()
     books.nodes.wrote(node(2, 2, ready="Unknown"))
     assert books.world(JOB, NO_METRICS).lost_nodes == {"a"}
+
+
+def test_which_init_containers_are_sidecars_is_kept() -> None:
+    books, _ = made()
+    inits = [{"name": "proxy", "restartPolicy": "Always", "image": "p"}, {"name": "fetch", "image": "f"}]
+    statuses = [{"name": "proxy", "restartCount": 7}, {"name": "fetch", "restartCount": 2}]
+    pod = obj("resnet-worker-0", spec={"initContainers": inits}, status={"initContainerStatuses": statuses})
+    pod["metadata"]["labels"] |= {"replica-type": "worker", "replica-index": "0"}
+    books.wrote(POD, pod)
+    (seen,) = books.world(JOB, NO_METRICS).pods
+    assert seen.restarts == 2
 
 
 def test_a_job_with_another_spec_is_told_of_and_one_with_another_status_is_not() -> None:

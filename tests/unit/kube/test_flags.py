@@ -8,7 +8,7 @@ from planaria.kube.flags import HELP_OF, Help, _parser, read
 
 def test_a_plain_run_and_a_plain_installation() -> None:
     asked = read(["run"])
-    assert (asked.verb, asked.namespace, asked.lease, asked.port) == ("run", None, None, 8080)
+    assert (asked.verb, asked.namespace, asked.lease, asked.port) == ("run", [], None, 8080)
     asked = read(["install", "--image", "registry.example.com/planaria:1"])
     assert (asked.verb, asked.namespace, asked.replicas) == ("install", "planaria-system", 2)
     assert read(["uninstall"]).namespace == "planaria-system"
@@ -16,10 +16,21 @@ def test_a_plain_run_and_a_plain_installation() -> None:
 
 def test_every_flag_is_read() -> None:
     asked = read(
-        ["run", "--namespace=a", "--lease=b/c", "--identity=me", "--lease-duration=3", "--host=::1", "--port=0"]
+        [
+            "run",
+            "--namespace=a",
+            "--namespace=d",
+            "--lease=b/c",
+            "--identity=me",
+            "--lease-duration=3",
+            "--host=::1",
+            "--port=0",
+        ]
     )
-    assert (asked.namespace, asked.lease, asked.identity, asked.lease_duration) == ("a", ("b", "c"), "me", 3.0)
+    assert (asked.namespace, asked.lease, asked.identity, asked.lease_duration) == (["a", "d"], ("b", "c"), "me", 3.0)
     asked = read(["install", "--image=x", "--flag=--tasks=2", "--flag=--port=1", "--dry-run", "--no-wait", "--json"])
+    assert asked.jobs_in == []
+    assert read(["uninstall", "--jobs-in=a", "--jobs-in", "b"]).jobs_in == ["a", "b"]
     assert (asked.flag, asked.dry_run, asked.no_wait, asked.json) == (["--tasks=2", "--port=1"], True, True, True)
 
 
@@ -34,6 +45,7 @@ def test_every_flag_is_read() -> None:
         (["install", "--image=x", "--replicas=0"], "argument --replicas: expected a number from 1 to 64, got '0'"),
         (["install", "--image=x", "--pull-policy=never"], "argument --pull-policy"),
         (["run", "--namespace=A"], "argument --namespace: expected a name of lower-case letters"),
+        (["install", "--image=x", "--jobs-in="], "argument --jobs-in: expected a name of lower-case letters"),
         (["run", "--lease=x"], "argument --lease: expected NAMESPACE/NAME, got 'x'"),
         (["run", "--port=65536"], "argument --port: expected a port from 0 to 65535, got '65536'"),
         (["run", "--lease-duration=nan"], "argument --lease-duration: expected seconds, at least 1, got 'nan'"),

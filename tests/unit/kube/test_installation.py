@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from planaria.base.value import replace
 from planaria.kube.crd import definition
 from planaria.kube.install import rollout
-from planaria.kube.installation import RULES, Install, cluster_role, names, objects
+from planaria.kube.installation import RULES, Install, names, objects
 from planaria.kube.model import Create
 from planaria.kube.objects import beside
 from planaria.kube.resources import KINDS
@@ -45,13 +46,38 @@ def test_what_was_chosen_is_in_the_deployment() -> None:
 
 
 def test_the_operator_may_not_read_secrets_write_specs_or_do_anything_by_a_star() -> None:
-    for rule in cluster_role()["rules"]:
+    for rule in by_kind()["ClusterRole"]["rules"]:
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
         if "secrets" in rule["resources"]:
             assert rule["verbs"] == ["create"]
         if "pytorchjobs" in rule["resources"]:
             assert not {"update", "patch", "create"} & set(rule["verbs"])
     assert len({(group, name) for group, found, _, _ in RULES for name in found}) == sum(len(row[1]) for row in RULES)
+
+
+def test_an_operator_of_a_few_namespaces_has_a_role_in_each_and_none_of_the_cluster() -> None:
+    made = objects(replace(CHOSEN, jobs_in=("vision", "speech", "vision")), definition())
+    granted = [obj for obj in made if obj["apiVersion"].startswith("rbac.")]
+    assert [(obj["kind"], obj["metadata"]["namespace"], obj["metadata"]["name"]) for obj in granted] == [
+        ("Role", "ops", "planaria-operator-lease"),
+        ("RoleBinding", "ops", "planaria-operator-lease"),
+        ("Role", "vision", "planaria-operator"),
+        ("RoleBinding", "vision", "planaria-operator"),
+        ("Role", "speech", "planaria-operator"),
+        ("RoleBinding", "speech", "planaria-operator"),
+    ]
+    account = {"kind": "ServiceAccount", "name": "planaria-operator", "namespace": "ops"}
+    for role, binding in zip(granted[::2], granted[1::2], strict=True):
+        assert binding["roleRef"]["kind"] == "Role"
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        assert binding["subjects"] == [account]
+        assert all("nodes" not in rule["resources"] for rule in role["rules"])
+    assert len(granted[2]["rules"]) == len(RULES) - 1
+    assert granted[0]["rules"] == [
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
+    ]
+    (container,) = made[-1]["spec"]["template"]["spec"]["containers"]
+    assert container["command"][3:] == ["--port=8080", "--namespace=vision", "--namespace=speech", "--tasks=2"]
 
 
 def test_the_operator_holds_everything_that_it_hands_on_to_agents() -> None:

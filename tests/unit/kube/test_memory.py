@@ -24,6 +24,7 @@ FAILED = {"phase": "Failed", "is_running": False, "ended": Ended(137, "Error", l
 WHOLE = Memory(
     restarts_gone=3,
     restarts={"a": 1},
+    renewed={"a": 4},
     attempts={"resnet-worker-0": Attempt(2, 100.5, "a", "why"), "resnet-worker-1": Attempt(1, 9.0, "b", "w", True)},
     refused={"b": 90.0},
     leaving={"c": 80.0},
@@ -32,6 +33,7 @@ WHOLE = Memory(
     idle_s=60.0,
     has_run=True,
     fixed={"elasticPolicy.minReplicas": "1"},
+    made=frozenset({"Worker"}),
     free={"nvidia.com/gpu": 0.0},
 )
 
@@ -122,3 +124,14 @@ def test_whatever_happens_to_ten_thousand_pods_fits_into_a_status() -> None:
     kept = memory.remember(kept, [look_at(spec, replace(pod, is_going=True)) for pod in pods], 1.7e9)
     assert len(json.dumps(memory.encode(kept))) < 1_000_000
     assert kept.total_restarts == 10_000
+
+
+def test_a_container_that_is_started_again_after_status_0_counts_nothing_and_its_failures_do() -> None:
+    kept = Memory()
+    for restarts, status in ((1, 0), (2, 0), (3, 1), (3, 1), (5, 0)):
+        kept = memory.remember(kept, [_look(restarts=restarts, last=Ended(status))], 1.0)
+    assert (kept.total_restarts, dict(kept.renewed)) == (1, {"u": 4})
+    kept = memory.remember(kept, [_look(restarts=5, last=Ended(0), is_running=False, ended=Ended(137))], 1.0)
+    assert kept.total_restarts == 2
+    kept = memory.remember(kept, [], 2.0)
+    assert (kept.total_restarts, dict(kept.renewed)) == (2, {})

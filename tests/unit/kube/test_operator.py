@@ -33,3 +33,9 @@ def test_without_the_lease_nothing_but_the_lease_is_written(call: Call, passes: 
     else:
         with pytest.raises(LeadershipLost):
             api.before_call(call)
+
+
+def test_the_lease_is_renewed_though_the_server_asks_for_quiet() -> None:
+    api = SimpleNamespace(before_call=lambda _: None)
+    Operator(api, Settings("me"), Means(print, lambda: 0.0, lambda: "", lambda: 0.5))  # type: ignore[arg-type]  # nobody is called
+    assert api.exempt == f"{LEASES}/planaria-operator"

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import pytest
 from kubesim.given import Desk, elastic_spec, plain_spec, template
 
+from planaria.kube.ending import SETTLE_S
 from planaria.kube.names import MASTER
 from planaria.kube.seen import Ended
 
@@ -226,6 +230,43 @@ def test_backoff_limit_counts_restarts_in_place_and_replacements_alike_and_the_c
     )
 
 
+def test_a_master_that_is_always_started_again_after_status_0_costs_the_job_nothing() -> None:
+    spec = elastic_spec(master=True, backoffLimit=1)
+    spec["pytorchReplicaSpecs"]["Master"]["restartPolicy"] = "Always"
+    desk = _running(spec)
+    for restarts in (1, 2, 3):
+        desk.change(0, MASTER, restarts=restarts, last=Ended(0, "Completed"), is_running=restarts < 3)
+        desk.look()
+    assert (desk.state, desk.status["restarts"]) == ("Running", 0)
+    desk.change(0, MASTER, stuck="CrashLoopBackOff: back-off 40s")
+    desk.vanish(0)
+    desk.look()
+    assert "master" not in desk.message, "it is none of what the job waits for"
+    desk.change(0, MASTER, restarts=5, last=Ended(1), is_running=True, stuck=None)
+    desk.look()
+    assert desk.message == (
+        "PyTorchJob resnet failed: 2 restarts, and backoffLimit is 1; resnet-master-0 ended with status 1 "
+        "(a worker failed and the restart budget is spent)."
+    )
+
+
+def test_an_init_container_that_fails_again_and_again_is_named_and_counts() -> None:
+    desk = Desk(elastic_spec(backoffLimit=3))
+    desk.look()
+    fetch = Ended(6, "Error", container="fetch")
+    desk.change(0, node="n1", restarts=3, last=fetch, stuck="CrashLoopBackOff: back-off 40s")
+    desk.look()
+    assert desk.state == "Restarting"
+    assert desk.message == (
+        "PyTorchJob resnet is restarting, 0 of at least 1 Workers run: the container fetch of resnet-worker-0 ended with "
+        "status 6; 3 restarts so far."
+    )
+    desk.change(0, restarts=4)
+    desk.look()
+    assert (desk.state, desk.reason) == ("Failed", "BackoffLimitExceeded")
+    assert "the container fetch of resnet-worker-0 ended with status 6" in desk.message
+
+
 def test_running_out_of_memory_is_tried_again_under_every_policy_and_counts() -> None:
     desk = _running(elastic_spec(start=2, worker={"restartPolicy": "Never"}, backoffLimit=0))
     desk.end(0, 137, reason="OOMKilled")
@@ -241,6 +282,25 @@ def test_a_deadline_fails_the_job_on_time() -> None:
     desk.look(60.0)
     assert (desk.state, desk.reason) == ("Failed", "DeadlineExceeded")
     assert desk.deleted == ["resnet-worker-0"]
+
+
+def test_what_ends_with_time_ends_at_the_moment_that_the_operator_is_woken_for() -> None:
+    late = _running(elastic_spec(activeDeadlineSeconds=100))
+    assert late.look(98.0).wake_after_s == 1.0
+    late.look(1.0)
+    assert late.reason == "DeadlineExceeded"
+    done = _running(elastic_spec(start=2))
+    done.end(0, 0)
+    assert done.look().wake_after_s == SETTLE_S
+    done.look(SETTLE_S)
+    assert done.state == "Succeeded"
+
+
+def test_who_fails_while_nobody_is_done_is_tried_again_whatever_the_agent() -> None:
+    desk = _running(elastic_spec(start=2, policy=ETCD, worker={"restartPolicy": "ExitCode"}))
+    desk.end(0, 137)
+    desk.look()
+    assert desk.state == "Running"
 
 
 def test_a_deadline_wakes_the_operator() -> None:
@@ -416,6 +476,41 @@ def test_a_suspended_job_may_change_everything() -> None:
     desk.spec["elasticPolicy"]["maxReplicas"] = 5
     desk.look()
     assert desk.state == "Created"
+
+
+@pytest.mark.parametrize("spec", [elastic_spec(master=True), plain_spec(1)], ids=["elastic", "plain"])
+def test_a_template_that_was_refused_is_mended_by_another_while_pods_of_the_other_kind_run(
+    spec: dict[str, Any],
+) -> None:
+    desk = Desk(copy.deepcopy(spec))
+    desk.look()
+    del desk.pods["resnet-worker-0"]  # it was refused
+    desk.world["refusals"] = ("Pod resnet-worker-0 was refused: 4GB is no quantity",)
+    desk.run_all().look()
+    del desk.pods["resnet-worker-0"]
+    assert desk.reason == "CreateRefused"
+    desk.spec["pytorchReplicaSpecs"]["Worker"]["template"] = template(image="trainer:2")
+    desk.world.clear()
+    desk.created.clear()
+    desk.look()
+    assert (desk.reason, desk.created) == ("WorkersMissing", ["resnet-worker-0"])
+    desk.run_all().look()
+    assert desk.state == "Running"
+    desk.vanish(0)
+    desk.spec["pytorchReplicaSpecs"]["Worker"]["template"] = template(image="trainer:3")
+    assert desk.look().actions == ()
+    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged"), "it has had pods of this one"
+
+
+def test_the_size_of_a_plain_job_is_in_its_master_though_it_never_had_a_worker() -> None:
+    desk = Desk(plain_spec(1))
+    desk.look()
+    del desk.pods["resnet-worker-0"]
+    desk.run_all().look()
+    del desk.pods["resnet-worker-0"]
+    desk.spec["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
+    desk.look()
+    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
 
 
 def test_a_job_whose_pods_are_still_going_may_not() -> None:

@@ -187,3 +187,20 @@ def test_a_pod_that_failed_before_its_trainer_started_says_which_container_did()
     taken = pod_seen(_pod(status=_failed({"waiting": {}})))
     assert taken is not None
     assert taken.ended is None
+
+
+def test_restarts_of_init_containers_are_those_of_the_pod_and_those_of_sidecars_are_not() -> None:
+    status = _failed({"waiting": {"reason": "CrashLoopBackOff"}}, "Pending")
+    terminated = {"exitCode": 3, "reason": "Error"}
+    status["initContainerStatuses"][1] |= {"restartCount": 4, "lastState": {"terminated": terminated}}
+    side = {"name": "proxy", "restartCount": 9, "lastState": {"terminated": terminated | {"exitCode": 5}}}
+    status["initContainerStatuses"].insert(0, side)
+    pod = _pod(status=status)
+    pod["spec"]["initContainers"] = [{"name": "proxy", "restartPolicy": "Always"}, {"name": "fetch"}, {"name": "init"}]
+    seen = pod_seen(pod)
+    assert seen is not None
+    assert (seen.restarts, seen.last) == (4, Ended(3, "Error", container="init"))
+    status["containerStatuses"] = [{"name": "pytorch", "restartCount": 1, "lastState": {"terminated": {"exitCode": 7}}}]
+    seen = pod_seen(pod)
+    assert seen is not None
+    assert (seen.restarts, seen.last) == (5, Ended(7))
