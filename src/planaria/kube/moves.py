@@ -24,10 +24,15 @@ def refused(
         good=to,
         refused=evidence.elastic.current,
         cause=cause,
-        failures=evidence.failures + 1,
+        failures=1 if cause == "room" and _was_good(policy, evidence, now_s) else evidence.failures + 1,
         refused_s=now_s,
         has_room=False,
     )
+
+
+def _was_good(policy: Policy, evidence: Evidence, now_s: float) -> bool:
+    """Tell whether nothing was refused for long: what failed before that says nothing about room that is gone now."""
+    return evidence.refused is None and now_s - evidence.refused_s >= policy.retry_s
 
 
 def moved(policy: Policy, evidence: Evidence, now_s: float, to: int, words: tuple[Condition, str, str]) -> Evidence:

@@ -41,6 +41,7 @@ HOLD_SHARE = (
 INCONCLUSIVE = ("PodsNotRunning", "MetricTrouble", "NoSamples", "NotEnoughSamples")
 GAIN_RETRIES = 24  # a size that did not pay is tried again after max_retry_s, doubled each time, up to so many of it
 _LEAST_WAKE_S = 0.01
+_ROUNDING = 1e-9  # 11 / 10 - 1 is more than 0.1
 
 
 def scale(policy: Policy, evidence: Evidence | Corrupt | None, situation: Situation, now_s: float) -> Verdict:
@@ -215,7 +216,8 @@ def _why_not(policy: Policy, evidence: Evidence, base: Figure, new: Figure) -> s
 
 def _least_gain(policy: Policy, size: int, larger: int) -> float:
     # From 10 to 11 Workers no more than 10 % can be had: then half of what can be is enough.
-    return min(policy.min_gain, (larger / size - 1) / 2)
+    attainable = larger / size - 1
+    return policy.min_gain if policy.min_gain < attainable - _ROUNDING else attainable / 2
 
 
 def _largest_below(evidence: Evidence, size: int) -> Figure | None:

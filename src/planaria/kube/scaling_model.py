@@ -113,8 +113,8 @@ class Evidence(Value):
     skipped: tuple[Mark, ...] = ()  # the steps that were left out
     refused: int | None = None  # the size that did not work
     cause: Cause = ""  # why not
-    failures: int = 0  # trials that did not work, in this search
-    refused_s: float = 0.0
+    failures: int = 0  # trials that did not work, in this search, or since room was there for long
+    refused_s: float = 0.0  # when a size was refused last, or one was taken
     has_room: bool = False  # capacity appeared since the refusal
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from scaling_story import Story, block
 
 CONTINUES = "Pytorch job continues to be scaled"
@@ -85,17 +86,34 @@ def test_after_a_pause_the_largest_size_that_had_room_is_tried() -> None:
     assert story.sizes == [2, 4, 8, 4, 6]
 
 
-def test_each_pause_is_twice_as_long_up_to_the_longest() -> None:
-    story = two_of_three()
+def pauses_of(story: Story, count: int) -> list[int]:
+    """Return how long each pause is while the third Worker of a job finds no room again and again."""
     pauses = []
-    for _ in range(6):
+    for _ in range(count):
         story.measure(200.0)
         assert story.verdict.wake_after_s is not None
         pauses.append(round(story.verdict.wake_after_s + 1.0))
         story.see(after_s=story.verdict.wake_after_s)
         assert story.verdict.target == 3
         story.crowd(placed=2)
-    assert pauses == [300, 600, 1200, 2400, 3600, 3600]
+    return pauses
+
+
+def test_each_pause_is_twice_as_long_up_to_the_longest() -> None:
+    assert pauses_of(two_of_three(), 6) == [300, 600, 1200, 2400, 3600, 3600]
+
+
+@pytest.mark.parametrize(("good_for_s", "pause_s"), [(300.0, 300), (200.0, 2400)])
+def test_room_that_was_there_for_long_makes_the_pauses_short_again(good_for_s: float, pause_s: int) -> None:
+    story = two_of_three()
+    assert pauses_of(story, 2) == [300, 600]
+    story.measure(200.0)
+    story.see(after_s=1200.0)
+    story.measure(300.0)
+    assert story.verdict.elastic.condition == "ReachMaxReplicas"
+    story.see(after_s=good_for_s - story.policy.pending_grace_s - 2.0)
+    story.crowd(placed=2)
+    assert pauses_of(story, 1) == [pause_s]
 
 
 def test_capacity_that_appears_is_used_before_the_pause_is_over() -> None:
