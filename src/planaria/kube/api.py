@@ -294,11 +294,13 @@ def _refusal(method: str, where: str, status: int, told: Json, retry_after: str)
         401: "are the credentials still valid?",
         403: "is the ClusterRole of `planaria operator install` in place?",
     }.get(status, "")
+    said = safe_line(str(told.get("message") or "no reason given"))
     return (_Missing if status == 404 else KubeError)(
-        f"{method} {where} was refused with {status}: {safe_line(str(told.get('message') or 'no reason given'))}",
+        f"{method} {where} was refused with {status}: {said}",
         hint=hint,
         status=status,
         reason=str(told.get("reason") or ""),
+        said=said,
         retry_after_s=float(seconds),
     )
 

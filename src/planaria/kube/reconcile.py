@@ -9,14 +9,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from planaria.base.text import safe_line
 from planaria.base.value import replace
 from planaria.errors import KubeError
 from planaria.kube.events import Teller
 from planaria.kube.logline import metric_of
 from planaria.kube.model import Create, Delete, Event, Now
 from planaria.kube.plan import decide
-from planaria.kube.refusals import REFUSED_S, Refusals
+from planaria.kube.refusals import REFUSED_S, Refusals, sentence_of
 from planaria.kube.resources import JOB, KINDS, SECRET
 from planaria.kube.seen import JobSeen, job_seen, owner_of
 from planaria.kube.sources import source_of
@@ -146,7 +145,7 @@ class Reconciler:
                 return None if await self._meet(job, action) else 0.0
             if problem.status not in _REFUSED:
                 raise
-            sentence = f"{kind.name} {action.name} was refused: {safe_line(problem.message)}"
+            sentence = sentence_of(action, problem)
             self._refusals.add(key, action, sentence)
             await self._teller.tell(job, Event("FailedCreate", sentence, is_warning=True), self._wall())
             return REFUSED_S

@@ -84,7 +84,7 @@ class World(Value):
     free: Mapping[str, float] | None = None  # what the cluster has left, by resource; None: not known
     metrics: Metrics = NO_METRICS
     problems: tuple[str, ...] = ()  # of the spec, found by those who tried something out: a pattern, on its sample line
-    refusals: tuple[str, ...] = ()  # what the API server refused to create, and why
+    refusals: Mapping[tuple[str, str], str] = {}  # (kind, name) -> what the API server refused to create, and why
 
 
 def job_seen(obj: Plain) -> JobSeen:

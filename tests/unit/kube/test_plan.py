@@ -214,7 +214,9 @@ def test_a_job_that_never_ran_says_what_is_in_its_way(fields: dict[str, str], re
 
 def test_what_the_server_refuses_to_create_is_said_in_a_condition() -> None:
     desk = Desk(elastic_spec())
-    desk.world["refusals"] = ("Pod resnet-worker-0 was refused: spec.containers[0].image: Required value",)
+    desk.world["refusals"] = {
+        ("Pod", "resnet-worker-0"): "Pod resnet-worker-0 was refused: spec.containers[0].image: Required value"
+    }
     desk.look()
     assert (desk.state, desk.reason) == ("BelowMin", "CreateRefused")
 

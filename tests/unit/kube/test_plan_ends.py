@@ -465,7 +465,7 @@ def test_a_template_that_was_refused_is_mended_by_another_while_pods_of_the_othe
     desk = Desk(copy.deepcopy(spec))
     desk.look()
     del desk.pods["resnet-worker-0"]  # it was refused
-    desk.world["refusals"] = ("Pod resnet-worker-0 was refused: 4GB is no quantity",)
+    desk.world["refusals"] = {("Pod", "resnet-worker-0"): "Pod resnet-worker-0 was refused: 4GB is no quantity"}
     desk.run_all().look()
     del desk.pods["resnet-worker-0"]
     assert desk.reason == "CreateRefused"

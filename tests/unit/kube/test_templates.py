@@ -125,7 +125,9 @@ def test_fields_with_nothing_in_them_are_as_good_as_none() -> None:
 
 def test_a_template_that_the_api_server_refused_can_be_mended() -> None:
     desk = Desk(elastic_spec(worker={"template": template(resources={"limits": {"memory": "4GB"}})}))
-    desk.world["refusals"] = ("Pod resnet-worker-0 was refused: quantities must match the regular expression",)
+    desk.world["refusals"] = {
+        ("Pod", "resnet-worker-0"): "Pod resnet-worker-0 was refused: quantities must match the regular expression"
+    }
     desk.now_s += 1.0
     desk.status = desk.decide().status  # the pod is not made
     assert (desk.state, desk.reason) == ("BelowMin", "CreateRefused")
