@@ -154,6 +154,7 @@ SITUATIONS = st.builds(
     st.integers(0, 9),
     is_started=st.booleans(),
     unschedulable_s=st.none() | st.floats(0, 1e5),
+    refused_s=st.none() | st.floats(0, 1e5),
     room=st.booleans(),
     samples=st.lists(SAMPLES, max_size=8).map(tuple),
     watched_s=st.floats(0),

@@ -6,11 +6,12 @@ from planaria.base.value import replace
 from planaria.kube.scaling_model import Cause, Condition, ElasticScaling, Evidence, Policy
 
 CONTINUES = "Pytorch job continues to be scaled"
-PENDING = "There exists pending pods, return to the last replicas"
+RETURN = ", return to the last replicas"
+PENDING = f"There exists pending pods{RETURN}"
 BEST = "Pytorch job has reached the max metrics"
 FULL = "Pytorch job has reached the max replicas"
 NO_ROOM = "There is no room for the smallest number of replicas, the job waits for it"
-UNMEASURED = "Inconclusive: more replicas could not be measured, return to the last replicas"
+UNMEASURED = f"Inconclusive: more replicas could not be measured{RETURN}"
 
 
 def refused(

@@ -66,6 +66,8 @@ class Situation(Value):
     unschedulable_s: float | None = (
         None  # for how long the scheduler has refused a pod that should be: the longest; None: none
     )
+    refused_s: float | None = None  # for how long the API server has refused to make a pod that should be; None: none
+    refusal: str = ""  # its words
     room: bool = (
         False  # capacity may have appeared since the last call: a node, or a pod of another PyTorchJob that ended
     )

@@ -35,6 +35,37 @@ def test_a_trial_that_also_loses_a_node_returns_to_what_is_left() -> None:
     assert story.verdict.evidence.window == ()
 
 
+QUOTA = "Pod resnet-worker-2 was refused: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2"
+
+
+def test_pods_that_the_server_will_not_make_bring_the_last_size_back_with_its_words() -> None:
+    story = Story(1, most=3)
+    story.measure(100.0)
+    story.measure(200.0)
+    story.see(placed=2, running=2, refused_s=59.0, refusal=QUOTA, after_s=59.0)
+    assert story.verdict.target == 3
+    assert story.verdict.wake_after_s == 1.0
+    story.see(placed=2, running=2, refused_s=60.0, refusal=QUOTA)
+    assert story.block() == block("Stop", False, 2, 3, f"{QUOTA}, return to the last replicas")
+    assert story.verdict.reason == "PodsRefused"
+    story.measure(200.0, refused_s=61.0, refusal=QUOTA)  # it is remembered for a moment
+    story.see(after_s=story.policy.retry_s)
+    assert story.sizes == [1, 2, 3, 2, 3]
+
+
+def test_where_the_server_makes_too_few_pods_at_all_the_size_stays() -> None:
+    story = Story(4, least=2)
+    story.see(placed=1, running=1, refused_s=100.0, refusal=QUOTA, after_s=100.0)
+    assert story.block() == block("Start", True, 4, None, "")
+
+
+def test_words_of_the_server_that_are_long_still_end_with_what_was_done() -> None:
+    story = Story(2)
+    story.see(placed=1, running=1, refused_s=1e6, refusal="x" * 5000, after_s=1e6)
+    assert story.verdict.elastic.message.endswith("xx, return to the last replicas")
+    assert story.see().reason == "PodsRefused"  # what was kept can be read
+
+
 def test_a_slow_image_pull_is_not_taken_for_a_lack_of_room() -> None:
     story = Story(1)
     story.measure(100.0)
