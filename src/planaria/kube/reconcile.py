@@ -33,6 +33,7 @@ MOST_ACTIONS = (
     25  # of one look: what a job of thousands of pods has left waits for its next turn, as others do for theirs
 )
 RESYNC_S = 300.0  # every job is looked at so often, whatever was missed
+_TOLD_S = 0.1  # until a refusal is seen by a look, and is in the job's status
 _CONFLICT = 409
 _REFUSED = (400, 403, 404, 413, 422)  # the server has read it and will not have it
 
@@ -120,7 +121,7 @@ class Reconciler:
         done = 0
         for action in actions:
             if isinstance(action, Create) and self._refusals.is_fresh(_key(job), action):
-                again_s = REFUSED_S
+                again_s = again_s or REFUSED_S
                 continue
             if done == MOST_ACTIONS:
                 return 0.0
@@ -131,7 +132,7 @@ class Reconciler:
             wait_s = await self._create(job, action)
             if wait_s == 0:  # something is in the way that was not known: what follows was decided without it
                 return 0.0
-            again_s = wait_s or again_s
+            again_s = again_s if wait_s is None else wait_s
         return again_s
 
     async def _create(self, job: Json, action: Create) -> float | None:
@@ -148,7 +149,7 @@ class Reconciler:
             sentence = sentence_of(action, problem)
             self._refusals.add(key, action, sentence)
             await self._teller.tell(job, Event("FailedCreate", sentence, is_warning=True), self._wall())
-            return REFUSED_S
+            return _TOLD_S
         return None
 
     async def _meet(self, job: Json, action: Create) -> bool:
