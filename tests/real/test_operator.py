@@ -177,6 +177,14 @@ def test_an_invalid_spec_is_refused_in_a_sentence_and_nothing_is_made(kube_api: 
         assert (names(rig, stage, POD), names(rig, stage, SERVICE)) == ([], [])
 
 
+@pytest.mark.parametrize("name", ["a" * 51, "a.b", "1a"])
+def test_a_name_that_cannot_be_part_of_a_host_name_is_refused_at_apply(kube_api: Cluster, rig: Rig, name: str) -> None:
+    with rig.stage("resnet") as stage:
+        done = kube_api.try_kubectl("create", "-f", "-", stdin=json.dumps(resnet(stage.namespace, name)))
+        assert done.returncode != 0
+        assert "metadata.name" in done.stderr
+
+
 def test_a_template_that_is_no_pod_is_told_in_a_sentence_and_can_be_mended(kube_api: Cluster, rig: Rig) -> None:
     with rig.stage("quick") as stage, rig.operator(stage):
         job = quick(stage.namespace)
