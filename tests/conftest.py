@@ -13,6 +13,8 @@ import pytest
 import rows
 from hypothesis import HealthCheck, settings
 
+from planaria.base.loop import Loop
+
 # The same cases in every run; and a machine that others keep busy is no fault of a test's.
 settings.register_profile("planaria", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("planaria")
@@ -35,6 +37,14 @@ def _temporary_folder() -> Iterator[None]:
     left = [path.name for path in folder.glob("planaria-*")]
     shutil.rmtree(folder)
     assert not left, f"runs left their private folders behind: {left}"
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    """One loop of ours, closed at the end."""
+    made = Loop()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

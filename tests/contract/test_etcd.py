@@ -51,13 +51,6 @@ FAST = ("--heartbeat-interval=50", "--election-timeout=500")
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
-
-
-@pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     started = []
 

@@ -54,13 +54,6 @@ class TestKubernetes(StoreContract):
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
-
-
-@pytest.fixture
 def connect(loop: Loop) -> Iterator[Connect]:
     clients = []
 

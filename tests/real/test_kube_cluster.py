@@ -42,7 +42,7 @@ while True:
         break
     except OSError as exc:
         print(exc, flush=True)
-        time.sleep(0.2)
+        time.sleep(0.2)  # nobody tells when a service has its endpoints
 print(socket.gethostbyname(sys.argv[1]))
 """
 MAKER = """\

@@ -31,7 +31,7 @@ def tell():
     while True:
         step += 1
         worker.report_progress(step, samples=step * 64)
-        time.sleep(0.05)
+        time.sleep(0.05)  # what a step would take
 
 threading.Thread(target=tell, daemon=True).start()
 """,

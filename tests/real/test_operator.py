@@ -86,6 +86,13 @@ def test_the_tutorials_job_runs_and_grows_from_one_to_two_to_three_and_never_to_
         assert (names(rig, stage, ROLE), names(rig, stage, SERVICE_ACCOUNT)) == (["resnet-agent"], ["resnet-agent"])
 
 
+def test_what_kubectl_noted_in_a_job_is_still_there_after_its_status_was_written(kube_api: Cluster, rig: Rig) -> None:
+    with rig.stage("resnet", room=8) as stage, rig.operator(stage):
+        kube_api.kubectl("apply", "-f", "-", stdin=json.dumps(resnet(stage.namespace)))
+        rig.wait_for(stage, "it runs", lambda status: condition(status) == "Running")
+        assert "kubectl.kubernetes.io/last-applied-configuration" in rig.job(stage)["metadata"]["annotations"]
+
+
 def test_without_room_it_returns_with_the_tutorials_message_and_grows_again_when_there_is_some(
     kube_api: Cluster, rig: Rig
 ) -> None:

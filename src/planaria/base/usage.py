@@ -5,6 +5,10 @@ from __future__ import annotations
 from planaria.base.text import safe_line
 from planaria.errors import UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
 _SHOWN_CHARACTERS = 120  # enough of a long value to recognise it, not enough to flood a terminal
 LONGEST_S = 10**9
 
@@ -17,6 +21,29 @@ def quoted(text: str) -> str:
 def wrong(source: str, expected: str, got: str) -> UsageError:
     """Make that sentence."""
     return UsageError(f"{source} expects {expected}, got {quoted(got)}")
+
+
+def taken_flag(
+    words: list[str], values: Container[str], switches: Container[str], command: str, called: Callable[[str], str] = str
+) -> tuple[str, str]:
+    """Take a flag of a command from the front of its words, with its value, which stands behind `=` or is the next word.
+
+    `called` returns its usual name.
+
+    Raises:
+        UsageError: There is no such flag, or a value is missing or has no meaning.
+    """
+    typed, equals, value = words.pop(0).partition("=")
+    name = called(typed)
+    if name not in values and name not in switches:
+        raise UsageError(f"{command} has no flag {quoted(name)}", hint="--help lists them all")
+    if name in switches and equals:
+        raise UsageError(f"{name} takes no value, got {quoted(value)}")
+    if name in values and not equals:
+        if not words:
+            raise UsageError(f"{name} expects a value, got nothing")
+        value = words.pop(0)
+    return name, value
 
 
 def seconds(number: float, source: str, least: float = 0, most: float = LONGEST_S) -> float:

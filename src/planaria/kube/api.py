@@ -1,7 +1,8 @@
 """The one door to a Kubernetes API server: plain JSON in, plain JSON out. What goes wrong comes out as one sentence.
 
 Nothing is retried in here: who calls decides from `KubeError.retryable`. Only a server that asks for quiet (429 with
-Retry-After) gets it from all callers at once, since each of them would otherwise have to be told by itself.
+Retry-After) gets it from all callers at once, since each of them would otherwise have to be told by itself. One object may be
+exempt, such as a Lease whose renewal is small and cannot wait.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 CALL_S = 15.0  # one call; the server itself gives up after 60
 WATCH_S = 60  # a watch ends and goes on where it was: a connection that died unseen costs no more than this
-_LIMIT = 500  # objects of one page of a list
+_PAGE, _METADATA_PAGE = 50, 500  # objects of one page of a list: one may have 1.5 MB, and a page has to fit into memory
 _MOST_QUIET_S = 30.0
 _GOODBYE_S = 0.25
 _JSON = "application/json"
@@ -47,6 +48,23 @@ class Call(Value):
     def writes(self) -> bool:
         """Tell whether the call may change something."""
         return self.method != "GET"
+
+
+class _Request(Value):
+    """All of a call."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    body: Json | None = None
+    accept: str = _JSON
+    content: str = _JSON
+
+    @property
+    def call(self) -> Call:
+        """Return what is told before it is made."""
+        made = (self.body or {}).get("metadata", {}) if self.method == "POST" else {}
+        return Call(self.method, self.path, str(made.get("name", "")))
 
 
 class Listed(Value):
@@ -78,6 +96,7 @@ class Api:
         self._rest = rest
         self._token = token
         self._quiet_until = 0.0
+        self.exempt = ""  # the path of an object that is written though the server asks for quiet
 
     async def close(self) -> None:
         """Close all connections."""
@@ -87,20 +106,28 @@ class Api:
     async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
         """Return an object; None if there is none."""
         with contextlib.suppress(_Missing):
-            return await self._json("GET", path(kind, namespace, name))
+            return await self._json(_Request("GET", path(kind, namespace, name)))
         return None
 
-    async def list(self, kind: Kind, namespace: str = "", *, labels: str = "", metadata: bool = False) -> Listed:
-        """Return all objects of a kind, page by page, of one namespace or of all.
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        metadata: bool = False,
+        keep: Callable[[Json], Json] = lambda obj: obj,
+    ) -> Listed:
+        """Return all objects of a kind, of one namespace or of all. They come page by page; of each, `keep` says what stays.
 
         Raises:
             KubeError: Status 410 if it took so long that the server forgot the first page.
         """
         items: list[Json] = []
-        query = {"limit": str(_LIMIT)} | ({"labelSelector": labels} if labels else {})
+        query = {"limit": str(_METADATA_PAGE if metadata else _PAGE)} | ({"labelSelector": labels} if labels else {})
         while True:
-            page = await self._json("GET", path(kind, namespace), query, accept=_accept(metadata, many=True))
-            items += page.get("items") or ()
+            page = await self._json(_Request("GET", path(kind, namespace), query, accept=_accept(metadata, many=True)))
+            items += map(keep, page.get("items") or ())
             follows = page["metadata"].get("continue")
             if not follows:
                 return Listed(tuple(items), page["metadata"]["resourceVersion"])
@@ -120,14 +147,14 @@ class Api:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_S),
         } | ({"labelSelector": labels} if labels else {})
-        where = path(kind, namespace)
+        asked = _Request("GET", path(kind, namespace), query, accept=_accept(metadata, many=False))
         timeout = aiohttp.ClientTimeout(connect=CALL_S, sock_connect=CALL_S, sock_read=WATCH_S + CALL_S)
-        with _translated("GET", where, self.host):
-            reply = await self._send("GET", where, query, _accept(metadata, many=False), None, _JSON, timeout)
+        with _translated(asked, self.host):
+            reply = await self._send(asked, timeout)
             try:
-                await _check(reply, "GET", where)
+                await self._check(reply, asked)
                 async for line in reply.content:
-                    yield _change(json.loads(line), where)
+                    yield _change(json.loads(line), asked)
             finally:
                 reply.close()
 
@@ -138,7 +165,7 @@ class Api:
             KubeError: Status 409 and reason AlreadyExists if there is one of that name.
         """
         kind = KINDS[obj["kind"]]
-        return await self._json("POST", path(kind, obj["metadata"].get("namespace", "")), body=obj)
+        return await self._json(_Request("POST", path(kind, obj["metadata"].get("namespace", "")), body=obj))
 
     async def replace(self, obj: Json, part: str = "") -> Json:
         """Write an object, or only its part `status`, if it is still of the version that `obj` says.
@@ -147,19 +174,18 @@ class Api:
             KubeError: Status 409 if somebody wrote first.
         """
         kind, meta = KINDS[obj["kind"]], obj["metadata"]
-        return await self._json("PUT", path(kind, meta.get("namespace", ""), meta["name"], part), body=obj)
+        return await self._json(_Request("PUT", path(kind, meta.get("namespace", ""), meta["name"], part), body=obj))
 
     async def patch(self, kind: Kind, namespace: str, name: str, changes: Json, part: str = "") -> Json:
         """Merge changes into an object; with a resourceVersion among them, only if it is still of that version."""
-        return await self._json("PATCH", path(kind, namespace, name, part), body=changes, content=_MERGE)
+        return await self._json(_Request("PATCH", path(kind, namespace, name, part), body=changes, content=_MERGE))
 
     async def apply(self, obj: Json) -> Json:
         """Make an object, or bring it to what `obj` says, by a server-side apply that takes over what others had set."""
         kind, meta = KINDS[obj["kind"]], obj["metadata"]
         query = {"fieldManager": MANAGER, "force": "true"}
-        return await self._json(
-            "PATCH", path(kind, meta.get("namespace", ""), meta["name"]), query, obj, content=_APPLY
-        )
+        where = path(kind, meta.get("namespace", ""), meta["name"])
+        return await self._json(_Request("PATCH", where, query, obj, content=_APPLY))
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, *, uid: str = "", version: str = "", grace_s: float | None = None
@@ -176,75 +202,43 @@ class Api:
         options |= {"preconditions": conditions} if conditions else {}
         options |= {"gracePeriodSeconds": max(0, int(grace_s))} if grace_s is not None else {}
         with contextlib.suppress(_Missing):
-            return await self._json("DELETE", path(kind, namespace, name), body=options)
+            return await self._json(_Request("DELETE", path(kind, namespace, name), body=options))
         return None
 
     async def log(self, namespace: str, pod: str, container: str, query: Mapping[str, str]) -> str:
         """Return what a container printed, as `query` asks for it; never follows."""
         where = path(POD, namespace, pod, "log")
-        raw = await self._read("GET", where, {"container": container, **query}, accept="*/*")
+        raw = await self._read(_Request("GET", where, {"container": container, **query}, accept="*/*"))
         return raw.decode("utf-8", "replace")
 
-    async def _json(
-        self,
-        method: str,
-        where: str,
-        query: Mapping[str, str] | None = None,
-        body: Json | None = None,
-        *,
-        accept: str = _JSON,
-        content: str = _JSON,
-    ) -> Json:
-        raw = await self._read(method, where, query, body, accept=accept, content=content)
-        found: Json = json.loads(raw)
+    async def _json(self, asked: _Request) -> Json:
+        found: Json = json.loads(await self._read(asked))
         return found
 
-    async def _read(
-        self,
-        method: str,
-        where: str,
-        query: Mapping[str, str] | None = None,
-        body: Json | None = None,
-        *,
-        accept: str = _JSON,
-        content: str = _JSON,
-    ) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=CALL_S)
-        with _translated(method, where, self.host):
-            reply = await self._send(method, where, query, accept, body, content, timeout)
+    async def _read(self, asked: _Request) -> bytes:
+        with _translated(asked, self.host):
+            reply = await self._send(asked, aiohttp.ClientTimeout(total=CALL_S))
             try:
-                await _check(reply, method, where)
+                await self._check(reply, asked)
                 raw: bytes = await reply.read()
-            except KubeError as problem:
-                self._hush(problem)
-                raise
             finally:
                 reply.release()
         return raw
 
-    async def _send(  # noqa: PLR0913, PLR0917  all of a request
-        self,
-        method: str,
-        where: str,
-        query: Mapping[str, str] | None,
-        accept: str,
-        body: Json | None,
-        content: str,
-        timeout: aiohttp.ClientTimeout,
-    ) -> Any:
-        await self._quiet()
-        headers = {"Accept": accept, "Content-Type": content, "User-Agent": MANAGER}
+    async def _send(self, asked: _Request, timeout: aiohttp.ClientTimeout) -> Any:
+        if asked.path != self.exempt:
+            await self._quiet()
+        headers = {"Accept": asked.accept, "Content-Type": asked.content, "User-Agent": MANAGER}
         token = await self._token()
         if token:
             headers["Authorization"] = token
-        made = str(body["metadata"].get("name", "")) if method == "POST" and body and "metadata" in body else ""
-        self.before_call(Call(method, where, made))
+        self.before_call(asked.call)
         return await self._rest.request(
-            method,
-            self.host + where,
-            query_params=dict(query or {}),
+            asked.method,
+            self.host + asked.path,
+            query_params=dict(asked.query),
             headers=headers,
-            body=body,
+            body=asked.body,
             _preload_content=False,
             _request_timeout=timeout,
         )
@@ -253,10 +247,14 @@ class Api:
         while (left := self._quiet_until - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
-    def _hush(self, problem: KubeError) -> None:
-        if problem.status == 429:
-            wait = min(problem.retry_after_s or 1.0, _MOST_QUIET_S)
-            self._quiet_until = max(self._quiet_until, time.monotonic() + wait)
+    async def _check(self, reply: Any, asked: _Request) -> None:
+        try:
+            await _check(reply, asked)
+        except KubeError as problem:
+            if problem.status == 429:
+                wait = min(problem.retry_after_s or 1.0, _MOST_QUIET_S)
+                self._quiet_until = max(self._quiet_until, time.monotonic() + wait)
+            raise
 
 
 class _Missing(KubeError):
@@ -267,13 +265,13 @@ def _accept(metadata: bool, *, many: bool) -> str:
     return _METADATA.format(many="List" if many else "") if metadata else _JSON
 
 
-def _change(found: Json, where: str) -> Change:
+def _change(found: Json, asked: _Request) -> Change:
     if found["type"] == "ERROR":
-        raise _refusal("GET", where, int(found["object"].get("code") or 500), found["object"], "")
+        raise _refusal(asked, int(found["object"].get("code") or 500), found["object"], "")
     return Change(found["type"], found["object"])
 
 
-async def _check(reply: Any, method: str, where: str) -> None:
+async def _check(reply: Any, asked: _Request) -> None:
     if 200 <= reply.status <= 299:
         return
     raw = await reply.read()
@@ -281,22 +279,20 @@ async def _check(reply: Any, method: str, where: str) -> None:
         told = json.loads(raw)
     except ValueError:
         told = {"message": raw[:300].decode("utf-8", "replace")}
-    raise _refusal(
-        method, where, reply.status, told if isinstance(told, dict) else {}, reply.headers.get("Retry-After", "")
-    )
+    raise _refusal(asked, reply.status, told if isinstance(told, dict) else {}, reply.headers.get("Retry-After", ""))
 
 
-def _refusal(method: str, where: str, status: int, told: Json, retry_after: str) -> KubeError:
+def _refusal(asked: _Request, status: int, told: Json, retry_after: str) -> KubeError:
     """Make one sentence of a refusal."""
     details = told.get("details") or {}
     seconds = retry_after if retry_after.isdigit() else str(details.get("retryAfterSeconds") or 0)
     hint = {
         401: "are the credentials still valid?",
-        403: "is the ClusterRole of `planaria operator install` in place?",
+        403: "are the permissions of `planaria operator install` in place?",
     }.get(status, "")
     said = safe_line(str(told.get("message") or "no reason given"))
     return (_Missing if status == 404 else KubeError)(
-        f"{method} {where} was refused with {status}: {said}",
+        f"{asked.method} {asked.path} was refused with {status}: {said}",
         hint=hint,
         status=status,
         reason=str(told.get("reason") or ""),
@@ -306,12 +302,13 @@ def _refusal(method: str, where: str, status: int, told: Json, retry_after: str)
 
 
 @contextlib.contextmanager
-def _translated(method: str, where: str, host: str) -> Any:
+def _translated(asked: _Request, host: str) -> Any:
     try:
         yield
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as problem:
         raise KubeError(
-            f"{method} {where}: the API server at {host} did not answer ({type(problem).__name__}: {safe_line(str(problem))})",
+            f"{asked.method} {asked.path}: the API server at {host} did not answer "
+            f"({type(problem).__name__}: {safe_line(str(problem))})",
             hint="is it reachable from here?",
         ) from problem
 

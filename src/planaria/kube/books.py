@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from planaria.kube.watching import Key
 
 LABELS = f"{names.GROUP_LABEL}={names.GROUP}"
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _PLAIN = (SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)  # of these only names and owners matter
 _UNWATCHED = (LEASE.name, SECRET.name)
 _FOREIGN_S = 5.0  # until another look at an object that is in the way
 _KNOWN_S = 1800.0  # until it is made sure that what is not watched is still there, by making it again
+_DOUBT_S = 60.0  # until the same of a Lease while Workers run and are not ready: theirs may have been deleted
 
 
 class Books:
@@ -58,7 +60,7 @@ class Books:
         self._wake = wake
         self._renewed = renewed
         where = namespaces or ("",)
-        self.jobs = Copy(Selection(JOB, where), self._job_changed)
+        self.jobs = Copy(Selection(JOB, where), self._job_changed, _job)
         self.pods = Copy(Selection(POD, where, LABELS), self._part_changed, _pod)
         self.config_maps = Copy(Selection(CONFIG_MAP, where, LABELS), self._config_map_changed, _config_map)
         self._plain = {
@@ -87,6 +89,8 @@ class Books:
         key = job.namespace, job.name
         if any(_lacks(pod, Names(job.name).token) for pod in self.pods.of_job(key)):
             self._met.get(key, {}).pop((SECRET.name, Names(job.name).token), None)
+        if any(_is_unready(pod) for pod in self.pods.of_job(key)):
+            self._doubt(key, (LEASE.name, Names(job.name).run))
         known = [("ConfigMap", obj) for obj in self.config_maps.of_job(key)]
         known += [(kind, obj) for kind, copy in self._plain.items() for obj in copy.of_job(key)]
         met = [(kind, obj) for (kind, _), obj in self._met_of(key).items()]
@@ -145,6 +149,15 @@ class Books:
     def _remember(self, job: Key, kind: Kind, obj: Json, until: float) -> None:
         self._met.setdefault(job, {})[kind.name, obj["metadata"]["name"]] = _metadata(obj), until
 
+    def _doubt(self, job: Key, place: tuple[str, str]) -> None:
+        """Forget what is not watched, unless it was there a moment ago; whoever wants it makes it, or meets it again.
+
+        Another's, which is looked at again every few seconds, stays known until then.
+        """
+        _, until = self._met.get(job, {}).get(place, ({}, 0.0))
+        if _FOREIGN_S < until - self.clock() < _KNOWN_S - _DOUBT_S:
+            del self._met[job][place]
+
     def _met_of(self, key: Key) -> dict[tuple[str, str], Json]:
         now = self.clock()
         left = {place: (obj, until) for place, (obj, until) in self._met.get(key, {}).items() if until > now}
@@ -198,12 +211,24 @@ def _lacks(pod: Json, secret: str) -> bool:
     return any(f'"{secret}" not found' in one.get("message", "") for one in waiting)
 
 
+def _is_unready(pod: Json) -> bool:
+    """Tell whether a container of a pod runs and is not ready, as the agent in it says."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any("running" in (one.get("state") or {}) and not one.get("ready") for one in statuses)
+
+
 def _key_of_job(obj: Json) -> Key:
     return obj["metadata"]["namespace"], obj["metadata"]["labels"][names.JOB_LABEL]
 
 
 def _metadata(obj: Json) -> Json:
     return {"metadata": trimmed(obj)["metadata"]}
+
+
+def _job(obj: Json) -> Json:
+    """Keep a job without kubectl's copy of it. Writes of its status leave all but the status as it is."""
+    (obj["metadata"].get("annotations") or {}).pop(_APPLIED, None)
+    return trimmed(obj)
 
 
 def _pod(obj: Json) -> Json:

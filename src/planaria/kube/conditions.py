@@ -76,15 +76,14 @@ def enter(conditions: Sequence[Plain], state: str, reason: str, message: str, no
         InvalidTransition: The machine has no such step; nobody leaves Succeeded or Failed.
     """
     before = state_of(conditions)
-    if state != before and state not in TRANSITIONS[before]:
+    is_led = state == before or state in TRANSITIONS[before]
+    if not is_led or needs_created(conditions, state):
         raise InvalidTransition(before or "unseen", state)
     now = stamp(now_s)
     kept = [dict(condition) for condition in conditions if condition["type"] != state]
     for condition in kept:
         if condition["type"] != CREATED and condition["status"] != "False":
             condition |= {"status": "False", "lastTransitionTime": now, "lastUpdateTime": now}
-    if needs_created(conditions, state):
-        raise InvalidTransition(before or "unseen", state)
     old = next((condition for condition in conditions if condition["type"] == state), {})
     entered = {
         "type": state,

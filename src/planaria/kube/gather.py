@@ -15,17 +15,18 @@ from planaria.base.value import replace
 from planaria.contract.progress import Record, read
 from planaria.errors import KubeError
 from planaria.kube import measuring
-from planaria.kube.logline import Metric
 from planaria.kube.logs import LogReader
-from planaria.kube.matcher import check
 from planaria.kube.progress import between
 from planaria.kube.scaling_model import Wants
 from planaria.kube.seen import Metrics
+from planaria.kube.trials import Trials
 
 if TYPE_CHECKING:
     from planaria.kube.api import Api
+    from planaria.kube.logline import Metric
     from planaria.kube.scaling_model import Sample
     from planaria.kube.sources import Source
+    from planaria.kube.trials import Trial
     from planaria.kube.watching import Key
 
 READ_S = 10.0  # between two looks at a log while a job's size is on trial
@@ -52,7 +53,6 @@ class _Job:
         self.source: Source | None = None
         self.reader: LogReader | None = None
         self.task: asyncio.Task[None] | None = None
-        self.checked: tuple[Metric, str] | None = None
         self.has_changed = asyncio.Event()  # how often its log should be read
 
     def add(self, found: list[Sample], now: float) -> None:
@@ -91,6 +91,7 @@ class Gatherer:
         self._every_s = every_s
         self._jobs: dict[Key, _Job] = {}
         self._readers = asyncio.Semaphore(_READERS)
+        self._trials = Trials(wake)
 
     def metrics(self, key: Key) -> Metrics:
         """Return what is new of a job; its samples once they are worth a write of its status, until then none."""
@@ -123,21 +124,9 @@ class Gatherer:
         job.pushed_at, job.lines_since = time.monotonic(), 0
         job.add([sample] if sample is not None else [], time.monotonic())
 
-    async def refusal(self, key: Key, metric: Metric, *, was_accepted: bool = False) -> str:
-        """Say what is wrong with a pattern, tried on its sample line, in one sentence; it is tried once.
-
-        With `was_accepted`, a metric that is new to this operator was tried by the one before: a job that runs is not judged
-        again.
-
-        Raises:
-            KubeError: It could not be tried now.
-        """
-        job = self._job(key)
-        if job.checked is None and was_accepted:
-            job.checked = metric, ""
-        if job.checked is None or job.checked[0] != metric:
-            job.checked = metric, await check(metric)
-        return job.checked[1]
+    def trial(self, key: Key, metric: Metric, *, was_accepted: bool = False) -> Trial:
+        """Return what is known of a pattern, which is tried once; see `Trials.of`."""
+        return self._trials.of(key, metric, was_accepted=was_accepted)
 
     def follow(self, key: Key, source: Source | None) -> None:
         """Read the logs of a job from now on, unless its agents push; None: it has none that could be read."""
@@ -150,6 +139,7 @@ class Gatherer:
 
     async def drop(self, key: Key) -> None:
         """Forget a job."""
+        self._trials.drop(key)
         job = self._jobs.pop(key, None)
         if job is not None and job.task is not None:
             job.task.cancel()
@@ -159,6 +149,7 @@ class Gatherer:
         """Forget all jobs."""
         for key in list(self._jobs):
             await self.drop(key)
+        await self._trials.close()
 
     def _job(self, key: Key) -> _Job:
         found = self._jobs.get(key)

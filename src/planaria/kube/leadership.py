@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from planaria.kube.model import Json
 
 _LOOK_S = 2.0  # between two looks at a Lease that another holds
+_AGAIN_S = 0.5  # after a renewal that failed
 _CONFLICT = 409
 
 
@@ -85,7 +86,8 @@ class Leadership:
             except TimeoutError:
                 break
             except KubeError as problem:
-                await asyncio.sleep(max(0.5, problem.retry_after_s))
+                # Whoever asks for a longer pause would get another operator with lists of everything instead.
+                await asyncio.sleep(min(max(_AGAIN_S, problem.retry_after_s), self._terms.renew_s))
         self._renewed_at = None
         raise LeadershipLost(
             f"the Lease {self._namespace}/{self._name} was not renewed within {self._terms.give_up_s:g} s",

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from planaria.base.text import safe_line
 from planaria.base.value import Value, replace
 from planaria.errors import KubeError
 from planaria.kube.logline import GROUP_LIMIT, GROUPS, LINE_LIMIT, Metric, Reading, read_line, reading
@@ -43,6 +44,11 @@ class Matched(Value):
     readings: tuple[Reading, ...] = ()
     trouble: str = ""
     fault: str = ""  # what the pattern itself did; without it, trouble says nothing about the pattern
+    is_unfit: bool = False  # it cannot be read, or has no group that is needed: no line would help
+
+
+class _Unfit(Exception):
+    """A pattern cannot be used, in the words of a sentence about its field."""
 
 
 class Matcher:
@@ -62,7 +68,7 @@ class Matcher:
     @property
     def given_up(self) -> str:
         """Return why the pattern is not run any more, one sentence; "" while it is."""
-        return self._trouble.trouble if self._deaths >= MOST_DEATHS else ""
+        return self._trouble.trouble if self._deaths >= MOST_DEATHS or self._trouble.is_unfit else ""
 
     @property
     def pid(self) -> int | None:
@@ -97,6 +103,10 @@ class Matcher:
                 found = await asyncio.wait_for(self._ask(lines[first : first + BATCH_LINES]), self._wall_s)
             except (TimeoutError, OSError, ValueError) as exc:  # the last: it ended, or said what is no answer
                 return replace(await self._failed(exc), readings=tuple(readings))
+            except _Unfit as exc:
+                await self.close()
+                self._trouble = Matched(trouble=f"elasticPolicy.metric.pattern: {exc}", fault=str(exc), is_unfit=True)
+                return self._trouble
             except asyncio.CancelledError:  # its answer, when it comes, is nobody's
                 self._abandon()
                 raise
@@ -113,6 +123,8 @@ class Matcher:
         child.stdin.write(json.dumps(lines).encode() + b"\n")
         await child.stdin.drain()
         answer = json.loads(await child.stdout.readline())
+        if isinstance(answer, dict):
+            raise _Unfit(_told(answer))
         if not isinstance(answer, list):
             raise ValueError("no answer")
         return answer
@@ -128,7 +140,7 @@ class Matcher:
             env={},
         )
         assert child.stdin is not None
-        asked = {"pattern": self._metric.pattern, "groups": GROUPS, "longest": GROUP_LIMIT}
+        asked = {"pattern": self._metric.pattern, "groups": GROUPS, "needs": GROUPS[0], "longest": GROUP_LIMIT}
         limits = {"cpu_s": self._cpu_s, "memory": MEMORY_BYTES}
         child.stdin.write(json.dumps({**asked, **limits}).encode() + b"\n")
         return child
@@ -150,6 +162,15 @@ class Matcher:
             trouble += f", {MOST_DEATHS} times in a row: it is not run any more until it is changed"
         self._trouble = Matched(trouble=trouble, fault=fault)
         return self._trouble
+
+
+def _told(unfit: dict[str, str]) -> str:
+    """Return why a pattern cannot be used."""
+    if "lacks" in unfit:
+        return f"expected a group named {unfit['lacks']}, such as (?P<{unfit['lacks']}>[0-9.]+)"
+    return (
+        f"expected a regular expression of Python, got one that cannot be read: {safe_line(str(unfit['unreadable']))}"
+    )
 
 
 def _fault(status: int, cpu_s: float) -> str:
@@ -190,12 +211,12 @@ async def _ended(child: asyncio.subprocess.Process, within_s: float) -> int:
 async def check(metric: Metric) -> str:
     """Return what is wrong with a pattern, tried on its sample line under the budget, in one sentence; "" for nothing.
 
-    It is for a metric in which `logline.problems_of` found nothing. Without a sample there is nothing to try.
+    It is for a metric in which `logline.problems_of` found nothing. Without a sample, the pattern is read and no more.
 
     Raises:
         KubeError: It could not be tried: no process could be started, or it was killed, or got no turn. Try again.
     """
-    if not metric.sample:
+    if not metric.is_foreign:
         return ""
     matcher = Matcher(metric)
     try:
@@ -204,10 +225,12 @@ async def check(metric: Metric) -> str:
         await matcher.close()
     if matched.trouble and not matched.fault:
         raise KubeError(f"{matched.trouble}: it could not be tried on its sample")
+    if matched.is_unfit:
+        return matched.trouble
     if matched.fault:
         return (
             f"elasticPolicy.metric.pattern: expected one that is fast and small, this one {matched.fault} on the sample"
         )
-    if not matched.readings:
+    if metric.sample and not matched.readings:
         return "elasticPolicy.metric.sample: expected a line that the pattern matches, with a time above 0"
     return ""

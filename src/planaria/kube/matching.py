@@ -2,7 +2,7 @@
 
 It imports nothing of ours, and little else: there may be hundreds. Before each batch it asks the kernel to end it should it
 compute for longer than the budget; that works also when whoever started it is gone and nobody counts. The first line has the
-pattern and the limits, every other one lines of a log.
+pattern and the limits, every other one lines of a log. A pattern that cannot be used is told instead of every answer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,16 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (asked["memory"], asked["memory"]))
     _budget(asked["cpu_s"])
-    pattern = re.compile(asked["pattern"])
+    pattern, unfit = None, {}
+    try:
+        pattern = re.compile(asked["pattern"])
+    except (re.error, RecursionError, OverflowError) as exc:
+        unfit = {"unreadable": str(exc)}
+    else:
+        unfit = {} if asked["needs"] in pattern.groupindex else {"lacks": asked["needs"]}
     for line in sys.stdin:
         _budget(asked["cpu_s"])
-        found = [_groups(pattern.search(text), asked["groups"], asked["longest"]) for text in json.loads(line)]
+        found = unfit or [_groups(pattern.search(text), asked["groups"], asked["longest"]) for text in json.loads(line)]
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 

@@ -45,6 +45,8 @@ def decide(job: JobSeen, world: World, now: Now) -> Decision:
         return ending.after(case)
     if spec.is_suspended:
         return _suspended(case)
+    if world.untried and not status.was_accepted(job.status):
+        return _untried(job, world.untried, now.wall_s)
     return _at_work(replace(case, memory=_remembered(case)))
 
 
@@ -52,6 +54,19 @@ def _refused(job: JobSeen, problems: tuple[str, ...], now_s: float) -> Decision:
     told = Told(conditions.INVALID, "InvalidSpec", "; ".join(problems)[: standing.MESSAGE_LETTERS])
     after = status.written(job, told, memory.decode(job.status.get("operator")), now_s)
     return Decision(after, events=status.events(job.status, after))
+
+
+def _untried(job: JobSeen, why: str, now_s: float) -> Decision:
+    """Make nothing yet. A job that was wrong stays so until it is known that it is not any more."""
+    is_wrong = conditions.state_of(job.status.get("conditions") or ()) == conditions.INVALID
+    told = Told(
+        conditions.INVALID if is_wrong else conditions.CREATED,
+        "PatternUntried",
+        f"PyTorchJob {job.name} waits until its elasticPolicy.metric.pattern was tried: {why}."[
+            : standing.MESSAGE_LETTERS
+        ],
+    )
+    return Decision(status.written(job, told, memory.decode(job.status.get("operator")), now_s))
 
 
 def _suspended(case: Case) -> Decision:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from planaria.kube.books import Books
     from planaria.kube.gather import Gatherer
     from planaria.kube.model import Action, Json
+    from planaria.kube.seen import World
     from planaria.kube.watching import Key
 
 MOST_ACTIONS = (
@@ -70,7 +71,7 @@ class Reconciler:
         self._gatherer.push(key, self._books.progress(key))
         metrics = self._gatherer.metrics(key)
         refusals = self._refusals.of(key, job.generation)
-        world = replace(self._books.world(job, metrics), problems=await self._tried(key, job), refusals=refusals)
+        world = self._tried(key, job, replace(self._books.world(job, metrics), refusals=refusals))
         decision = decide(job, world, Now(self._wall(), self._noise()))
         status: Json = json.loads(json.dumps(decision.status))  # as it will be read: a tuple becomes a list
         if status != job.status:
@@ -88,13 +89,17 @@ class Reconciler:
         self._refusals.forget(key)
         await self._gatherer.drop(key)
 
-    async def _tried(self, key: Key, job: JobSeen) -> tuple[str, ...]:
-        """Return what is wrong with a spec that can only be known by trying: a pattern on its sample line."""
-        metric = (job.spec.get("elasticPolicy") or {}).get("metric")
-        if not metric or problems_of(job.name, job.spec):
-            return ()
-        sentence = await self._gatherer.refusal(key, metric_of(metric), was_accepted=was_accepted(job.status))
-        return (sentence,) if sentence else ()
+    def _tried(self, key: Key, job: JobSeen, world: World) -> World:
+        """Return the world with what is known of a spec by trying: a pattern, on its sample line."""
+        if problems_of(job.name, job.spec):
+            return world
+        metric = metric_of((job.spec.get("elasticPolicy") or {}).get("metric"))
+        if not metric.is_foreign:
+            return world
+        trial = self._gatherer.trial(key, metric, was_accepted=was_accepted(job.status))
+        if trial.sentence is None:
+            return replace(world, untried=trial.trouble or "it is being tried")
+        return replace(world, problems=(trial.sentence,) if trial.sentence else ())
 
     async def _write_status(self, obj: Json, status: Json) -> Json:
         """Write the status if the job is still as it was read; if it is not, read it, and leave the rest to the next look."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from planaria.base.usage import quoted, wrong
+from planaria.base.usage import quoted, taken_flag, wrong
 from planaria.base.value import Value
 from planaria.errors import UsageError
 from planaria.kube import names
@@ -109,21 +109,16 @@ def _collect(argv: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]],
         if not word.isascii() and any("\ud800" <= letter < "\ue000" for letter in word):
             raise UsageError(f"a word of the command line expects UTF-8, got {quoted(word)}")
     while words and words[0].startswith("-") and words[0] != "-":
-        name, equals, value = words.pop(0).partition("=")
-        name = _SHORT.get(name, name.replace("_", "-"))
-        if name not in _VALUES and name not in _SWITCHES:
-            raise UsageError(f"planaria k8s render has no flag {quoted(name)}", hint="--help lists them all")
-        if name in _SWITCHES and equals:
-            raise UsageError(f"{name} takes no value, got {quoted(value)}")
-        if name in _VALUES and not equals:
-            if not words:
-                raise UsageError(f"{name} expects a value, got nothing")
-            value = words.pop(0)
+        name, value = taken_flag(words, _VALUES, _SWITCHES, "planaria k8s render", _called)
         if name in _REPEATED:
             several.setdefault(name, []).append(value)
         else:
             found[name] = value
     return found, several, tuple(words)
+
+
+def _called(typed: str) -> str:
+    return _SHORT.get(typed, typed.replace("_", "-"))
 
 
 def _kept(argv: Sequence[str], rest: tuple[str, ...]) -> tuple[str, ...]:

@@ -84,6 +84,7 @@ class World(Value):
     free: Mapping[str, float] | None = None  # what the cluster has left, by resource; None: not known
     metrics: Metrics = NO_METRICS
     problems: tuple[str, ...] = ()  # of the spec, found by those who tried something out: a pattern, on its sample line
+    untried: str = ""  # why it is not known yet whether there are such problems
     refusals: Mapping[tuple[str, str], str] = {}  # (kind, name) -> what the API server refused to create, and why
 
 

@@ -58,7 +58,7 @@ class Copy:
         self.is_synced = asyncio.Event()
         self._unlisted = set(selection.namespaces)
         self._wake = wake
-        self._keep = keep
+        self.keep = keep
         self._objects: dict[Key, Json] = {}
         self._of_job: dict[Key, set[Key]] = {}
         self._written: set[Key] = set()  # by us, since the last list was asked for
@@ -84,7 +84,7 @@ class Copy:
         """Take what the server answered to a write of ours; the watch tells it later, or was faster."""
         if obj["metadata"].get("uid") not in self._buried:
             self._written.add(_key(obj))
-            self._put(self._keep(obj))
+            self._put(self.keep(obj))
 
     def expect(self, namespace: str = "") -> None:
         """Take note that a list is asked for: what is written from now on may not be in it."""
@@ -97,12 +97,12 @@ class Copy:
             self._drop(key)
 
     def reset(self, items: Iterable[Json], namespace: str = "") -> None:
-        """Take a whole list: what is not in it is gone."""
+        """Take a whole list, of which `keep` has seen every object: what is not in it is gone."""
         fresh = {_key(obj): obj for obj in items}
         for key in [key for key in self._objects if key not in fresh and _is_in(key, namespace)]:
             self._drop(key)
         for obj in fresh.values():
-            self._put(self._keep(obj), is_listed=True)
+            self._put(obj, is_listed=True)
         self._unlisted.discard(namespace)
         if not self._unlisted:
             self.is_synced.set()
@@ -114,7 +114,7 @@ class Copy:
             self._bury(uid)
             self.gone(_key(change.obj), uid)
         elif change.kind in ("ADDED", "MODIFIED"):
-            self._put(self._keep(change.obj))
+            self._put(self.keep(change.obj))
 
     def _put(self, obj: Json, *, is_listed: bool = False) -> None:
         key = _key(obj)
@@ -181,7 +181,9 @@ class Watcher:
         chosen, namespace = self.copy.selection, self._namespace
         if not self._version:
             self.copy.expect(namespace)
-            listed = await self._api.list(chosen.kind, namespace, labels=chosen.labels, metadata=chosen.metadata)
+            listed = await self._api.list(
+                chosen.kind, namespace, labels=chosen.labels, metadata=chosen.metadata, keep=self.copy.keep
+            )
             self.copy.reset(listed.items, namespace)
             self._version = listed.version
             self._heard()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.base.usage import quoted
+from planaria.base.usage import taken_flag
 from planaria.base.value import Value
 from planaria.errors import UsageError
 from planaria.launch import values
@@ -112,16 +112,11 @@ def read_flags(command: str, argv: Sequence[str], environ: Mapping[str, str]) ->
 def _collect(command: str, argv: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     words = list(argv)
+    valued, switches = (
+        [name for name in names if command == "stop" or name not in _FOR_STOP] for names in (_VALUES, _SWITCHES)
+    )
     while words:
-        name, equals, value = words.pop(0).partition("=")
-        if name not in (*_VALUES, *_SWITCHES) or (name in _FOR_STOP and command != "stop"):
-            raise UsageError(f"planaria {command} has no flag {quoted(name)}", hint="--help lists them all")
-        if name in _SWITCHES and equals:
-            raise UsageError(f"{name} takes no value, got {quoted(value)}")
-        if name in _VALUES and not equals:
-            if not words:
-                raise UsageError(f"{name} expects a value, got nothing")
-            value = words.pop(0)
+        name, value = taken_flag(words, valued, switches, f"planaria {command}")
         found[name] = value
     return found
 

@@ -185,7 +185,12 @@ class Api:
         return self._repeat("PATCH", self._path(kind), change, within_s)
 
     def watch(self, kind: str, after: str, silent_s: float) -> http.client.HTTPResponse:
-        """Open the stream of an object's versions. It ends by itself a little before `silent_s`."""
+        """Open the stream of an object's versions, not before the API server wants to be asked again.
+
+        It ends by itself a little before `silent_s`.
+        """
+        if self._closing.wait(max(0.0, self._manners.until - self._clock())):
+            raise ApiAway(f"{self._called()}: it asked us to wait", was_sent=False)
         query = (
             f"watch=true&allowWatchBookmarks=true&timeoutSeconds={int(silent_s * 0.8)}&resourceVersion={quote(after)}"
         )

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Coroutine
 from math import inf
 from random import Random
 from typing import Any, TypeVar
 
-from kubesim.server import Conflict, Json, Server
+from kubesim.door import Door
+from kubesim.server import Json, Server, copied
 from kubesim.timeline import Timeline
 from kubesim.training import Run
 from planaria.errors import KubeError
-from planaria.kube.api import Change, Listed
+from planaria.kube.api import Change
 from planaria.kube.books import Books
 from planaria.kube.model import Delete
 from planaria.kube.names import JOB_KIND
 from planaria.kube.reconcile import Reconciler
-from planaria.kube.resources import Kind
 from planaria.kube.scaling_model import Wants
 from planaria.kube.seen import Metrics
 
@@ -40,14 +39,15 @@ class Operator:
         self.calls = 0
         self.kill_at: set[int] = set()
         self.conflict_at: set[int] = set()
-        self.on_delete: Callable[[Delete], None] = lambda _: None
+        self.deleting: Callable[[Delete], None] = lambda _: None
         self.events: list[str] = []
+        self.told = self.events.append
         self._life: _Life | None = None
         self._due_s = inf
         server.watchers.append(self._changed)
         self._start()
 
-    def call(self, call: Callable[[], T]) -> T:
+    def call(self, call: Callable[[], T], _what: str = "") -> T:
         """Make a call of the server, which may be the last."""
         index = self.calls
         self.calls += 1
@@ -107,7 +107,7 @@ class _Life:
         self._books = Books(lambda _key: operator.woken(), clock=lambda: self._time.now)
         self._samples = _Samples(operator)
         self._reconciler = Reconciler(
-            _Api(operator),  # type: ignore[arg-type]  # what is asked of it
+            Door(self._server, operator),  # type: ignore[arg-type]  # what is asked of it
             self._books,
             self._samples,  # type: ignore[arg-type]  # likewise
             lambda: self._time.now,
@@ -116,18 +116,20 @@ class _Life:
         self._copies = {copy.selection.kind.name: copy for copy in self._books.copies}
         self._heard: dict[tuple[str, str], Json] = {}
         for kind, copy in self._copies.items():
-            listed = [_copy(obj) for obj in self._server.list(kind)]
+            listed = [copied(obj) for obj in self._server.list(kind)]
             self._heard |= {(kind, obj["metadata"]["name"]): obj for obj in listed}
-            copy.reset(_copy(listed))
+            copy.reset(copy.keep(copied(obj)) for obj in listed)
 
     def hear(self, kind: str, name: str) -> None:
         """Take a change as a watch tells it."""
         if kind not in self._copies:
             return
         found = self._server.get(kind, name)
-        change = Change("DELETED", self._heard.get((kind, name))) if found is None else Change("MODIFIED", _copy(found))
+        change = (
+            Change("DELETED", self._heard.get((kind, name))) if found is None else Change("MODIFIED", copied(found))
+        )
         if found is not None:
-            self._heard[kind, name] = _copy(found)
+            self._heard[kind, name] = copied(found)
         self._copies[kind].take(change)
 
     def look(self) -> float | None:
@@ -165,51 +167,6 @@ class _Samples:
         self._taken = 0 if self._run is None else len(self._run.samples)
 
 
-class _Api:
-    """The door to the server, as far as the reconciler uses it. Nothing in it waits, so a look is one step."""
-
-    def __init__(self, operator: Operator) -> None:
-        self._operator, self._server = operator, operator.server
-
-    async def get(self, kind: Kind, _namespace: str, name: str) -> Json | None:
-        found = self._call(lambda: self._server.get(kind.name, name))
-        return None if found is None else _copy(found)
-
-    async def list(self, kind: Kind, _namespace: str = "", **_how: object) -> Listed:
-        return Listed(tuple(_copy(self._call(lambda: self._server.list(kind.name)))), "")
-
-    async def create(self, obj: Json) -> Json:
-        if obj["kind"] == "Event":
-            self._call(lambda: self._operator.events.append(f"{obj['reason']}: {obj['message']}"))
-            return obj
-        return _copy(self._call(lambda: self._server.create(obj["kind"], obj)))
-
-    async def patch(self, kind: Kind, *_what: object) -> Json:
-        assert kind.name == "Event"
-        return self._call(dict)
-
-    async def replace(self, obj: Json, part: str = "") -> Json:
-        kind, meta = obj["kind"], obj["metadata"]
-        return _copy(self._call(lambda: self._server.replace(kind, meta["name"], obj, part)))
-
-    async def delete(self, kind: Kind, _namespace: str, name: str, *, uid: str = "", **_how: object) -> Json | None:
-        def act() -> None:
-            self._operator.on_delete(Delete(kind.name, name, uid))
-            self._server.delete(kind.name, name, uid or None)
-
-        if self._server.get(kind.name, name) is None:
-            return self._call(lambda: None)
-        self._call(act)
-        found = self._server.get(kind.name, name)
-        return {"kind": "Status"} if found is None else _copy(found) | {"kind": kind.name}
-
-    def _call(self, call: Callable[[], T]) -> T:
-        try:
-            return self._operator.call(call)
-        except Conflict as problem:
-            raise KubeError(str(problem), status=409) from problem
-
-
 def _driven(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never waits."""
     try:
@@ -218,7 +175,3 @@ def _driven(coroutine: Coroutine[Any, Any, T]) -> T:
         found: T = over.value
         return found
     raise AssertionError("it waits for something that nobody does")
-
-
-def _copy(obj: Any) -> Any:
-    return json.loads(json.dumps(obj))

@@ -47,7 +47,7 @@ class Life:
         self.server.create(JOB_KIND, job)
         self.run = Run(self.nodes, self.time, self.bounds, work, rate)
         self.operator = Operator(self.server, self.time, self.rng, NAME, self.run)
-        self.operator.on_delete = self._deleting
+        self.operator.deleting = self._deleting
         self.states: list[str] = []
         self.targets: list[int] = []
         self.server.watchers.append(self._changed)

@@ -33,7 +33,7 @@ class Server:
         name = body["metadata"]["name"]
         if (kind, name) in self.objects:
             raise Conflict(f"{kind} {name} is there already")
-        obj = _copy(body)
+        obj = copied(body)
         obj["metadata"] |= {"uid": f"uid-{self._next()}", "creationTimestamp": self.stamp(), "generation": 1}
         self.objects[kind, name] = obj
         self._changed(kind, name)
@@ -45,9 +45,9 @@ class Server:
         if obj is None or obj["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
             raise Conflict(f"{kind} {name} was changed")
         if part:
-            obj[part] = _copy(body[part])
+            obj[part] = copied(body[part])
         else:
-            obj.update({field: _copy(value) for field, value in body.items() if field not in ("metadata", "status")})
+            obj.update({field: copied(value) for field, value in body.items() if field not in ("metadata", "status")})
         self._changed(kind, name)
         return obj
 
@@ -56,7 +56,7 @@ class Server:
         obj = self.objects.get((kind, name))
         if obj is None:
             return
-        before = _copy(obj)
+        before = copied(obj)
         change(obj)
         if obj.get("spec") != before.get("spec"):
             obj["metadata"]["generation"] += 1
@@ -103,5 +103,6 @@ class Server:
             watcher(kind, name)
 
 
-def _copy(obj: Json) -> Json:
+def copied(obj: Any) -> Any:
+    """Return it as whoever reads it over a wire gets it."""
     return json.loads(json.dumps(obj))

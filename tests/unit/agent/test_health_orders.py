@@ -17,7 +17,7 @@ from planaria.process.model import Command
 from planaria.rendezvous.driver import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 ALONE = Job(Command("script", "a.py", ()), 1, "job7", "default", 3, 30.0, (15,), {})
 MANY = replace(ALONE, meeting=Meeting("embedded", ("h:1",), "job7", 1, 2))
@@ -40,13 +40,6 @@ class FakeDriver:
 
     def post(self, event: Any) -> None:
         self.posted.append(event)
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    found = Loop()
-    yield found
-    found.close()
 
 
 def stop(loop: Loop, job: Job, phase: Any, seen: Snapshot, *, run_over: bool = False) -> tuple[Reply, list[Any]]:

@@ -6,42 +6,18 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rounds import LIFE
 from scripted_api import Fault, ScriptedApi
 
 from planaria.agent.herald import Herald
 from planaria.base.loop import Loop
 from planaria.contract.control import Progress
-from planaria.contract.env import Round
 from planaria.testing.store_client import run_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Make = Callable[[str], tuple[Herald, list[str]]]
-
-LIFE = Round(
-    number=3,
-    run_id="r",
-    role="default",
-    group_rank=1,
-    group_world_size=2,
-    first_rank=2,
-    world_size=4,
-    first_role_rank=2,
-    role_world_size=4,
-    local_world_size=2,
-    master_addr="h",
-    master_port=1,
-    restart_count=0,
-    max_restarts=3,
-)
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 @pytest.fixture

@@ -96,13 +96,6 @@ class Parting:
         self.loop.call_soon(self.turn)
 
 
-@pytest.fixture
-def loop():
-    made = Loop()
-    yield made
-    made.close()
-
-
 def seat_on(loop, rendezvous=None):
     seat = meeting.Seat(JOB, loop, Group(), None, None)
     seat.open(lambda *_: rendezvous)

@@ -4,6 +4,8 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from rounds import LIFE
+
 from planaria.agent.tidings import APART_S, Standing, Tidings
 from planaria.base.value import replace
 from planaria.contract.control import Progress
@@ -11,23 +13,6 @@ from planaria.contract.env import Round
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-LIFE = Round(
-    number=3,
-    run_id="r",
-    role="default",
-    group_rank=1,
-    group_world_size=2,
-    first_rank=2,
-    world_size=4,
-    first_role_rank=2,
-    role_world_size=4,
-    local_world_size=2,
-    master_addr="h",
-    master_port=1,
-    restart_count=0,
-    max_restarts=3,
-)
 
 
 def standing(

@@ -14,7 +14,7 @@ import pytest
 
 from planaria.errors import KubeError, UsageError
 from planaria.kube.api import Api, Call, connect
-from planaria.kube.resources import JOB, LEASE, POD
+from planaria.kube.resources import JOB, LEASE, POD, path
 from planaria.kube.watching import Copy, Selection, Watcher
 
 Answer = tuple[int, object, str]  # status, JSON or lines of it, more headers
@@ -134,6 +134,43 @@ def test_a_server_that_asks_for_quiet_gets_it_from_every_caller(tmp_path: Path) 
     speak(tmp_path, Server((429, {}, "Retry-After: 1\r\n"), (200, {}, "")), story)
 
 
+def test_one_object_is_exempt_from_the_quiet(tmp_path: Path) -> None:
+    server = Server((429, {}, "Retry-After: 30\r\n"), (200, {}, ""))
+
+    async def story(api: Api) -> None:
+        api.exempt = path(LEASE, "n", "ours")
+        with pytest.raises(KubeError):
+            await api.get(POD, "n", "p")
+        others = [asyncio.ensure_future(api.get(kind, "n", "x")) for kind in (POD, LEASE)]
+        for _ in range(3):
+            await api.get(LEASE, "n", "ours")
+        assert not any(other.done() for other in others)
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    speak(tmp_path, server, story)
+    assert [target.rpartition("/")[2] for _, target, _, _ in server.asked] == ["p", "ours", "ours", "ours"]
+
+
+def test_a_watch_that_is_told_to_be_quiet_quiets_everybody(tmp_path: Path) -> None:
+    server = Server((429, {}, "Retry-After: 30\r\n"), (200, {}, ""))
+
+    async def story(api: Api) -> None:
+        with pytest.raises(KubeError):
+            async for _ in api.watch(POD, "n", "5"):
+                pass
+        other = asyncio.ensure_future(api.get(POD, "n", "p"))
+        api.exempt = path(LEASE, "n", "ours")
+        await api.get(LEASE, "n", "ours")
+        assert not other.done()
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+
+    speak(tmp_path, server, story)
+    assert len(server.asked) == 2
+
+
 def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
     pages = (
         (200, {"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"a": 1}]}, ""),
@@ -142,13 +179,15 @@ def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
     server = Server(*pages)
 
     async def story(api: Api) -> None:
-        listed = await api.list(POD, "n", labels="x=y", metadata=True)
-        assert (listed.items, listed.version) == (({"a": 1}, {"b": 2}), "7")
+        listed = await api.list(POD, "n", labels="x=y", metadata=True, keep=lambda obj: {**obj, "kept": True})
+        assert (listed.items, listed.version) == (({"a": 1, "kept": True}, {"b": 2, "kept": True}), "7")
+        await api.list(POD, "n")
 
     speak(tmp_path, server, story)
     assert [target.partition("?")[2] for _, target, _, _ in server.asked] == [
         "limit=500&labelSelector=x%3Dy",
         "limit=500&labelSelector=x%3Dy&continue=more",
+        "limit=50",  # whole objects, which may be large
     ]
     assert server.asked[0][2]["accept"] == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 

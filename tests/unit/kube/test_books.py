@@ -68,6 +68,49 @@ def test_a_secret_that_a_kubelet_misses_is_made_again() -> None:
     assert ("Secret", "resnet-token") not in books.world(JOB, NO_METRICS).owned
 
 
+def test_a_lease_is_made_again_soon_when_workers_run_that_are_not_ready() -> None:
+    """Nobody watches Leases: one that somebody has deleted is missed by the agents alone."""
+    now = 0.0
+    books = Books(lambda _key: None, clock=lambda: now)
+
+    def is_known() -> bool:
+        return ("Lease", "resnet-run") in books.world(JOB, NO_METRICS).owned
+
+    def worker(version: int, *, ready: bool) -> None:
+        status = {"containerStatuses": [{"name": "pytorch", "ready": ready, "state": {"running": {}}}]}
+        books.wrote(POD, obj("resnet-worker-0", version, spec={}, status=status))
+
+    books.wrote(LEASE, obj("resnet-run"))
+    worker(1, ready=True)
+    now = 1000.0
+    assert is_known(), "all is well"
+    worker(2, ready=False)
+    assert not is_known()
+    books.wrote(LEASE, obj("resnet-run"))
+    now = 1050.0
+    assert is_known(), "it was there a moment ago: a write for every look would be too much"
+    now = 1061.0
+    assert not is_known()
+    books.met(job_object(), LEASE, obj("resnet-run", owner="somebody"))
+    assert ("Lease", "resnet-run") in books.world(JOB, NO_METRICS).foreign, "or nobody would do anything else"
+    books.wrote(LEASE, obj("resnet-run"))
+    worker(3, ready=True)
+    now = 1061.0 + 1801.0
+    assert not is_known(), "once in a while it is made sure in any case"
+
+
+def test_of_a_job_all_is_kept_but_what_kubectl_and_the_server_noted_about_it() -> None:
+    books, _ = made()
+    found = job_object() | {"spec": {"suspend": True}}
+    notes = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "yes"}
+    found["metadata"] |= {"annotations": notes, "managedFields": []}
+    books.jobs.take(Change("ADDED", found))
+    assert books.jobs.get(KEY) == {
+        "metadata": job_object()["metadata"] | {"annotations": {"mine": "yes"}},
+        "spec": {"suspend": True},
+    }
+
+
 def test_what_agents_pushed_is_found_by_the_name_of_its_job() -> None:
     books, woken = made()
     assert books.progress(KEY) == ""

@@ -9,6 +9,7 @@ from planaria.kube import conditions
 from planaria.kube.conditions import (
     CREATED,
     FAILED,
+    INVALID,
     RESTARTING,
     RUNNING,
     STATES,
@@ -86,3 +87,17 @@ def test_a_job_that_nobody_has_seen_has_no_state() -> None:
 
 def test_a_resumed_job_is_created_again() -> None:
     assert conditions.state_of(_walk(CREATED, RUNNING, SUSPENDED, CREATED)) == CREATED
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "told"),
+    [
+        ([], "Nonsense", "while unseen"),
+        ([{"type": SUSPENDED, "status": "True"}], RUNNING, f"while {SUSPENDED}"),
+        ([{"type": INVALID, "status": "True"}], RUNNING, f"while {INVALID}"),
+    ],
+)
+def test_a_step_that_the_machine_has_not_says_from_where(known: list[Json], state: str, told: str) -> None:
+    """A job that was never created can go from Invalid to no state that a created one has."""
+    with pytest.raises(InvalidTransition, match=told):
+        conditions.enter(known, state, "R", "m", 1.0)

@@ -162,18 +162,6 @@ def test_a_pod_that_starts_slowly_has_a_node_and_is_not_taken_for_one_without_ro
     assert desk.deleted == []
 
 
-def test_a_conflict_leaves_no_status_that_says_what_was_not_done() -> None:
-    desk = _running(elastic_spec(1, 3, 1))
-    desk.sample(1, 10.0)
-    before = dict(desk.status)
-    desk.now_s += 100.0
-    lost = desk.decide()  # its status could not be written, so nothing of it was done
-    assert lost.status["targetReplicas"] == 2
-    assert desk.status == before
-    again = desk.decide()
-    assert (again.status, again.actions) == (lost.status, lost.actions)
-
-
 def test_a_job_without_a_policy_is_a_plain_one_and_nobody_falls_over_it() -> None:
     desk = _running(plain_spec(2))
     assert (desk.state, "elasticScaling" in desk.status) == ("Running", False)

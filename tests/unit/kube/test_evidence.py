@@ -12,6 +12,7 @@ from scaling_story import Story
 from planaria.base.value import replace
 from planaria.kube.evidence import (
     FIGURE_LIMIT,
+    RATES,
     SIZE_LIMIT_BYTES,
     STEP_LIMIT,
     TEXT_LIMIT,
@@ -102,6 +103,14 @@ def test_a_field_that_is_missing_makes_evidence_corrupt(name: str) -> None:
     without = kept()
     del without[name]
     assert isinstance(decode(without), Corrupt)
+
+
+def test_the_slowest_and_the_fastest_rate_that_can_be_measured_can_be_read() -> None:
+    figures = [[1, rate, at_s] for rate, at_s in zip(RATES, (1e300, -1e300), strict=True)]
+    found = decode({**kept(), "figures": figures})
+    assert not isinstance(found, Corrupt)
+    assert found is not None
+    assert [[figure.size, figure.rate, figure.at_s] for figure in found.figures] == figures
 
 
 def test_a_good_size_above_the_current_one_is_corrupt() -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,11 +9,10 @@ import pytest
 
 from planaria.base.value import replace
 from planaria.errors import KubeError
-from planaria.kube import matcher
+from planaria.kube import gather
 from planaria.kube.gather import HUSH_S, Gatherer
 from planaria.kube.logline import Metric
 from planaria.kube.logs import LogReader
-from planaria.kube.matcher import Matcher
 from planaria.kube.measuring import HOLD_S, REST_S
 from planaria.kube.scaling_model import Sample, Wants
 from planaria.kube.sources import Source, Worker
@@ -237,13 +235,24 @@ def test_logs_are_read_again_when_agents_have_not_pushed_for_long_and_lines_go_o
     run(story)
 
 
-def test_a_search_that_begins_again_does_not_wait_for_the_next_look_of_one_that_rested() -> None:
+def test_a_search_that_begins_again_does_not_wait_for_the_next_look_of_one_that_rested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    waited = gather._changes
+
+    async def changes(job: Any, within_s: float) -> bool:
+        waits.append(within_s)
+        return await waited(job, within_s)
+
+    monkeypatch.setattr(gather, "_changes", changes)
+
     async def story() -> None:
         logs = Logs()
         gatherer = Gatherer(logs, lambda _: None, lambda: 0.5, every_s=0.01)  # type: ignore[arg-type]  # it only reads logs
         gatherer.follow(KEY, replace(source("w-0"), is_resting=True))
-        await asyncio.sleep(0.1)  # long enough for the task to rest, which takes a minute
-        assert logs.asked == []
+        await until(lambda: bool(waits))
+        assert (waits, logs.asked) == ([gather.REST_S], [])
         gatherer.follow(KEY, source("w-0"))
         await until(lambda: len(logs.asked) > 2)
         gatherer.follow(KEY, None)
@@ -253,19 +262,17 @@ def test_a_search_that_begins_again_does_not_wait_for_the_next_look_of_one_that_
     run(story)
 
 
-def test_logs_of_a_job_whose_pattern_was_given_up_are_not_read_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matcher, "FIRST_PAUSE_S", 0.0)
-
+def test_logs_of_a_job_whose_pattern_was_given_up_are_not_read_any_more() -> None:
     async def story() -> None:
         logs = Logs()
         hopeless, other = reader(logs, Metric("(")), reader(logs, Metric(r"took (?P<time>\S+)"))
-        for step in range(matcher.MOST_DEATHS + 2):
+        for step in range(2):
             logs.print("w-0", f"step {step} took 0.5")
             found = await hopeless.look(source("w-0"), 25)
+            assert found[0] == []
+            assert found[1].startswith("elasticPolicy.metric.pattern: expected a regular expression of Python")
             asked = len(logs.asked)
             assert (await other.look(source("w-0"), 25))[1] == ""
-        assert found[0] == []
-        assert found[1].endswith("it is not run any more until it is changed")
         await hopeless.look(source("w-0"), 25)
         assert len(logs.asked) == asked + 1, "that was the other one"
         await other.close()
@@ -273,35 +280,18 @@ def test_logs_of_a_job_whose_pattern_was_given_up_are_not_read_any_more(monkeypa
     run(story)
 
 
-def test_a_pattern_is_tried_on_its_sample_once() -> None:
+def test_a_job_that_is_dropped_forgets_what_was_tried_for_it() -> None:
     async def story() -> None:
-        gatherer = Gatherer(Logs(), lambda _: None, lambda: 0.5)  # type: ignore[arg-type]  # it only reads logs
-        right = Metric(r"took (?P<time>\d+\.\d+)", sample="took 0.5")
+        woken: list[tuple[str, str]] = []
+        gatherer = Gatherer(Logs(), woken.append, lambda: 0.5)  # type: ignore[arg-type]  # it only reads logs
         wrong = Metric(r"took (?P<time>\d+\.\d+)", sample="lasted 0.5")
-        assert await gatherer.refusal(KEY, right) == ""
-        assert "metric.sample" in await gatherer.refusal(KEY, wrong)
-        assert "metric.sample" in await gatherer.refusal(KEY, wrong)
-
-    run(story)
-
-
-def test_a_pattern_that_could_not_be_tried_is_tried_again_and_none_of_a_job_that_runs_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def nothing(_: Matcher) -> None:
-        raise BlockingIOError(11, os.strerror(11))
-
-    async def story() -> None:
-        gatherer = Gatherer(Logs(), lambda _: None, lambda: 0.5)  # type: ignore[arg-type]  # it only reads logs
-        right = Metric(r"took (?P<time>\d+\.\d+)", sample="took 0.5")
-        with monkeypatch.context() as patched:
-            patched.setattr(Matcher, "_start", nothing)
-            with pytest.raises(KubeError, match=r"could not be run \(BlockingIOError"):
-                await gatherer.refusal(KEY, right)
-            assert await gatherer.refusal(("n", "other"), right, was_accepted=True) == ""
-        assert await gatherer.refusal(KEY, right) == ""
-        wrong = replace(right, sample="lasted 0.5")
-        assert "metric.sample" in await gatherer.refusal(("n", "other"), wrong, was_accepted=True), "it was changed"
+        first = gatherer.trial(KEY, wrong)
+        await until(lambda: woken == [KEY])
+        assert "metric.sample" in (first.sentence or "")
+        assert gatherer.trial(KEY, wrong) is first
+        await gatherer.drop(KEY)
+        assert gatherer.trial(KEY, wrong).sentence is None
+        await gatherer.close()
 
     run(story)
 

@@ -23,7 +23,7 @@ class Server:
         self.lease: dict[str, Any] | None = None
         self.version = 0
         self.writes = 0
-        self.faults: list[str] = []  # "before": nothing is done; "after": done, and nobody hears of it
+        self.faults: list[str] = []  # "before", "busy": nothing is done; "after": done, and nobody hears of it
 
     async def get(self, _kind: Kind, _namespace: str, _name: str) -> dict[str, Any] | None:
         return copy.deepcopy(self.lease)
@@ -43,6 +43,8 @@ class Server:
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "before":
             raise KubeError("away")
+        if fault == "busy":
+            raise KubeError("busy", status=429, retry_after_s=3600.0)
         self.version += 1
         self.writes += 1
         self.lease = copy.deepcopy(obj)
@@ -69,6 +71,20 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)  # a Lease announces nothing
+
+
+def test_a_server_that_is_busy_is_asked_again_before_the_lease_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        server = Server()
+        holder = candidate(server, "a", LONG)
+        await holder.acquire(print)
+        server.faults = ["busy", "busy"]
+        keeping = asyncio.ensure_future(holder.keep())
+        await until(lambda: server.writes == 3)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    run(story, monkeypatch)
 
 
 def test_the_first_has_it_the_second_waits_and_takes_it_when_the_first_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,26 +110,6 @@ def test_what_a_spec_leaves_out_is_the_default() -> None:
     assert metric_of(given_metric) == Metric("(?P<time>.)", "ms", "global", "1")
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    ["(", "[a", "(?P<time", "(?P<1>a)", "*", "(?P<time>.)(?P<time>.)", "a{99999999999}", "(" * 20_000 + ")" * 20_000],
-    ids=lambda pattern: pattern[:16],
-)
-def test_a_pattern_that_cannot_be_read_is_refused_in_one_sentence(pattern: str) -> None:
-    (problem,) = problems_of(Metric(pattern))
-    assert problem.startswith("elasticPolicy.metric.pattern: expected a regular expression of Python")
-    assert "\n" not in problem
-
-
-def test_a_pattern_without_a_time_is_refused() -> None:
-    sentence = "elasticPolicy.metric.pattern: expected a group named time, such as (?P<time>[0-9.]+)"
-    assert problems_of(Metric(r"took (?P<seconds>\d+)")) == [sentence]
-
-
-def test_a_pattern_that_may_mean_something_else_one_day_is_not_refused() -> None:
-    assert problems_of(Metric(r"[[](?P<time>\d+)")) == []
-
-
 def test_a_sample_that_the_default_does_not_match_is_refused() -> None:
     assert problems_of(Metric(sample="Epoch: [17][ 50/1563] Time 0.258")) == []
     assert problems_of(Metric(sample="epoch 17 took 3 s")) == [
@@ -137,7 +117,7 @@ def test_a_sample_that_the_default_does_not_match_is_refused() -> None:
     ]
 
 
-def test_a_pattern_of_others_is_not_run_here() -> None:
-    """It would take longer than this test may."""
-    assert problems_of(Metric(r"(?P<time>(a+)+)$", sample="a" * 64 + "b")) == []
-    assert re.compile(r"(?P<time>(a+)+)$")
+def test_a_pattern_of_others_is_neither_read_nor_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(re, "compile", None)
+    for pattern in (r"(?P<time>(a+)+)$", "("):
+        assert problems_of(Metric(pattern, sample="a" * 64 + "b")) == []

@@ -110,12 +110,13 @@ def test_rests_double_up_to_the_longest_while_the_pattern_is_not_to_blame(monkey
 
 def test_a_pattern_whose_child_ends_a_few_times_in_a_row_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(module, "GROUP_LIMIT", "")  # no child can do anything with that
 
     async def story() -> str:
-        matcher = Matcher(Metric("("))  # such a child ends at once
+        matcher = Matcher(OURS)  # such a child ends at once
         for _ in range(MOST_DEATHS):
             assert not matcher.given_up
-            last = await matcher.read(["a"])
+            last = await matcher.read(["step 1 of epoch 0: 1 ms"])
         assert matcher.given_up == last.trouble
         monkeypatch.setattr(Matcher, "_start", None)  # nobody is started any more
         assert await matcher.read(["a"]) == last
@@ -192,6 +193,7 @@ def test_lines_and_groups_that_are_too_long_are_cut_or_left_out() -> None:
         (Metric(OURS.pattern), ""),
         (Metric(OURS.pattern, sample="step 5 of epoch 2: 250 ms"), ""),
         (Metric(sample="Epoch: [1][ 50/99] Time 0.5"), ""),
+        (Metric(r"[[](?P<time>\d+)"), ""),  # it may mean something else one day
         (Metric(OURS.pattern, sample="step 5"), NO_MATCH),
         (Metric(OURS.pattern, sample="step 5 of epoch 2: 0.0 ms"), NO_MATCH),
         (Metric(SLOW.pattern, sample=BAIT), TOO_SLOW),
@@ -199,6 +201,34 @@ def test_lines_and_groups_that_are_too_long_are_cut_or_left_out() -> None:
 )
 def test_a_sample_line_is_tried_before_anything_is_made(metric: Metric, sentence: str) -> None:
     assert run(check(metric)) == sentence
+
+
+@pytest.mark.parametrize("sample", ["", "took 5 s"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["(", "[a", "(?P<time", "(?P<1>a)", "*", "(?P<time>.)(?P<time>.)", "a{99999999999}", "(" * 20_000 + ")" * 20_000],
+    ids=lambda pattern: pattern[:16],
+)
+def test_a_pattern_that_cannot_be_read_is_refused_in_one_sentence(pattern: str, sample: str) -> None:
+    sentence = run(check(Metric(pattern, sample=sample)))
+    assert sentence.startswith("elasticPolicy.metric.pattern: expected a regular expression of Python, got one that")
+    assert "\n" not in sentence
+
+
+def test_a_pattern_without_a_time_is_refused() -> None:
+    sentence = "elasticPolicy.metric.pattern: expected a group named time, such as (?P<time>[0-9.]+)"
+    assert run(check(Metric(r"took (?P<seconds>\d+)"))) == sentence
+
+
+def test_a_pattern_that_cannot_be_read_is_given_up_at_once() -> None:
+    async def story() -> None:
+        matcher = Matcher(Metric("("))
+        found = await matcher.read(["a"])
+        assert found.is_unfit
+        assert matcher.given_up == found.trouble
+        assert matcher.pid is None
+
+    run(story())
 
 
 def test_a_machine_without_a_turn_for_the_child_says_nothing_about_the_pattern() -> None:

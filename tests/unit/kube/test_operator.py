@@ -68,3 +68,9 @@ def test_the_lease_is_renewed_while_the_first_objects_are_listed() -> None:
             await operator.run()
 
     asyncio.run(story())
+
+
+def test_the_lease_is_renewed_though_the_server_asks_for_quiet() -> None:
+    api = SimpleNamespace(before_call=lambda _: None)
+    Operator(api, Settings("me"), Means(print, lambda: 0.0, lambda: "", lambda: 0.5))  # type: ignore[arg-type]  # nobody is called
+    assert api.exempt == f"{LEASES}/planaria-operator"

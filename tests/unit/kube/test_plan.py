@@ -32,6 +32,36 @@ def test_an_elastic_job_gets_its_rights_its_objects_and_its_pods_in_the_order_in
     ]
 
 
+def test_a_job_whose_pattern_is_not_tried_yet_gets_nothing_and_says_what_it_waits_for() -> None:
+    desk = Desk(elastic_spec())
+    desk.world["untried"] = "it is being tried"
+    told = "PyTorchJob resnet waits until its elasticPolicy.metric.pattern was tried: it is being tried."
+    decision = desk.look()
+    assert (decision.actions, decision.events) == ((), ())
+    assert (desk.state, desk.reason, desk.message) == ("Created", "PatternUntried", told)
+    assert "startTime" not in desk.status, "its deadline begins with its pods"
+    del desk.world["untried"]
+    decision = desk.look()
+    assert [event.reason for event in decision.events][:1] == ["JobCreated"]
+    assert desk.created == ["resnet-worker-0"]
+
+
+def test_a_job_that_runs_goes_on_while_another_pattern_is_tried_and_one_that_was_wrong_stays_so() -> None:
+    desk = _running(elastic_spec())
+    desk.world["untried"] = "it is being tried"
+    desk.look()
+    assert desk.state == "Running"
+    desk.world["problems"] = ("it does not match its sample",)
+    desk.look()
+    del desk.world["problems"]
+    desk.look()
+    assert (desk.state, desk.reason) == ("Invalid", "PatternUntried")
+    del desk.world["untried"]
+    desk.look()
+    assert desk.state == "Running"
+    assert desk.deleted == []
+
+
 def test_a_plain_job_gets_pods_and_services_only() -> None:
     made = [(action.kind, action.name) for action in Desk(plain_spec(1)).look().actions]
     assert made == [

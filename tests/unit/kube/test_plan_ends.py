@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from kubesim.given import Desk, elastic_spec, plain_spec, template
 
+from planaria.kube.ending import SETTLE_S
 from planaria.kube.names import MASTER
 from planaria.kube.seen import Ended
 
@@ -281,6 +282,25 @@ def test_a_deadline_fails_the_job_on_time() -> None:
     desk.look(60.0)
     assert (desk.state, desk.reason) == ("Failed", "DeadlineExceeded")
     assert desk.deleted == ["resnet-worker-0"]
+
+
+def test_what_ends_with_time_ends_at_the_moment_that_the_operator_is_woken_for() -> None:
+    late = _running(elastic_spec(activeDeadlineSeconds=100))
+    assert late.look(98.0).wake_after_s == 1.0
+    late.look(1.0)
+    assert late.reason == "DeadlineExceeded"
+    done = _running(elastic_spec(start=2))
+    done.end(0, 0)
+    assert done.look().wake_after_s == SETTLE_S
+    done.look(SETTLE_S)
+    assert done.state == "Succeeded"
+
+
+def test_who_fails_while_nobody_is_done_is_tried_again_whatever_the_agent() -> None:
+    desk = _running(elastic_spec(start=2, policy=ETCD, worker={"restartPolicy": "ExitCode"}))
+    desk.end(0, 137)
+    desk.look()
+    assert desk.state == "Running"
 
 
 def test_a_deadline_wakes_the_operator() -> None:

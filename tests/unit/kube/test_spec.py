@@ -166,11 +166,6 @@ def test_a_name_that_no_host_can_have_is_refused(name: str) -> None:
     assert repr(name) in problem
 
 
-def test_a_pattern_that_cannot_work_is_refused() -> None:
-    [problem] = problems_of("resnet", elastic_spec(policy={"metric": {"pattern": "("}}))
-    assert "elasticPolicy.metric.pattern" in problem
-
-
 def test_what_is_not_said_is_the_default() -> None:
     spec = spec_of(
         "resnet", {"pytorchReplicaSpecs": {"Master": {"template": template()}, "Worker": {"template": template()}}}

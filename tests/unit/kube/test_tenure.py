@@ -41,7 +41,9 @@ def test_the_times_that_a_holder_writes_are_never_read() -> None:
 def test_a_lease_that_was_released_or_is_ours_is_taken_at_once() -> None:
     for holder in ("", "b"):
         assert tenure.may_take(tenure.seen(lease("1", holder), None, now=0.0), "b", now=0.0)
-    assert tenure.released(lease("1"), WALL)["spec"]["holderIdentity"] == ""
+    left = tenure.released(lease("1", leaseTransitions=3), WALL)["spec"]
+    assert (left["holderIdentity"], left["leaseTransitions"]) == ("", 3)
+    assert tenure.released({}, WALL)["spec"]["holderIdentity"] == ""
 
 
 def test_a_holder_counts_how_often_the_lease_changed_hands_and_keeps_when_it_got_it() -> None:

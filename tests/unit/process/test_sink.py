@@ -22,13 +22,6 @@ LINES = b"".join(b"line %06d of some training job\n" % number for number in rang
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
-
-
-@pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
     read, write = os.pipe()
     os.set_blocking(read, False)

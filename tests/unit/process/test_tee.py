@@ -58,13 +58,6 @@ class Console:
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
-
-
-@pytest.fixture
 def console(loop: Loop, tmp_path: Path) -> Iterator[Console]:
     console = Console(loop, tmp_path / "console")
     yield console

@@ -18,7 +18,6 @@ from planaria.store.model import Absent, Get
 from planaria.testing.store_client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 PLUGIN = """
@@ -29,13 +28,6 @@ class Theirs(MemoryStore):
         super().__init__(loop)
         self.where = where
 """
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from planaria.errors import UsageError
 from planaria.rendezvous.lease import Lease
 from planaria.store.api import Where
 from planaria.store.backends import open_store
+from planaria.store.kubernetes_api import CONFIG_MAPS, Access, Api, ApiAway, Manners
 from planaria.store.kubernetes_keys import INDEX
 from planaria.store.model import (
     Absent,
@@ -42,13 +44,6 @@ if TYPE_CHECKING:
     Connect = Callable[[str], Client]
 
 PLACE = "ours/job-run"
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 @pytest.fixture
@@ -290,3 +285,22 @@ def test_a_certificate_authority_that_is_none_is_said(loop: Loop, tmp_path: Path
     options = (("server", "https://127.0.0.1:1"), ("token_file", str(tmp_path / "token")))
     with pytest.raises(UsageError, match="certificates"):
         open_store("kubernetes", loop, Where(("a/b",), ca=str(tmp_path / "ca"), options=options))
+
+
+def test_a_watch_is_not_opened_before_the_api_server_wants_to_be_asked(api: ScriptedApi) -> None:
+    waits: list[float] = []
+
+    class Flag(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0.0)
+            return len(waits) > 1
+
+    manners = Manners()
+    manners.until = 107.0
+    asking = Api(Access(api.url, None, "", "ours", "job-run"), manners, lambda: 100.0, Flag())
+    asking.watch(CONFIG_MAPS, "v100", 5.0).close()
+    asking.close()
+    with pytest.raises(ApiAway, match="it asked us to wait"):  # it is closing
+        asking.watch(CONFIG_MAPS, "v100", 5.0)
+    assert waits == [7.0, 7.0]
+    assert api.count("WATCH", "configmaps") == 1

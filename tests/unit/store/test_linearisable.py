@@ -15,7 +15,6 @@ from planaria.store.server import StoreServer
 from planaria.testing.store_client import run_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from planaria.store.model import Reply, Request
@@ -100,13 +99,6 @@ def has_an_order(history: list[Operation], start: int) -> bool:
         return False
 
     return search(frozenset(range(len(history))), ())
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 @pytest.mark.parametrize("breaks", [False, True], ids=["whole", "breaking"])

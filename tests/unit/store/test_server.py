@@ -48,13 +48,6 @@ if TYPE_CHECKING:
     from planaria.base.channel import Met
 
 
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
-
-
 class Place:
     """A server, and the ways to it."""
 
