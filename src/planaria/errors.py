@@ -64,11 +64,19 @@ class KubeError(PlanariaError):
     """A Kubernetes API server refused a call, or did not answer. Exit status 69 of `planaria operator`."""
 
     def __init__(
-        self, message: str, *, hint: str = "", status: int = 0, reason: str = "", retry_after_s: float = 0.0
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        status: int = 0,
+        reason: str = "",
+        said: str = "",
+        retry_after_s: float = 0.0,
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status  # of HTTP; 0 where nobody answered
         self.reason = reason  # the server's own word, such as AlreadyExists
+        self.said = said  # the server's own sentence
         self.retry_after_s = retry_after_s  # what the server asked for
         self.retryable = status in (0, 408, 409, 410, 429) or status >= 500
 

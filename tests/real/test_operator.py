@@ -117,6 +117,27 @@ def test_without_room_it_returns_with_the_tutorials_message_and_grows_again_when
         )
 
 
+def test_a_quota_that_is_used_up_brings_the_last_size_back_with_the_servers_words(kube_api: Cluster, rig: Rig) -> None:
+    with rig.stage("quick", speed=linear) as stage, rig.operator(stage):
+        quotas = f"/api/v1/namespaces/{stage.namespace}/resourcequotas"
+        kube_api.client.create(quotas, {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}})
+        # Controllers would write this, and count pods; the server counts on from there.
+        status = {"status": {"hard": {"pods": "2"}, "used": {"pods": "0"}}}
+        kube_api.client.patch(f"{quotas}/few/status", status)
+        rig.call(rig.api.create(quick(stage.namespace)))
+
+        def stopped(status: dict[str, Any]) -> dict[str, Any] | None:
+            worker: dict[str, Any] = status.get("elasticScaling", {}).get("Worker", {})
+            return worker if worker.get("elasticCondition") == "Stop" else None
+
+        shown = rig.wait_for(stage, "it has returned", stopped)
+        assert (shown["currentReplicas"], shown["lastReplicas"]) == (2, 3)
+        assert shown["message"] == (
+            "Pod quick-worker-2 was refused: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2, "
+            "return to the last replicas"
+        )
+
+
 def test_a_size_that_does_not_pay_is_left_for_the_better_one(kube_api: Cluster, rig: Rig) -> None:
     with rig.stage("resnet", room=8, speed=no_gain) as stage, rig.operator(stage):
         kube_api.kubectl("create", "-f", "-", stdin=json.dumps(resnet(stage.namespace, **HASTY)))
@@ -161,6 +182,14 @@ def test_an_invalid_spec_is_refused_in_a_sentence_and_nothing_is_made(kube_api: 
         else:
             assert word in done.stderr
         assert (names(rig, stage, POD), names(rig, stage, SERVICE)) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["a" * 51, "a.b", "1a"])
+def test_a_name_that_cannot_be_part_of_a_host_name_is_refused_at_apply(kube_api: Cluster, rig: Rig, name: str) -> None:
+    with rig.stage("resnet") as stage:
+        done = kube_api.try_kubectl("create", "-f", "-", stdin=json.dumps(resnet(stage.namespace, name)))
+        assert done.returncode != 0
+        assert "metadata.name" in done.stderr
 
 
 def test_a_template_that_is_no_pod_is_told_in_a_sentence_and_can_be_mended(kube_api: Cluster, rig: Rig) -> None:

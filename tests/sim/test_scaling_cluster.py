@@ -54,7 +54,11 @@ def least_expected(policy: Policy, start: int, curve: Curve, room: int) -> int:
     while (up := above(sizes, size)) is not None and up <= room:
         gain = curve(up, 0.0) / curve(size, 0.0) - 1
         efficiency = curve(up, 0.0) / up / (curve(first, 0.0) / first)
-        if gain < min(policy.min_gain, (up / size - 1) / 2) + 0.08 or efficiency < policy.min_efficiency + 0.05:
+        most = up / size - 1
+        if (
+            gain < (policy.min_gain if policy.min_gain < most - 1e-9 else most / 2) + 0.08
+            or efficiency < policy.min_efficiency + 0.05
+        ):
             break
         size = up
     return size
@@ -150,6 +154,7 @@ SITUATIONS = st.builds(
     st.integers(0, 9),
     is_started=st.booleans(),
     unschedulable_s=st.none() | st.floats(0, 1e5),
+    refused_s=st.none() | st.floats(0, 1e5),
     room=st.booleans(),
     samples=st.lists(SAMPLES, max_size=8).map(tuple),
     watched_s=st.floats(0),

@@ -290,11 +290,13 @@ def _refusal(asked: _Request, status: int, told: Json, retry_after: str) -> Kube
         401: "are the credentials still valid?",
         403: "are the permissions of `planaria operator install` in place?",
     }.get(status, "")
+    said = safe_line(str(told.get("message") or "no reason given"))
     return (_Missing if status == 404 else KubeError)(
-        f"{asked.method} {asked.path} was refused with {status}: {safe_line(str(told.get('message') or 'no reason given'))}",
+        f"{asked.method} {asked.path} was refused with {status}: {said}",
         hint=hint,
         status=status,
         reason=str(told.get("reason") or ""),
+        said=said,
         retry_after_s=float(seconds),
     )
 

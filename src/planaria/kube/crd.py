@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planaria.kube import conditions
 from planaria.kube.fields import spec_schema
-from planaria.kube.names import GROUP, JOB_KIND, PLURAL, VERSION
+from planaria.kube.names import GROUP, JOB_KIND, JOB_PATTERN, LONGEST_JOB, PLURAL, VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,11 +62,16 @@ def _schema() -> Json:
         "properties": {
             "apiVersion": dict(_WORD),
             "kind": dict(_WORD),
-            "metadata": {"type": "object"},
+            "metadata": {"type": "object", "properties": {"name": _name()}},
             "spec": spec_schema(),
             "status": _status(),
         },
     }
+
+
+def _name() -> Json:
+    """Return the schema of a job's name, all that a schema of Kubernetes 1.20 may say of metadata."""
+    return {"type": "string", "maxLength": LONGEST_JOB, "pattern": JOB_PATTERN}
 
 
 def _status() -> Json:

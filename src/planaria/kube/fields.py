@@ -36,6 +36,8 @@ def _container() -> Json:
             "name": {"type": "string", "minLength": 1},
             "command": _maybe("array", items={"type": "string"}),
             "env": _list_of(name={"type": "string"}),
+            "ports": _list_of(name=_maybe("string")),
+            "readinessProbe": _maybe("object", properties={"httpGet": _maybe("object", **_KEEP)}, **_KEEP),
             "volumeMounts": _list_of(mountPath=_maybe("string")),
             "resources": _maybe("object", properties={"limits": amounts, "requests": dict(amounts)}, **_KEEP),
         },
@@ -60,6 +62,7 @@ def replica_schema() -> Json:
             "containers": {"type": "array", "minItems": 1, "items": _container()},
             "volumes": _list_of(),
             "serviceAccountName": _maybe("string"),
+            "serviceAccount": _maybe("string"),
         },
         **_KEEP,
     }

@@ -54,6 +54,7 @@ class Memory(Value):
     ] = {}  # how often a container was started again after status 0, by uid: that counts nowhere
     attempts: Mapping[str, Attempt] = {}  # by name
     refused: Mapping[str, float] = {}  # uid -> since when the scheduler finds no room
+    crowded_s: float | None = None  # since when the API server refuses to make a Worker
     leaving: Mapping[str, float] = {}  # uid -> since when it is being deleted
     done: frozenset[str] = frozenset()  # names of pods that are done: of a plain job, and of a Master outside the world
     first_done_s: float | None = None  # when the first member of an elastic job was done
@@ -158,6 +159,7 @@ def encode(memory: Memory) -> Json:
         "done": sorted(memory.done),
         "firstDone": None if memory.first_done_s is None else _short(memory.first_done_s),
         "idle": None if memory.idle_s is None else _short(memory.idle_s),
+        "crowded": None if memory.crowded_s is None else _short(memory.crowded_s),
         "hasRun": memory.has_run,
         "fixed": dict(memory.fixed),
         "made": sorted(memory.made),
@@ -189,6 +191,7 @@ def decode(kept: Any) -> Memory:
         done=_words(kept.get("done")),
         first_done_s=_read(kept.get("firstDone"), float, None),
         idle_s=_read(kept.get("idle"), float, None),
+        crowded_s=_read(kept.get("crowded"), float, None),
         has_run=kept.get("hasRun") is True,
         fixed=_mapping(kept.get("fixed"), str),
         made=_words(kept.get("made")),

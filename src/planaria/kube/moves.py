@@ -6,11 +6,12 @@ from planaria.base.value import replace
 from planaria.kube.scaling_model import Cause, Condition, ElasticScaling, Evidence, Policy
 
 CONTINUES = "Pytorch job continues to be scaled"
-PENDING = "There exists pending pods, return to the last replicas"
+RETURN = ", return to the last replicas"
+PENDING = f"There exists pending pods{RETURN}"
 BEST = "Pytorch job has reached the max metrics"
 FULL = "Pytorch job has reached the max replicas"
 NO_ROOM = "There is no room for the smallest number of replicas, the job waits for it"
-UNMEASURED = "Inconclusive: more replicas could not be measured, return to the last replicas"
+UNMEASURED = f"Inconclusive: more replicas could not be measured{RETURN}"
 
 
 def refused(
@@ -24,10 +25,15 @@ def refused(
         good=to,
         refused=evidence.elastic.current,
         cause=cause,
-        failures=evidence.failures + 1,
+        failures=1 if cause == "room" and _was_good(policy, evidence, now_s) else evidence.failures + 1,
         refused_s=now_s,
         has_room=False,
     )
+
+
+def _was_good(policy: Policy, evidence: Evidence, now_s: float) -> bool:
+    """Tell whether nothing was refused for long: what failed before that says nothing about room that is gone now."""
+    return evidence.refused is None and now_s - evidence.refused_s >= policy.retry_s
 
 
 def moved(policy: Policy, evidence: Evidence, now_s: float, to: int, words: tuple[Condition, str, str]) -> Evidence:

@@ -27,7 +27,7 @@ TRAINER = "pytorch"  # the container that trains, where a pod has several; the f
 TOKEN_KEY = "token"  # noqa: S105  the name of the entry, not one
 
 LONGEST_JOB = 50  # "NAME-worker-12345" has to be a DNS label, of at most 63 letters
-_JOB = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+JOB_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
 class Names(Value):
@@ -80,7 +80,7 @@ def replica_kind(text: str) -> str | None:
 
 def name_problem(job: str) -> str | None:
     """Say what is wrong with a job's name, which becomes part of host names."""
-    if len(job) > LONGEST_JOB or _JOB.fullmatch(job) is None:
+    if len(job) > LONGEST_JOB or re.fullmatch(JOB_PATTERN, job) is None:
         return (
             f"metadata.name expects at most {LONGEST_JOB} lower-case letters, digits and dashes, a letter first and no dash "
             f"last, since pods are reached by it; got {job!r}"

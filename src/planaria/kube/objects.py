@@ -10,7 +10,7 @@ from planaria.kube.names import API_VERSION, JOB_KIND, TOKEN_KEY, Names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.kube.model import Json
+    from planaria.kube.model import Json, Plain
     from planaria.kube.seen import JobSeen
     from planaria.kube.spec import JobSpec
 
@@ -66,12 +66,17 @@ def beside(job: JobSeen, spec: JobSpec, token: str) -> list[Json]:
     ]
 
 
+def account_of(pod_spec: Plain, names: Names) -> str:
+    """Return as whom a member runs: ours, unless the user named one, by its name of today or by the older one."""
+    return pod_spec.get("serviceAccountName") or pod_spec.get("serviceAccount") or names.agent
+
+
 def _accounts(spec: JobSpec, names: Names) -> list[str]:
     """Return the ServiceAccounts of the members: ours, or those that the user named."""
     members = [
         replicas for kind in spec.kinds if spec.is_member(kind) and (replicas := spec.replicas(kind)) is not None
     ]
-    return sorted({replicas.template["spec"].get("serviceAccountName") or names.agent for replicas in members})
+    return sorted({account_of(replicas.template["spec"], names) for replicas in members})
 
 
 def _role(job: JobSeen, names: Names) -> Json:

@@ -84,7 +84,6 @@ class Operator:
             await self._leadership.acquire(self._means.say)
             self._means.say(f"{self._settings.identity} holds the Lease and acts")
             try:
-                await self._look_for_nodes()
                 await self._act()
             finally:
                 await self._gatherer.close()
@@ -96,7 +95,8 @@ class Operator:
         self._meters.leads.set(1)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._leadership.keep())
+                group.create_task(self._leadership.keep())  # first: a large cluster takes its time to list
+                await self._look_for_nodes()
                 self._watchers = [
                     Watcher(self._api, copy, self._means.chance, self._means.say, namespace)
                     for copy in self._books.copies

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from planaria.kube.model import Action, Now
     from planaria.kube.seen import JobSeen, World
 
+_REPLICA = ("Pod", "Service")  # what a replica consists of
 _TAKEN_S = 5.0  # nobody tells us when a name that somebody else has is free: look again
 
 
@@ -95,8 +96,13 @@ def _remembered(case: Case) -> Memory:
         fixed = refixed(kept.fixed, fixed, made)
     target = case.job.status.get(TARGET)
     has_run = kept.has_run or (target is not None and case.running >= target)
-    idle_s = min(kept.idle_s or case.now_s, case.now_s) if case.is_idle else None
-    return ending.remember(replace(case, memory=replace(kept, fixed=fixed, made=made, has_run=has_run, idle_s=idle_s)))
+    kept = replace(kept, fixed=fixed, made=made, has_run=has_run)
+    kept = replace(
+        kept,
+        idle_s=min(kept.idle_s or case.now_s, case.now_s) if case.is_idle else None,
+        crowded_s=min(kept.crowded_s or case.now_s, case.now_s) if _refusal(case) else None,
+    )
+    return ending.remember(replace(case, memory=kept))
 
 
 def _at_work(case: Case) -> Decision:
@@ -160,6 +166,8 @@ def _scaled(case: Case) -> Verdict | None:
         is_resumed=not case.job.status.get("startTime"),  # a suspended job has none
         is_started=kept.has_run,
         unschedulable_s=max(refused, default=None),
+        refused_s=None if kept.crowded_s is None else case.now_s - kept.crowded_s,
+        refusal=_refusal(case),
         room=_has_room(case),
         samples=case.world.metrics.samples,
         watched_s=case.world.metrics.watched_s,
@@ -167,6 +175,13 @@ def _scaled(case: Case) -> Verdict | None:
     )
     known = evidence.decode(case.job.status.get("scaling"))
     return scaling.scale(case.spec.elastic.policy, known, situation, case.now_s)
+
+
+def _refusal(case: Case) -> str:
+    """Return what the API server says about a Worker that it will not have: a quota, for one; "" if it says nothing."""
+    prefix = case.names.replica(WORKER, 0)[:-1]
+    found = (why for (kind, name), why in case.world.refusals.items() if kind in _REPLICA and name.startswith(prefix))
+    return next(found, "")
 
 
 def _has_room(case: Case) -> bool:
@@ -234,7 +249,7 @@ def _not_done(case: Case, kind: str, count: int) -> list[int]:
 def _ground(case: Case, kind: str) -> Ground:
     prefix = case.names.replica(kind, 0)[:-1]
     late = {name for name, attempt in case.memory.attempts.items() if attempt.ready_s > case.now_s}
-    taken = {name for object_kind, name in case.world.foreign if object_kind in ("Pod", "Service")}
+    taken = {name for object_kind, name in case.world.foreign if object_kind in _REPLICA}
     held = {
         int(name[len(prefix) :]) for name in late | taken if name.startswith(prefix) and name[len(prefix) :].isdecimal()
     }

@@ -11,7 +11,7 @@ import copy
 from planaria.contract.env import KUBE_PROGRESS, POD_UID, TOKEN
 from planaria.kube import health
 from planaria.kube.names import MASTER, PORT, PORT_NAME, ROLE_LABEL, TOKEN_KEY, TRAINER, WORKER, Names
-from planaria.kube.objects import owned
+from planaria.kube.objects import account_of, owned
 from planaria.kube.restart import kubelet_policy
 from planaria.kube.spec import KUBERNETES
 
@@ -72,13 +72,20 @@ def trainer_of(pod_spec: Plain) -> Json:
 
 
 def has_our_agent(elastic: Elastic, container: Plain) -> bool:
-    """Tell whether a container surely runs our agent: nobody else knows the backend, or it is started by its name."""
+    """Tell whether a container surely runs our agent: by a backend or probe that nobody else knows, or its program's name."""
+    if elastic.backend == KUBERNETES or health.is_asked(container):
+        return True
     command = container.get("command") or ()
-    return elastic.backend == KUBERNETES or any(str(word).rsplit("/", 1)[-1] in _OUR_PROGRAMS for word in command[:4])
+    return any(str(word).rsplit("/", 1)[-1] in _OUR_PROGRAMS for word in command[:4])
 
 
 def asks_agent(elastic: Elastic, pod_spec: Plain) -> bool:
-    """Tell whether the kubelet asks the agent how it is: it surely is ours, and the user has no probes or port of his own."""
+    """Tell whether the kubelet asks the agent how it is: by the user's own probe, or by ours."""
+    return health.is_asked(trainer_of(pod_spec)) or _gets_probes(elastic, pod_spec)
+
+
+def _gets_probes(elastic: Elastic, pod_spec: Plain) -> bool:
+    """Tell whether probes are to be added: the agent surely is ours, and the user has no probes or port of his own."""
     trainer = trainer_of(pod_spec)
     if not has_our_agent(elastic, trainer) or pod_spec.get("hostNetwork"):
         return False
@@ -92,10 +99,10 @@ def _make_member(job: JobSeen, spec: JobSpec, inner: Json, trainer: Json) -> Non
     assert spec.elastic is not None
     names = Names(job.name)
     _add_env(trainer, _elastic_env(job, names, spec, spec.elastic))
-    inner.setdefault("serviceAccountName", names.agent)
+    inner["serviceAccountName"] = account_of(inner, names)
     inner.setdefault("terminationGracePeriodSeconds", GRACE_S)
     _add_shm(inner, trainer)
-    if asks_agent(spec.elastic, inner):
+    if _gets_probes(spec.elastic, inner):
         _add_health(trainer)
 
 

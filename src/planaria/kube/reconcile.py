@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from planaria.base.text import safe_line
 from planaria.base.value import replace
 from planaria.errors import KubeError
 from planaria.kube import burial
@@ -18,7 +17,7 @@ from planaria.kube.logline import metric_of
 from planaria.kube.model import Bury, Create, Delete, Event, Now
 from planaria.kube.names import Names
 from planaria.kube.plan import decide
-from planaria.kube.refusals import REFUSED_S, Refusals
+from planaria.kube.refusals import REFUSED_S, Refusals, sentence_of
 from planaria.kube.resources import CONFIG_MAP, JOB, KINDS, POD, SECRET
 from planaria.kube.seen import JobSeen, has_ended, job_seen, owner_of
 from planaria.kube.sources import source_of
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 AGAIN_S = 1.0  # agents wrote their ConfigMap at the same time
 MOST_ACTIONS = 25  # of one look: what a job of many pods has left waits for its next turn, as others do for theirs
 RESYNC_S = 300.0  # every job is looked at so often, whatever was missed
+_TOLD_S = 0.1  # until a refusal is seen by a look, and is in the job's status
 _CONFLICT = 409
 _REFUSED = (400, 403, 404, 413, 422)  # the server has read it and will not have it
 
@@ -127,7 +127,7 @@ class Reconciler:
         done = 0
         for action in actions:
             if isinstance(action, Create) and self._refusals.is_fresh(_key(job), action):
-                again_s = REFUSED_S
+                again_s = again_s or REFUSED_S
                 continue
             if done == MOST_ACTIONS:
                 return 0.0
@@ -142,7 +142,7 @@ class Reconciler:
                     wait_s = await self._create(job, action)
             if wait_s == 0:  # something is in the way that was not known: what follows was decided without it
                 return 0.0
-            again_s = wait_s or again_s
+            again_s = again_s if wait_s is None else wait_s
         return again_s
 
     async def _create(self, job: Json, action: Create) -> float | None:
@@ -156,10 +156,10 @@ class Reconciler:
                 return None if await self._meet(job, action) else 0.0
             if problem.status not in _REFUSED:
                 raise
-            sentence = f"{kind.name} {action.name} was refused: {safe_line(problem.message)}"
+            sentence = sentence_of(action, problem)
             self._refusals.add(key, action, sentence)
             await self._teller.tell(job, Event("FailedCreate", sentence, is_warning=True), self._wall())
-            return REFUSED_S
+            return _TOLD_S
         return None
 
     async def _meet(self, job: Json, action: Create) -> bool:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from planaria.errors import KubeError
     from planaria.kube.model import Create
     from planaria.kube.watching import Key
 
 REFUSED_S = 30.0  # until something that was refused is tried again
+# What the server puts around the cause: the object once more, and for what is no JSON of that kind some letters of it.
+_OBJECT = re.compile(r'[\w./]+ "[^"]*" is (?:invalid|forbidden): ')
+_CONTEXT = re.compile(r", error found in #\d+ byte of \.\.\..*", re.DOTALL)
+
+
+def sentence_of(action: Create, problem: KubeError) -> str:
+    """Say of what was refused, once, why."""
+    said = problem.said or problem.message
+    if (found := _OBJECT.match(said)) is not None:
+        said = said[found.end() :]
+    return f"{action.kind} {action.name} was refused: {_CONTEXT.sub('', said)}"
 
 
 class Refusals:
@@ -20,8 +33,8 @@ class Refusals:
         self._known: dict[Key, dict[tuple[str, str], tuple[str, float]]] = {}
         self._generations: dict[Key, int] = {}
 
-    def of(self, key: Key, generation: int) -> tuple[str, ...]:
-        """Return the sentences about a job. One stays until it was tried again, or is not wanted any more.
+    def of(self, key: Key, generation: int) -> dict[tuple[str, str], str]:
+        """Return the sentences about a job, by kind and name. One stays until it was tried again, or is not wanted any more.
 
         What was refused of another spec says nothing about this one, and is tried at once.
         """
@@ -29,8 +42,8 @@ class Refusals:
             self._known.pop(key, None)
             self._generations[key] = generation
         now = self._clock()
-        found = {place: told for place, told in self._known.get(key, {}).items() if now - told[1] < 3 * REFUSED_S}
-        return tuple(sentence for sentence, _ in found.values())
+        known = self._known.get(key, {}).items()
+        return {place: sentence for place, (sentence, at) in known if now - at < 3 * REFUSED_S}
 
     def is_fresh(self, key: Key, action: Create) -> bool:
         """Tell whether it is too early to try again."""

@@ -21,7 +21,7 @@ from bisect import bisect_right
 from planaria.base.value import replace
 from planaria.kube.evidence import TEXT_LIMIT
 from planaria.kube.measuring import figure_of, median, take, with_figure
-from planaria.kube.moves import BEST, CONTINUES, FULL, NO_ROOM, PENDING, moved, refused, stand, told
+from planaria.kube.moves import BEST, CONTINUES, FULL, NO_ROOM, PENDING, RETURN, moved, refused, stand, told
 from planaria.kube.scaling_model import (
     Corrupt,
     ElasticScaling,
@@ -41,6 +41,7 @@ HOLD_SHARE = (
 INCONCLUSIVE = ("PodsNotRunning", "MetricTrouble", "NoSamples", "NotEnoughSamples")
 GAIN_RETRIES = 24  # a size that did not pay is tried again after max_retry_s, doubled each time, up to so many of it
 _LEAST_WAKE_S = 0.01
+_ROUNDING = 1e-9  # 11 / 10 - 1 is more than 0.1
 
 
 def scale(policy: Policy, evidence: Evidence | Corrupt | None, situation: Situation, now_s: float) -> Verdict:
@@ -135,29 +136,43 @@ def _seen(policy: Policy, evidence: Evidence, situation: Situation, now_s: float
 
 
 def _made_room(policy: Policy, evidence: Evidence, situation: Situation, now_s: float) -> Evidence | None:
-    """Return to a size that fits when the scheduler has refused a pod for long enough; None: nothing to do.
+    """Return to a size that fits when scheduler or server have refused a pod for long enough; None: nothing to do.
 
     Always to a smaller size than this one, whatever the size before was.
     """
     current, sizes = evidence.elastic.current, sizes_of(policy)
-    if situation.unschedulable_s is None or situation.placed >= current:
+    lack_s = _lack_s(policy, evidence, situation, now_s)
+    if lack_s is None:
         if evidence.reason != "NoRoom":
             return None
         return stand(evidence, now_s, "Placed")
-    if _refused_for(evidence, situation, now_s) < policy.pending_grace_s:
+    if lack_s < policy.pending_grace_s:
         return None
     if current == sizes[0]:
         block = replace(evidence.elastic, condition="Stop", goes_on=False, message=NO_ROOM)
         return told(evidence, now_s, block, "NoRoom")
     smaller = fit(sizes, min(evidence.good, situation.placed))
-    returned = refused(policy, evidence, now_s, smaller, ("room", "Stop", PENDING, "PendingPods"))
+    returned = refused(policy, evidence, now_s, smaller, ("room", "Stop", *_why_smaller(situation)))
     # More than this size may have fitted: the one that did not is the next above what has a node.
     return replace(returned, refused=sizes[bisect_right(sizes, max(smaller, situation.placed))])
 
 
-def _refused_for(evidence: Evidence, situation: Situation, now_s: float) -> float:
+def _lack_s(policy: Policy, evidence: Evidence, situation: Situation, now_s: float) -> float | None:
+    """Return for how long pods of this size have been refused; None while none is."""
+    waits = [situation.unschedulable_s]
+    if situation.placed >= sizes_of(policy)[0]:  # else the server would not have fewer either
+        waits.append(situation.refused_s)
+    found = [wait for wait in waits if wait is not None]
+    if not found or situation.placed >= evidence.elastic.current:
+        return None
     # Pods of a size that was given up may still be there for a moment; their wait is not this size's.
-    return min(situation.unschedulable_s or 0.0, now_s - evidence.changed_s)
+    return min(max(found), now_s - evidence.changed_s)
+
+
+def _why_smaller(situation: Situation) -> tuple[str, str]:
+    if situation.unschedulable_s is not None:
+        return PENDING, "PendingPods"
+    return f"{situation.refusal[: TEXT_LIMIT - len(RETURN)]}{RETURN}", "PodsRefused"
 
 
 # What was measured.
@@ -215,7 +230,8 @@ def _why_not(policy: Policy, evidence: Evidence, base: Figure, new: Figure) -> s
 
 def _least_gain(policy: Policy, size: int, larger: int) -> float:
     # From 10 to 11 Workers no more than 10 % can be had: then half of what can be is enough.
-    return min(policy.min_gain, (larger / size - 1) / 2)
+    attainable = larger / size - 1
+    return policy.min_gain if policy.min_gain < attainable - _ROUNDING else attainable / 2
 
 
 def _largest_below(evidence: Evidence, size: int) -> Figure | None:
@@ -232,7 +248,7 @@ def _missed(policy: Policy, evidence: Evidence, situation: Situation, now_s: flo
         return evidence
     reason, text = _inconclusive(policy, evidence, situation)
     if evidence.good < evidence.elastic.current:
-        message = f"{text}, return to the last replicas"[:TEXT_LIMIT]
+        message = f"{text}{RETURN}"[:TEXT_LIMIT]
         return refused(policy, evidence, now_s, evidence.good, ("silence", "Stop", message, reason))
     block = replace(evidence.elastic, condition="Stop", goes_on=False, message=text[:TEXT_LIMIT])
     return told(evidence, now_s, block, reason)
@@ -332,8 +348,8 @@ def _looks_worth_it(policy: Policy, evidence: Evidence) -> bool:
 def _wake(policy: Policy, evidence: Evidence, situation: Situation, now_s: float) -> float | None:
     """Return after how many seconds something may be due though nothing happens."""
     current, waits = evidence.elastic.current, []
-    if situation.unschedulable_s is not None and situation.placed < current:
-        waits.append(policy.pending_grace_s - _refused_for(evidence, situation, now_s))
+    if (lack_s := _lack_s(policy, evidence, situation, now_s)) is not None:
+        waits.append(policy.pending_grace_s - lack_s)
     if _is_measuring(policy, evidence, now_s):
         waits.append(policy.trial_timeout_s - _waited(evidence, situation, now_s))
     if evidence.good == current:

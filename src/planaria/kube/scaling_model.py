@@ -66,6 +66,8 @@ class Situation(Value):
     unschedulable_s: float | None = (
         None  # for how long the scheduler has refused a pod that should be: the longest; None: none
     )
+    refused_s: float | None = None  # for how long the API server has refused to make a pod that should be; None: none
+    refusal: str = ""  # its words
     room: bool = (
         False  # capacity may have appeared since the last call: a node, or a pod of another PyTorchJob that ended
     )
@@ -113,8 +115,8 @@ class Evidence(Value):
     skipped: tuple[Mark, ...] = ()  # the steps that were left out
     refused: int | None = None  # the size that did not work
     cause: Cause = ""  # why not
-    failures: int = 0  # trials that did not work, in this search
-    refused_s: float = 0.0
+    failures: int = 0  # trials that did not work, in this search, or since room was there for long
+    refused_s: float = 0.0  # when a size was refused last, or one was taken
     has_room: bool = False  # capacity appeared since the refusal
 
 

@@ -87,7 +87,7 @@ class World(Value):
     metrics: Metrics = NO_METRICS
     problems: tuple[str, ...] = ()  # of the spec, found by those who tried something out: a pattern, on its sample line
     untried: str = ""  # why it is not known yet whether there are such problems
-    refusals: tuple[str, ...] = ()  # what the API server refused to create, and why
+    refusals: Mapping[tuple[str, str], str] = {}  # (kind, name) -> what the API server refused to create, and why
     round: RoundSeen = RoundSeen()  # of its run, where the store is Kubernetes
 
 

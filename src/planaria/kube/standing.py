@@ -118,7 +118,7 @@ def _echoes(case: Case, made: Collection[str]) -> list[Attempt]:
 def _obstacles(case: Case) -> list[tuple[str, str]]:
     """Return what else is in the way, the hardest first, with a word for it."""
     pods = [look.pod for look in case.looks if look.is_live and _crash(look.pod) is None]
-    found = [("CreateRefused", refusal) for refusal in case.world.refusals]
+    found = [("CreateRefused", refusal) for refusal in case.world.refusals.values()]
     found += [("Unschedulable", f"{pod.name} finds no room ({pod.unschedulable})") for pod in pods if pod.unschedulable]
     found += [("ContainerWaiting", f"{pod.name} cannot start ({pod.stuck})") for pod in pods if pod.stuck]
     found += _lost(case)

@@ -99,6 +99,7 @@ def test_a_refusal_is_one_sentence_that_says_whether_trying_again_helps(
             await api.create({"kind": "Pod", "metadata": {"name": "p", "namespace": "n"}})
         problem = refused.value
         assert problem.message == f"POST /api/v1/namespaces/n/pods was refused with {code}: told so"
+        assert problem.said == "told so"
         assert (problem.status, problem.reason, problem.retryable) == (code, "Why", retryable)
 
     speak(tmp_path, Server(status(code, "Why")), story)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+import pytest
 from kubesim.given import Desk, elastic_spec
 
 from planaria.kube import schema
 from planaria.kube.crd import definition
+from planaria.kube.names import name_problem
 
 Json = dict[str, Any]
 [VERSION] = definition()["spec"]["versions"]
@@ -45,6 +48,16 @@ def test_the_schema_is_structural() -> None:
         assert "x-kubernetes-validations" not in node, f"{path}: Kubernetes 1.20 knows none"
         assert node["type"] != "array" or "items" in node if "type" in node else True, path
         assert set(node.get("required", ())) <= set(node.get("properties", ())), path
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["resnet", "a", "a-1", "a" * 50, "a" * 51, "a.b", "1a", "-a", "a-", "A", "", "a\n", "a_b", "a--b"],
+)
+def test_the_server_refuses_at_apply_the_names_that_the_operator_would_refuse(name: str) -> None:
+    shape = WHOLE["properties"]["metadata"]["properties"]["name"]
+    is_refused = len(name) > shape["maxLength"] or re.search(shape["pattern"].replace("$", r"\Z"), name) is None
+    assert is_refused == (name_problem(name) is not None)
 
 
 def test_every_default_is_a_value_that_is_allowed() -> None:

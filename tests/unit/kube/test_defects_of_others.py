@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
 from kubesim.given import Desk, elastic_spec, plain_spec, template
 
-from planaria.kube.model import Now
+from planaria.kube.model import Create, Now
 from planaria.kube.names import MASTER
 from planaria.kube.plan import decide
 from planaria.kube.seen import Ended, JobSeen, World
@@ -124,10 +125,16 @@ def test_a_job_that_has_no_room_at_its_minimum_is_not_forgotten() -> None:
 
 
 def test_two_decisions_about_two_jobs_share_nothing() -> None:
-    one, other = _running(elastic_spec()), _running(elastic_spec())
-    one.grow(LINEAR)
+    spec = elastic_spec()
+    before, alone = copy.deepcopy(spec), _running(elastic_spec())
+    one, other = _running(spec), _running(spec)
+    for _ in range(12):
+        one.grow(LINEAR, looks=1)
+        other.look(100.0)
+        alone.grow(LINEAR, looks=1)
     assert other.status["targetReplicas"] == 1
     assert other.status["scaling"]["figures"] == []
+    assert (one.status, spec) == (alone.status, before)
 
 
 def test_a_job_of_the_same_name_before_this_one_leaves_nothing_behind() -> None:
@@ -169,6 +176,12 @@ def test_bounds_that_are_missing_come_from_the_workers_and_the_master_gets_none_
     assert desk.status["operator"]["fixed"]["elasticPolicy.minReplicas"] == "2"
     assert desk.status["replicaStatuses"]["Master"]["active"] == 1
     assert desk.status["targetReplicas"] == 2
+    told = {}
+    for action in Desk(spec).decide().actions:
+        if isinstance(action, Create) and action.kind == "Pod":
+            told[action.name] = {one["name"]: one.get("value") for one in action.body["spec"]["containers"][0]["env"]}
+    assert not [name for name in told["resnet-master-0"] if name.startswith("PET_")]
+    assert [told[f"resnet-worker-{index}"]["PET_NNODES"] for index in (0, 1)] == ["2:4", "2:4"]
 
 
 def test_no_pod_is_restarted_by_a_resize() -> None:

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from planaria.kube import manifests
 from planaria.kube.manifests import Wanted
+from planaria.kube.pods import asks_agent, has_our_agent, trainer_of
 from planaria.kube.render import COMMAND, rendered
 from planaria.kube.render_flags import read
-from planaria.kube.spec import is_elastic, problems_of
+from planaria.kube.spec import is_elastic, problems_of, spec_of
 from planaria.launch.flags import OURS, TORCHRUN
 
 if TYPE_CHECKING:
@@ -323,6 +324,12 @@ def test_the_operator_finds_nothing_wrong_with_what_is_printed_for_it() -> None:
     for job in jobs:
         assert problems_of(job["metadata"]["name"], job["spec"]) == ()
         assert is_elastic(job["spec"])
+        spec = spec_of(job["metadata"]["name"], job["spec"])
+        assert spec.elastic is not None
+        assert spec.worker is not None
+        inner = spec.worker.template["spec"]
+        assert asks_agent(spec.elastic, inner), "that its Workers run and do not train can be told"
+        assert has_our_agent(spec.elastic, trainer_of(inner))
 
 
 def test_every_reason_of_a_condition_has_its_row_in_the_page() -> None:

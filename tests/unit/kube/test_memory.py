@@ -31,6 +31,7 @@ WHOLE = Memory(
     done=frozenset({"resnet-master-0"}),
     first_done_s=70.0,
     idle_s=60.0,
+    crowded_s=50.0,
     has_run=True,
     fixed={"elasticPolicy.minReplicas": "1"},
     made=frozenset({"Worker"}),

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 
+from planaria.errors import KubeError
 from planaria.kube.api import Call
 from planaria.kube.leadership import LeadershipLost
 from planaria.kube.operator import Means, Operator, Settings
@@ -33,6 +35,39 @@ def test_without_the_lease_nothing_but_the_lease_is_written(call: Call, passes: 
     else:
         with pytest.raises(LeadershipLost):
             api.before_call(call)
+
+
+def test_the_lease_is_renewed_while_the_first_objects_are_listed() -> None:
+    class Leadership:
+        is_held = True
+        is_kept = asyncio.Event()
+
+        async def acquire(self, _say: object) -> None:
+            pass
+
+        async def keep(self) -> None:
+            self.is_kept.set()
+            await asyncio.Event().wait()
+
+        async def release(self) -> None:
+            pass
+
+    leadership = Leadership()
+
+    async def slow_list(*_: object, **__: object) -> None:
+        async with asyncio.timeout(60.0):
+            await leadership.is_kept.wait()
+        raise KubeError("enough", status=422)
+
+    async def story() -> None:
+        api = SimpleNamespace(before_call=lambda _: None, list=slow_list)
+        means = Means(lambda _: None, lambda: 0.0, lambda: "", lambda: 0.5)
+        operator = Operator(api, Settings("me", host="127.0.0.1", port=0), means)  # type: ignore[arg-type]  # only lists
+        operator._leadership = leadership  # type: ignore[assignment]  # its place in the order is what counts
+        with pytest.raises(KubeError, match="enough"):
+            await operator.run()
+
+    asyncio.run(story())
 
 
 def test_the_lease_is_renewed_though_the_server_asks_for_quiet() -> None:

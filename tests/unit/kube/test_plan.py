@@ -244,9 +244,43 @@ def test_a_job_that_never_ran_says_what_is_in_its_way(fields: dict[str, str], re
 
 def test_what_the_server_refuses_to_create_is_said_in_a_condition() -> None:
     desk = Desk(elastic_spec())
-    desk.world["refusals"] = ("Pod resnet-worker-0 was refused: spec.containers[0].image: Required value",)
+    desk.world["refusals"] = {
+        ("Pod", "resnet-worker-0"): "Pod resnet-worker-0 was refused: spec.containers[0].image: Required value"
+    }
     desk.look()
     assert (desk.state, desk.reason) == ("BelowMin", "CreateRefused")
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Service"])
+def test_a_quota_ends_a_trial_after_the_grace_with_the_servers_words(kind: str) -> None:
+    desk = Desk(elastic_spec())
+    assert desk.grow({1: 10.0, 2: 20.0, 3: 30.0}, looks=3) == [1, 2, 3]
+    desk.vanish(2)  # it was never made
+    why = f"{kind} resnet-worker-2 was refused: exceeded quota: few"
+    desk.world = {"refusals": {("Role", "resnet-agent"): "another", (kind, "resnet-worker-2"): why}}
+
+    def look(after_s: float) -> int:
+        desk.look(after_s)
+        desk.pods.pop("resnet-worker-2", None)
+        return int(desk.status["targetReplicas"])
+
+    assert [look(1.0), look(30.0), look(29.0)] == [3, 3, 3]
+    assert look(1.0) == 2
+    assert desk.block["message"] == f"{why}, return to the last replicas"
+    assert desk.state == "Running"
+    desk.world = {}
+    assert look(1.0) == 2
+    assert "crowded" not in desk.status["operator"]
+
+
+def test_what_is_refused_of_others_ends_no_trial() -> None:
+    desk = Desk(elastic_spec(master=True))
+    assert desk.grow({1: 10.0, 2: 20.0, 3: 30.0}, looks=3) == [1, 2, 3]
+    desk.world = {"refusals": {("Role", "resnet-agent"): "a", ("Pod", "resnet-master-0"): "b"}}
+    for _ in range(5):
+        desk.vanish(2)
+        desk.look(30.0)
+    assert desk.status["targetReplicas"] == 3
 
 
 def test_a_container_that_crashes_again_and_again_is_shown_as_restarting_with_its_status() -> None:

@@ -405,6 +405,22 @@ def test_a_trial_goes_on_after_a_suspension_of_any_length() -> None:
     assert desk.block["elasticCondition"] == "Continue"
 
 
+def test_a_plain_job_that_is_resumed_runs_anew_with_all_its_ranks() -> None:
+    desk = Desk(plain_spec(2))
+    desk.look()
+    desk.run_all().look()
+    desk.end(0, 0)
+    desk.look()
+    desk.spec["suspend"] = True
+    desk.look()
+    desk.pods.clear()
+    desk.look()
+    desk.spec["suspend"] = False
+    desk.created.clear()
+    desk.look()
+    assert sorted(desk.created) == ["resnet-master-0", "resnet-worker-0", "resnet-worker-1"]
+
+
 def test_a_job_can_start_suspended() -> None:
     desk = Desk(elastic_spec(suspend=True))
     assert desk.look().actions == ()
@@ -485,7 +501,7 @@ def test_a_template_that_was_refused_is_mended_by_another_while_pods_of_the_othe
     desk = Desk(copy.deepcopy(spec))
     desk.look()
     del desk.pods["resnet-worker-0"]  # it was refused
-    desk.world["refusals"] = ("Pod resnet-worker-0 was refused: 4GB is no quantity",)
+    desk.world["refusals"] = {("Pod", "resnet-worker-0"): "Pod resnet-worker-0 was refused: 4GB is no quantity"}
     desk.run_all().look()
     del desk.pods["resnet-worker-0"]
     assert desk.reason == "CreateRefused"

@@ -11,7 +11,7 @@ from kubesim.given import Desk, elastic_spec, plain_spec, template
 from planaria.kube.model import Create
 from planaria.kube.names import MASTER, WORKER
 from planaria.kube.objects import beside
-from planaria.kube.pods import pod, service
+from planaria.kube.pods import asks_agent, has_our_agent, pod, service
 from planaria.kube.seen import JobSeen
 from planaria.kube.spec import spec_of
 
@@ -204,6 +204,35 @@ def test_a_user_s_own_probes_and_port_stay(own: Json) -> None:
     assert "readinessProbe" not in container
 
 
+ASKED = template(
+    env=[{"name": "PET_HEALTH_CHECK_PORT", "value": "9000"}],
+    ports=[{"name": "health", "containerPort": 9000}],
+    readinessProbe={"httpGet": {"path": "/readyz", "port": "health"}},
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_ours"),
+    [
+        ({}, True),
+        ({"readinessProbe": {"httpGet": {"path": "/readyz", "port": 9000}}}, True),
+        ({"readinessProbe": {"httpGet": {"path": "/readyz", "port": 9001}}}, False),
+        ({"readinessProbe": {"httpGet": {"path": "/healthz", "port": "health"}}}, False),
+        ({"readinessProbe": None}, False),
+        ({"env": []}, False),
+    ],
+)
+def test_a_probe_that_asks_our_agent_tells_that_it_is_ours(changes: Json, is_ours: bool) -> None:
+    own = copy.deepcopy(ASKED)
+    own["spec"]["containers"][0] |= changes
+    elastic = spec_of("resnet", elastic_spec(policy=ETCD, worker={"template": own})).elastic
+    assert elastic is not None
+    assert has_our_agent(elastic, own["spec"]["containers"][0]) is is_ours
+    assert asks_agent(elastic, own["spec"]) is is_ours
+    container = _pod(elastic_spec(policy=ETCD, worker={"template": own}))["spec"]["containers"][0]
+    assert container.get("readinessProbe") == own["spec"]["containers"][0].get("readinessProbe")
+
+
 def test_the_container_that_trains_is_the_one_called_so_or_the_first() -> None:
     two = {"spec": {"containers": [{"name": "side", "image": "s"}, {"name": "pytorch", "image": "t"}]}}
     containers = _pod(elastic_spec(worker={"template": two}))["spec"]["containers"]
@@ -256,14 +285,29 @@ def test_pods_may_change_their_own_few_objects_and_create_or_delete_nothing() ->
     assert subjects == [{"kind": "ServiceAccount", "name": "resnet-agent", "namespace": "elastic-job"}]
 
 
-def test_a_service_account_of_the_user_gets_the_rights_instead_of_ours() -> None:
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"serviceAccountName": "trainer"},
+        {"serviceAccount": "trainer"},
+        {"serviceAccountName": "trainer", "serviceAccount": "b"},
+    ],
+)
+def test_a_service_account_of_the_user_gets_the_rights_instead_of_ours(named: Json) -> None:
     own = template()
-    own["spec"]["serviceAccountName"] = "trainer"
+    own["spec"] |= named
     spec = elastic_spec(worker={"template": own})
+    assert _pod(spec)["spec"]["serviceAccountName"] == "trainer"
     bodies = beside(_job(spec), spec_of("resnet", spec), "secret")
     assert "ServiceAccount" not in {body["kind"] for body in bodies}
     [binding] = [body for body in bodies if body["kind"] == "RoleBinding"]
     assert [subject["name"] for subject in binding["subjects"]] == ["trainer"]
+
+
+def test_a_service_account_with_no_name_is_ours() -> None:
+    own = template()
+    own["spec"] |= {"serviceAccountName": None, "serviceAccount": ""}
+    assert _pod(elastic_spec(worker={"template": own}))["spec"]["serviceAccountName"] == "resnet-agent"
 
 
 def test_a_plain_job_needs_nothing_beside() -> None:

@@ -299,10 +299,10 @@ def test_the_pattern_of_a_spec_that_is_wrong_is_not_tried() -> None:
 def test_what_is_refused_is_told_holds_up_nothing_else_and_is_tried_again_after_a_while() -> None:
     async def story(bench: Bench) -> None:
         bench.before["POST Pod resnet-master-0"] = refused(403)
-        assert await bench.look() == REFUSED_S
+        assert (await bench.look() or REFUSED_S) < 1.0, "the next look tells it"
         assert bench.names("Pod") == ["resnet-worker-0", "resnet-worker-1"]
         assert "FailedCreate: Pod resnet-master-0 was refused: was refused with 403" in bench.events
-        await bench.look()
+        assert await bench.look() == REFUSED_S
         assert bench.condition["reason"] == "CreateRefused"
         assert made(bench.asked) == []
         bench.time.now += REFUSED_S

@@ -82,6 +82,24 @@ def test_a_gain_of_two_percent_for_twice_the_workers_is_no_success() -> None:
     assert story.verdict.reason == "NoGain"
 
 
+@pytest.mark.parametrize(
+    ("start", "most", "least_gain", "rates", "sizes"),
+    [
+        (1, 2, 0.9, (100.0, 189.0), [1, 2, 1]),
+        (1, 2, 0.9, (100.0, 191.0), [1, 2]),
+        (6, 7, 0.1, (600.0, 659.0), [6, 7, 6]),  # 9.8 % of the 16.7 % that can be had
+        (6, 7, 0.1, (600.0, 661.0), [6, 7]),
+    ],
+)
+def test_a_gain_that_can_be_had_has_to_be_there(
+    start: int, most: int, least_gain: float, rates: tuple[float, ...], sizes: list[int]
+) -> None:
+    story = Story(start, most=most, min_gain=least_gain)
+    for rate in rates:
+        story.measure(rate)
+    assert story.sizes == sizes
+
+
 def test_a_size_that_wastes_its_workers_is_left_though_it_is_faster() -> None:
     story = Story(1)
     for rate in (100.0, 150.0, 230.0):  # 4 Workers do the work of 2.3: 57 % each
@@ -96,6 +114,10 @@ def test_a_small_step_need_not_bring_more_than_it_can() -> None:
     story.measure(1080.0)  # 8 % of the 10 % that one more of ten can bring
     assert story.sizes == [10, 11]
     assert story.verdict.elastic.condition == "ReachMaxReplicas"
+    story = Story(1, most=2, min_gain=2.0)
+    story.measure(100.0)
+    story.measure(151.0)
+    assert story.sizes == [1, 2]
 
 
 def test_no_gain_returns_to_the_better_size_as_the_tutorial_shows() -> None:

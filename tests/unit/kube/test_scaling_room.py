@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from scaling_story import Story, block
 
 CONTINUES = "Pytorch job continues to be scaled"
@@ -32,6 +33,37 @@ def test_a_trial_that_also_loses_a_node_returns_to_what_is_left() -> None:
     story.crowd(placed=1)
     assert story.sizes == [2, 4, 1]
     assert story.verdict.evidence.window == ()
+
+
+QUOTA = "Pod resnet-worker-2 was refused: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2"
+
+
+def test_pods_that_the_server_will_not_make_bring_the_last_size_back_with_its_words() -> None:
+    story = Story(1, most=3)
+    story.measure(100.0)
+    story.measure(200.0)
+    story.see(placed=2, running=2, refused_s=59.0, refusal=QUOTA, after_s=59.0)
+    assert story.verdict.target == 3
+    assert story.verdict.wake_after_s == 1.0
+    story.see(placed=2, running=2, refused_s=60.0, refusal=QUOTA)
+    assert story.block() == block("Stop", False, 2, 3, f"{QUOTA}, return to the last replicas")
+    assert story.verdict.reason == "PodsRefused"
+    story.measure(200.0, refused_s=61.0, refusal=QUOTA)  # it is remembered for a moment
+    story.see(after_s=story.policy.retry_s)
+    assert story.sizes == [1, 2, 3, 2, 3]
+
+
+def test_where_the_server_makes_too_few_pods_at_all_the_size_stays() -> None:
+    story = Story(4, least=2)
+    story.see(placed=1, running=1, refused_s=100.0, refusal=QUOTA, after_s=100.0)
+    assert story.block() == block("Start", True, 4, None, "")
+
+
+def test_words_of_the_server_that_are_long_still_end_with_what_was_done() -> None:
+    story = Story(2)
+    story.see(placed=1, running=1, refused_s=1e6, refusal="x" * 5000, after_s=1e6)
+    assert story.verdict.elastic.message.endswith("xx, return to the last replicas")
+    assert story.see().reason == "PodsRefused"  # what was kept can be read
 
 
 def test_a_slow_image_pull_is_not_taken_for_a_lack_of_room() -> None:
@@ -85,17 +117,34 @@ def test_after_a_pause_the_largest_size_that_had_room_is_tried() -> None:
     assert story.sizes == [2, 4, 8, 4, 6]
 
 
-def test_each_pause_is_twice_as_long_up_to_the_longest() -> None:
-    story = two_of_three()
+def pauses_of(story: Story, count: int) -> list[int]:
+    """Return how long each pause is while the third Worker of a job finds no room again and again."""
     pauses = []
-    for _ in range(6):
+    for _ in range(count):
         story.measure(200.0)
         assert story.verdict.wake_after_s is not None
         pauses.append(round(story.verdict.wake_after_s + 1.0))
         story.see(after_s=story.verdict.wake_after_s)
         assert story.verdict.target == 3
         story.crowd(placed=2)
-    assert pauses == [300, 600, 1200, 2400, 3600, 3600]
+    return pauses
+
+
+def test_each_pause_is_twice_as_long_up_to_the_longest() -> None:
+    assert pauses_of(two_of_three(), 6) == [300, 600, 1200, 2400, 3600, 3600]
+
+
+@pytest.mark.parametrize(("good_for_s", "pause_s"), [(300.0, 300), (200.0, 2400)])
+def test_room_that_was_there_for_long_makes_the_pauses_short_again(good_for_s: float, pause_s: int) -> None:
+    story = two_of_three()
+    assert pauses_of(story, 2) == [300, 600]
+    story.measure(200.0)
+    story.see(after_s=1200.0)
+    story.measure(300.0)
+    assert story.verdict.elastic.condition == "ReachMaxReplicas"
+    story.see(after_s=good_for_s - story.policy.pending_grace_s - 2.0)
+    story.crowd(placed=2)
+    assert pauses_of(story, 1) == [pause_s]
 
 
 def test_capacity_that_appears_is_used_before_the_pause_is_over() -> None:

@@ -42,12 +42,14 @@ container = _object(
     env=_list(_object(name=word, value=word) | anything),
     volumeMounts=_list(_object(name=word, mountPath=word) | anything),
     resources=_object(limits=amounts, requests=amounts) | anything,
-    readinessProbe=anything,
+    ports=_list(_object(name=word, containerPort=word) | anything),
+    readinessProbe=_object(httpGet=_object(path=st.just("/readyz") | anything, port=word) | anything) | anything,
 )
 pod = _object(
     must={"containers": st.lists(container, min_size=1, max_size=2) | st.lists(container | anything, max_size=2)},
     volumes=_list(anything),
     serviceAccountName=word,
+    serviceAccount=word,
     hostNetwork=anything,
     hostname=anything,
 )
@@ -116,7 +118,7 @@ def test_quantities_are_read_as_the_api_server_reads_them(amount: object, number
 
 
 def test_fields_with_nothing_in_them_are_as_good_as_none() -> None:
-    nothing = template(env=None, command=None, resources=None, volumeMounts=None)
+    nothing = template(env=None, command=None, resources=None, volumeMounts=None, ports=None, readinessProbe=None)
     nothing = {"metadata": None, "spec": {**nothing["spec"], "volumes": None, "serviceAccountName": None}}
     desk = Desk(elastic_spec(worker={"template": nothing}))
     desk.look()
@@ -125,7 +127,9 @@ def test_fields_with_nothing_in_them_are_as_good_as_none() -> None:
 
 def test_a_template_that_the_api_server_refused_can_be_mended() -> None:
     desk = Desk(elastic_spec(worker={"template": template(resources={"limits": {"memory": "4GB"}})}))
-    desk.world["refusals"] = ("Pod resnet-worker-0 was refused: quantities must match the regular expression",)
+    desk.world["refusals"] = {
+        ("Pod", "resnet-worker-0"): "Pod resnet-worker-0 was refused: quantities must match the regular expression"
+    }
     desk.now_s += 1.0
     desk.status = desk.decide().status  # the pod is not made
     assert (desk.state, desk.reason) == ("BelowMin", "CreateRefused")
