@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from planaria.errors import KubeError
+from planaria.kube.api import _Request
 from planaria.kube.resources import CONFIG_MAP, NODE, POD, path
 from planaria.kube.watching import Copy, Selection, Watcher
 
@@ -177,7 +178,8 @@ class Player:
             "metadata": {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
             "target": {"apiVersion": "v1", "kind": "Node", "name": stage.node},
         }
-        await self._api._json("POST", path(POD, meta["namespace"], meta["name"], "binding"), body=binding)
+        where = path(POD, meta["namespace"], meta["name"], "binding")
+        await self._api._json(_Request("POST", where, body=binding))
 
     async def _status(self, pod: dict[str, Any], status: dict[str, Any]) -> None:
         meta = pod["metadata"]
