@@ -1,0 +1,96 @@
+"""What tests have for the program of KubeDL's tutorial: it takes the same words, and prints the same lines.
+
+It trains a small model with torch, and waits for each sample. All workers share a batch: so a step, which is dominated by these
+waits, truly takes less time with more workers, whatever the number of processors. With `--pace` nothing is trained and
+nobody needs torch: a step takes so many seconds with one worker, with two, and so on.
+
+It goes on from its checkpoint, and makes no step before there is a file `begin` beside that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import time
+from pathlib import Path
+
+STEPS = 1000  # of an epoch
+SAVE_STEPS = 5
+FEATURES, CLASSES = 32, 200
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data")
+    parser.add_argument("--arch")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--print-freq", type=int)
+    parser.add_argument("--checkpoint-file", type=Path)
+    parser.add_argument("--wait", type=float, default=0.06, help="seconds for each sample")
+    parser.add_argument("--pace", type=float, nargs="*", help="seconds of a step with one worker, with two, ...")
+    options = parser.parse_args()
+    assert os.path.isdir(options.data)
+    if options.pace:
+        pace(options)
+    else:
+        train(options)
+
+
+def begin(options: argparse.Namespace) -> None:
+    while not options.checkpoint_file.with_name("begin").exists():
+        time.sleep(0.05)
+
+
+def tell(step: int, took_s: float, data_s: float = 0.0, loss: float = 0.0) -> None:
+    times = (f"{name}{seconds:7.3f} ({seconds:6.3f})" for name, seconds in (("Time", took_s), ("Data", data_s)))
+    print(f"Epoch: [{step // STEPS}][{step % STEPS:4d}/{STEPS}]", *times, f"Loss {loss:.4e}", sep="\t", flush=True)
+
+
+def pace(options: argparse.Namespace) -> None:
+    seconds = options.pace[int(os.environ["WORLD_SIZE"]) - 1]
+    begin(options)
+    for step in itertools.count():
+        time.sleep(seconds)
+        tell(step, seconds)
+
+
+def train(options: argparse.Namespace) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    share = -(-options.batch_size // dist.get_world_size())
+    model = DistributedDataParallel(nn.Linear(FEATURES, CLASSES))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    first = 0
+    if options.checkpoint_file.exists():
+        kept = torch.load(options.checkpoint_file, weights_only=True)
+        first = kept["step"] + 1
+        model.load_state_dict(kept["model"])
+        optimizer.load_state_dict(kept["optimizer"])
+    begin(options)
+    for step in range(first, options.epochs * STEPS):
+        began = time.monotonic()
+        labels = torch.randint(CLASSES, (share,))
+        time.sleep(options.wait * share)  # one after the other
+        images = torch.randn(share, FEATURES)
+        read_s = time.monotonic() - began
+        loss = nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()  # with those of all others
+        optimizer.step()
+        if step % options.print_freq == 0:
+            tell(step, time.monotonic() - began, read_s, loss.item())
+        if step % SAVE_STEPS == 0 and dist.get_rank() == 0:
+            half = options.checkpoint_file.with_suffix(".half")
+            torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, half)
+            half.rename(options.checkpoint_file)
+
+
+if __name__ == "__main__":
+    main()
