@@ -88,7 +88,7 @@ class Return(NamedTuple):
 @pytest.fixture(scope="module")
 def runs(kube_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     flags = ["--kubeconfig", kube_cluster.kubeconfig]
-    words = ["--image", kube_images.PLANARIA, "--flag=--metrics-interval=1", "--replicas=1"]
+    words = ["--image", kube_images.PLANARIA, "--flag=--metrics-interval=1", "--replicas=1", "--no-wait"]
     assert operator(["install", *words, *flags]) == 0
     for node in kube_cluster.nodes:
         kube_cluster.give_gpus(node, 2)  # one for each job, and one more
@@ -166,24 +166,6 @@ def test_without_room_a_job_returns_to_two_and_grows_again_when_there_is_some(
     assert job.workers().items() >= returned.workers.items(), "a resize restarts no pod"
 
 
-def test_a_job_that_gains_from_each_worker_grows_from_one_to_two_to_three_and_never_to_four(
-    runs: Runs, room: None
-) -> None:
-    """Its workers train with torch. There is room for many more of them."""
-    job = runs.grows
-    block = job.wait_for("it has three workers", elasticCondition="ReachMaxReplicas", currentReplicas=3)
-    assert (block["continue"], block["message"]) == (False, "Pytorch job has reached the max replicas")
-    assert job.sizes() == [1, 2, 3]
-    pods = {(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in job.pods_seen()}
-    assert sorted(name for name, _ in pods) == ["etcd", "resnet-master-0", *WORKERS], "a resize restarts no pod"
-    evidence = job.statuses()[-1]["scaling"]
-    one, two, three = (figure[1] for figure in evidence["figures"])
-    assert one < two < three
-    assert evidence["source"] == "lines"
-    assert re.search(r"Epoch: \[\d+\]\[ *\d+/1000\]\tTime", job.log(WORKERS[2]))
-    assert (job.folder / "checkpoint.pth.tar").exists(), "the claim is the tutorial's"
-
-
 def test_a_job_that_gains_nothing_from_a_third_worker_is_better_off_with_two(runs: Runs, room: None) -> None:
     job = runs.is_better_off
     job.wait_for("the gain is gone", elasticCondition="ReachMaxMetric", currentReplicas=2, lastReplicas=3)
@@ -210,3 +192,21 @@ def test_a_worker_that_is_deleted_is_replaced_under_its_name_and_the_others_trai
     job.wait("it trains", lambda: "Epoch: [0][" in job.log(gone))
     status = job.statuses()[-1]
     assert (status["replicaStatuses"]["Worker"]["active"], status["restarts"]) == (2, 0), "who deletes a pod costs none"
+
+
+def test_a_job_that_gains_from_each_worker_grows_from_one_to_two_to_three_and_never_to_four(
+    runs: Runs, room: None
+) -> None:
+    """Its workers train with torch. There is room for many more of them."""
+    job = runs.grows
+    block = job.wait_for("it has three workers", elasticCondition="ReachMaxReplicas", currentReplicas=3)
+    assert (block["continue"], block["message"]) == (False, "Pytorch job has reached the max replicas")
+    assert job.sizes() == [1, 2, 3]
+    pods = {(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in job.pods_seen()}
+    assert sorted(name for name, _ in pods) == ["etcd", "resnet-master-0", *WORKERS], "a resize restarts no pod"
+    evidence = job.statuses()[-1]["scaling"]
+    one, two, three = (figure[1] for figure in evidence["figures"])
+    assert one < two < three
+    assert evidence["source"] == "lines"
+    assert re.search(r"Epoch: \[\d+\]\[ *\d+/1000\]\tTime", job.log(WORKERS[2]))
+    assert (job.folder / "checkpoint.pth.tar").exists(), "the claim is the tutorial's"
