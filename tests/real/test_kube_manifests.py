@@ -6,8 +6,8 @@ script in S3 and its data for one in the image, and how much a pod asks for. All
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import json
 import re
 import secrets
 import shlex
@@ -18,6 +18,7 @@ import images
 import kube_images
 import pytest
 import yaml
+from kube_client import Refused
 from waiting import wait_until
 
 from planaria.kube.manifests import IMAGE
@@ -37,19 +38,27 @@ FOLDER = images.ROOT / "kubernetes"
 FILES = sorted([*FOLDER.glob("*.yaml"), *images.ROOT.glob("example/torchelastic/*.yaml")])
 SCRIPT = ("/workspace/examples/numpy/main.py", "--step-seconds=0.05", "--print-freq=5")
 PATIENCE_S = 120.0
+# Steps of the example that take no time any more once there is a file: whoever waits for its end need not wait long.
+HURRY = """\
+import os, runpy, sys, time
+usual = time.sleep
+time.sleep = lambda seconds: None if os.path.exists("/data/hurry") else usual(seconds)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 STARTS = r"round (\d+) starts on {} nodes"
 
 
-def sized(found: Any, *words: str) -> Any:
+def sized(found: Any, *words: str, before: tuple[str, ...] = ()) -> Any:
     """Return an object that a test machine has room for: pods with a script of the image, and little to ask for."""
     if isinstance(found, list):
-        return [sized(one, *words) for one in found]
+        return [sized(one, *words, before=before) for one in found]
     if not isinstance(found, dict):
         return found
-    made = {key: sized(value, *words) for key, value in found.items()}
+    made = {key: sized(value, *words, before=before) for key, value in found.items()}
     if made.get("image") == IMAGE:
         made["image"] = kube_images.PLANARIA
-        made["args"] = [*SCRIPT, *words]
+        made["args"] = [*before, *SCRIPT, *words]
         made["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}}
     return made
 
@@ -60,6 +69,7 @@ class Place:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
         self.namespace = f"manifests-{secrets.token_hex(3)}"
+        self._pods = f"/api/v1/namespaces/{self.namespace}/pods"
 
     def write(self, name: str, objects: list[Any]) -> str:
         path = self.folder / name
@@ -70,11 +80,14 @@ class Place:
         return self.cluster.kubectl("-n", self.namespace, *words)
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        found = json.loads(self.kubectl("get", "pods", "-l", "job-name=imagenet", "-o", "json"))["items"]
+        found = self.cluster.client.get(f"{self._pods}?labelSelector=job-name=imagenet")["items"]
         return {one["metadata"]["name"]: one for one in found}
 
     def log(self, pod: str) -> str:
-        return self.cluster.try_kubectl("-n", self.namespace, "logs", pod).stdout
+        """Return what a pod has said; nothing where it cannot be had. No kubectl, which takes a while to start."""
+        with contextlib.suppress(Refused):
+            return str(self.cluster.client.get(f"{self._pods}/{pod}/log"))
+        return ""
 
     def wait_for_round(self, pod: str, nodes: int, after: int = -1) -> int:
         """Wait until a pod says that a later round starts on so many nodes; return its number."""
@@ -84,7 +97,7 @@ class Place:
             return tuple(one for one in found if one > after)
 
         try:
-            found: tuple[int, ...] = wait_until(number, f"{pod} is in a round of {nodes}", PATIENCE_S, 0.5)
+            found: tuple[int, ...] = wait_until(number, f"{pod} is in a round of {nodes}", PATIENCE_S, 0.1)
         except AssertionError:
             print(self.cluster.try_kubectl("-n", self.namespace, "describe", "pods").stdout[-6000:], self.log(pod))
             raise
@@ -143,7 +156,7 @@ def test_pods_of_the_files_train_together_and_come_and_go(place: Place) -> None:
     ]
 
     first = place.wait_for_round(names[0], 2)
-    wait_until(lambda: place.are_ready(*names), "the kubelets find them ready", PATIENCE_S, 0.5)
+    wait_until(lambda: place.are_ready(*names), "the kubelets find them ready", PATIENCE_S, 0.1)
 
     said = place.kubectl("apply", "-f", three)
     assert "pod/imagenet-worker-3 created" in said
@@ -155,7 +168,7 @@ def test_pods_of_the_files_train_together_and_come_and_go(place: Place) -> None:
     place.kubectl("delete", "pod", names[0], "--wait=true")
     left = place.wait_for_round(names[1], 2, joined)
     place.wait_for_round("imagenet-worker-3", 2, joined)
-    wait_until(lambda: max(place.iterations(), default=0) > before, "it goes on", PATIENCE_S, 0.5)
+    wait_until(lambda: max(place.iterations(), default=0) > before, "it goes on", PATIENCE_S, 0.1)
     found = place.pods()
     assert {name: one["metadata"]["uid"] for name, one in found.items()} == {
         name: uid for name, uid in uids.items() if name != names[0]
@@ -174,15 +187,18 @@ def test_pods_of_the_files_train_together_and_come_and_go(place: Place) -> None:
 def test_a_batch_job_without_etcd_replaces_what_is_lost_and_ends(place: Place) -> None:
     line = (FOLDER / "imagenet-no-etcd.yaml").read_text().partition("\n")[0].removeprefix(f"# {COMMAND}")
     made = list(yaml.safe_load_all(rendered(read(["--job", *shlex.split(line)]))))
-    files = (place.write("storage.yaml", storage(place)), place.write("job.yaml", sized(made, "--epochs=8")))
+    job = sized(made, "--epochs=4", "--step-seconds=1", before=("/data/hurry.py",))
+    files = (place.write("storage.yaml", storage(place)), place.write("job.yaml", job))
+    (place.folder / "efs" / "hurry.py").write_text(HURRY)
     said = place.kubectl(*itertools.chain(["apply"], *(("-f", file) for file in files)))
     assert "job.batch/imagenet created" in said
-    wait_until(lambda: len(place.pods()) == 2, "two pods are made", PATIENCE_S, 0.5)
+    wait_until(lambda: len(place.pods()) == 2, "two pods are made", PATIENCE_S, 0.1)
     one, other = sorted(place.pods())
     first = place.wait_for_round(one, 2)
     place.kubectl("delete", "pod", other, "--wait=false")
     place.wait_for_round(one, 2, first)
     assert len(set(place.pods()) - {one, other}) == 1
+    (place.folder / "efs" / "hurry").touch()
     place.kubectl("wait", "--for=condition=complete", "job/imagenet", f"--timeout={PATIENCE_S:.0f}s")
     commits = place.folder / "efs" / "commits" / "imagenet"
     assert any(commits.iterdir()), "the newest commit is on the claim"

@@ -1,19 +1,19 @@
-"""The operator on a real cluster of two nodes: installed there, with its own permissions, and pods that truly train.
+"""KubeDL's tutorial on a real cluster of two nodes, with our operator: three runs of its job at the same time.
 
-A step of the job is dominated by a wait for each sample of a batch that all workers share, so it truly falls with size, on two
-cores as well. Its speed is read from what it prints. GPUs are told by the nodes: that is how room is taken and given back.
+The operator is installed there, with its own permissions. GPUs are told by the nodes: that is how room is taken and given back.
+The workers that `grows` has truly train: see `kube_trainee`. How fast they are is read from what they print.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
+import importlib.util
 import re
-import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import kube_images
 import pytest
-from waiting import wait_until
+from kube_tutorial import NAMESPACE, Tutorial
 
 from planaria.kube.main import operator
 
@@ -22,157 +22,194 @@ if TYPE_CHECKING:
 
     from kube_cluster import Cluster
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.torch, pytest.mark.timeout(300)]
 
-PATIENCE_S = 120.0
-TRAIN = """\
-import sys, time
-import torch.distributed as dist
-dist.init_process_group("gloo")
-world = dist.get_world_size()
-for step in range(1000000):
-    began = time.monotonic()
-    time.sleep(0.02 * 24 / min(world, int(sys.argv[1])))
-    dist.barrier()
-    took = time.monotonic() - began
-    print(f"Epoch: [0][{step:4d}/1000000]\\tTime {took:6.3f} ({took:6.3f})\\tData  0.001 ( 0.001)", flush=True)
+WORKERS = [f"resnet-worker-{index}" for index in range(3)]
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+# As the tutorial prints them.
+RUNNING = """\
+    Last Transition Time:  TIME
+    Last Update Time:      TIME
+    Message:               PyTorchJob resnet is running.
+    Reason:                JobRunning
+    Status:                True
+    Type:                  Running
+  Elastic Scaling:
+    Worker:
+      Continue:           true
+      Current Replicas:   1
+      Elastic Condition:  Start
+      Start Time:         TIME
+"""
+ACTIVE = """\
+  Replica Statuses:
+    Master:
+      Active:  1
+    Worker:
+      Active:  1
+"""
+STOPPED = """\
+  Elastic Scaling:
+    Worker:
+      Continue:           false
+      Current Replicas:   2
+      Elastic Condition:  Stop
+      Last Replicas:      3
+      Message:            There exists pending pods, return to the last replicas
+      Start Time:         TIME
+"""
+ENOUGH = """\
+  Elastic Scaling:
+    Worker:
+      Continue:           false
+      Current Replicas:   2
+      Elastic Condition:  ReachMaxMetric
+      Last Replicas:      3
+      Message:            Pytorch job has reached the max metrics
+      Start Time:         TIME
 """
 
 
-class Place:
-    """A namespace with a job."""
+class Runs(NamedTuple):
+    """Each job has a worker, which makes no step before it is told to."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.namespace = f"elastic-{secrets.token_hex(3)}"
-
-    def kubectl(self, *words: str, stdin: str | None = None) -> str:
-        return self.cluster.kubectl("-n", self.namespace, *words, stdin=stdin)
-
-    def start(self, helps_up_to: int, resources: dict[str, Any]) -> None:
-        """Create the job of the tutorial, in a hurry, whose program gains nothing from more than so many workers."""
-        self.cluster.kubectl("create", "namespace", self.namespace)
-        self.kubectl("create", "configmap", "script", f"--from-literal=train.py={TRAIN}")
-        self.kubectl("create", "-f", "-", stdin=json.dumps(job(helps_up_to, resources)))
-
-    def status(self) -> dict[str, Any]:
-        return json.loads(self.kubectl("get", "pytorchjob", "resnet", "-o", "json")).get("status") or {}
-
-    def wait_for(self, what: str, **wanted: object) -> dict[str, Any]:
-        """Wait until the block of the scaling says all of this."""
-
-        def is_so() -> dict[str, Any] | None:
-            block: dict[str, Any] = self.status().get("elasticScaling", {}).get("Worker", {})
-            return block if block.items() >= wanted.items() else None
-
-        try:
-            found: dict[str, Any] = wait_until(is_so, what, PATIENCE_S, 0.3)
-        except AssertionError as problem:
-            problem.add_note(self.kubectl("get", "pods,events") + json.dumps(self.status(), indent=1))
-            raise
-        return found
-
-    def log(self, pod: str) -> str:
-        return self.cluster.try_kubectl("-n", self.namespace, "logs", pod, "--tail=50").stdout
-
-    def pods(self) -> dict[str, str]:
-        found = json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
-        return {
-            pod["metadata"]["name"]: pod["metadata"]["uid"]
-            for pod in found
-            if "deletionTimestamp" not in pod["metadata"]
-        }
+    grows: Tutorial
+    returns: Tutorial
+    is_better_off: Tutorial
+    said: list[str]  # when the first was made
 
 
-def job(helps_up_to: int, resources: dict[str, Any]) -> dict[str, Any]:
-    hasty = {
-        "warmUpSamples": 1,
-        "windowSamples": 3,
-        "cooldownSeconds": 0,
-        "pendingGraceSeconds": 3,
-        "retrySeconds": 600,
-    }
-    container = {
-        "name": "pytorch",
-        "image": kube_images.PLANARIA,
-        "args": ["/job/train.py", str(helps_up_to)],
-        "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
-        "resources": resources,
-        "volumeMounts": [{"name": "script", "mountPath": "/job"}],
-    }
-    volume = {"name": "script", "configMap": {"name": "script"}}
-    template = {"spec": {"terminationGracePeriodSeconds": 10, "volumes": [volume], "containers": [container]}}
-    policy = {"minReplicas": 1, "maxReplicas": 3, "nProcPerNode": 1, "metric": {"batch": "global"}, **hasty}
-    return {
-        "apiVersion": "training.kubedl.io/v1alpha1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "resnet"},
-        "spec": {
-            "enableElastic": True,
-            "elasticPolicy": policy,
-            "pytorchReplicaSpecs": {"Worker": {"replicas": 1, "restartPolicy": "OnFailure", "template": template}},
-        },
-    }
+class Return(NamedTuple):
+    """What one job looked like when there was no room for its third worker."""
+
+    described: str
+    workers: dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def places(kube_cluster: Cluster) -> Iterator[tuple[Place, Place]]:
-    """Two jobs at the same time: one that needs a GPU for each worker, of which there are two, and one that needs none."""
+def runs(kube_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed, with which one of the jobs trains")
     flags = ["--kubeconfig", kube_cluster.kubeconfig]
-    assert (
-        operator(["install", "--image", kube_images.PLANARIA, "--flag=--metrics-interval=2", "--replicas=1", *flags])
-        == 0
-    )
+    words = ["--image", kube_images.PLANARIA, "--flag=--metrics-interval=1", "--replicas=1", "--no-wait"]
+    assert operator(["install", *words, *flags]) == 0
     for node in kube_cluster.nodes:
-        kube_cluster.give_gpus(node, 1)
-    found = Place(kube_cluster), Place(kube_cluster)
-    found[0].start(helps_up_to=3, resources={"limits": {"nvidia.com/gpu": 1}})
-    found[1].start(helps_up_to=2, resources={})
-    yield found
-    for place in found:
-        kube_cluster.kubectl("delete", "namespace", place.namespace, "--wait=false")
-    assert operator(["uninstall", *flags]) == 0
-    wait_until(lambda: not any(place.pods() for place in found), "their pods are going", PATIENCE_S, 0.3)
+        kube_cluster.give_gpus(node, 2)  # one for each job, and one more
+    with contextlib.ExitStack() as stack:
+        grows, returns, is_better_off = (
+            stack.enter_context(Tutorial(kube_cluster, name, tmp_path_factory.mktemp("volume")))
+            for name in (NAMESPACE, f"{NAMESPACE}-2", f"{NAMESPACE}-3")
+        )
+        stack.callback(operator, ["uninstall", *flags])  # before the pods go, or it would make others
+        said = grows.create(metric={"batch": "global"})
+        returns.create(["--pace", "0.3", "0.3", "0.3"])
+        is_better_off.create(["--pace", "0.3", "0.3", "0.9"])
+        for job in (grows, returns, is_better_off):
+            job.wait_for_pods("etcd", "resnet-master-0", WORKERS[0])
+        yield Runs(grows, returns, is_better_off, said)
 
 
-def test_a_job_that_gains_nothing_from_a_third_worker_is_better_off_with_two(places: tuple[Place, Place]) -> None:
-    place = places[1]
-    block = place.wait_for("the gain is gone", elasticCondition="ReachMaxMetric", currentReplicas=2, lastReplicas=3)
-    assert (block["continue"], block["message"]) == (False, "Pytorch job has reached the max metrics")
-    wait_until(lambda: len(place.pods()) == 2, "the third has left", PATIENCE_S, 0.3)
+@pytest.fixture(scope="module")
+def returned(runs: Runs) -> Return:
+    job = runs.returns
+    job.begin()
+    job.wait_for("it has returned to two", elasticCondition="Stop", currentReplicas=2, lastReplicas=3)
+    found = described(job)
+    job.wait("the third is gone", lambda: len(job.workers()) == 2)
+    return Return(found, job.workers())
 
 
-def test_a_job_grows_to_the_room_there_is_returns_and_grows_again_when_there_is_more(
-    kube_cluster: Cluster, places: tuple[Place, Place]
+@pytest.fixture(scope="module")
+def room(kube_cluster: Cluster, runs: Runs, returned: Return) -> None:
+    """Have room for everybody, as soon as one job has found none."""
+    for node in kube_cluster.nodes:
+        kube_cluster.give_gpus(node, 8)
+    runs.grows.begin()
+    runs.is_better_off.begin()
+
+
+def described(job: Tutorial) -> str:
+    return re.sub(TIME, "TIME", job.kubectl("describe", "pytorchjob", "resnet"))
+
+
+def test_the_tutorials_files_make_what_it_shows(runs: Runs) -> None:
+    job = runs.grows
+    assert runs.said == [
+        "service/etcd-service created",
+        "pod/etcd created",
+        "persistentvolume/pv-torch-checkpoint created",
+        "persistentvolumeclaim/pvc-torch-checkpoint created",
+        "pytorchjob.training.kubedl.io/resnet created",
+    ]
+    pods = [line.split()[:3] for line in job.kubectl("get", "pod").splitlines()[1:]]
+    assert pods == [[name, "1/1", "Running"] for name in ("etcd", "resnet-master-0", "resnet-worker-0")]
+    services = [line.split() for line in job.kubectl("get", "svc").splitlines()[1:]]
+    assert [(name, kind, ports) for name, kind, _, _, ports, _ in services] == [
+        ("etcd-service", "ClusterIP", "2379/TCP"),
+        ("resnet-master-0", "ClusterIP", "23456/TCP"),
+        ("resnet-worker-0", "ClusterIP", "23456/TCP"),
+    ]
+    assert [address for _, _, address, *_ in services[1:]] == ["None", "None"]
+    job.wait("it runs", lambda: "JobRunning" in str(job.statuses()[-1]["conditions"]))
+    shown = described(job)
+    assert RUNNING in shown
+    assert ACTIVE in shown
+
+
+def test_without_room_a_job_returns_to_two_and_grows_again_when_there_is_some(
+    runs: Runs, returned: Return, room: None
 ) -> None:
-    place = places[0]
-    place.wait_for("it has returned to two", elasticCondition="Stop", currentReplicas=2, lastReplicas=3)
-    described = place.kubectl("describe", "pytorchjob", "resnet")
-    assert re.search(r"Message: +There exists pending pods, return to the last replicas\n", described)
-    survivors = place.pods()
-    assert sorted(survivors) == ["resnet-worker-0", "resnet-worker-1"]
-    kube_cluster.give_gpus(2, 2)
-    place.wait_for("it has three workers", elasticCondition="ReachMaxReplicas", currentReplicas=3)
-    assert place.pods().items() >= survivors.items(), "a resize restarts no pod"
-    assert [figure[0] for figure in place.status()["scaling"]["figures"]] == [1, 2, 3]
+    job = runs.returns
+    assert STOPPED in returned.described
+    assert sorted(returned.workers) == WORKERS[:2]
+    pending = [pod["status"] for pod in job.pods_seen() if pod["metadata"]["name"] == WORKERS[2]]
+    assert any(one.get("reason") == "Unschedulable" for status in pending for one in status.get("conditions", ()))
+    job.wait_for("it has three workers", elasticCondition="ReachMaxReplicas", currentReplicas=3)
+    assert job.sizes() == [1, 2, 3, 2, 3]
+    assert job.workers().items() >= returned.workers.items(), "a resize restarts no pod"
 
 
-def test_a_worker_that_is_deleted_is_replaced_under_its_name_and_the_others_train_on(
-    places: tuple[Place, Place],
-) -> None:
-    place = places[1]
-    place.wait_for("the gain is gone", elasticCondition="ReachMaxMetric", currentReplicas=2)
-    before = wait_until(lambda: found if len(found := place.pods()) == 2 else None, "two are left", PATIENCE_S, 0.3)
+def test_a_job_that_gains_nothing_from_a_third_worker_is_better_off_with_two(runs: Runs, room: None) -> None:
+    job = runs.is_better_off
+    job.wait_for("the gain is gone", elasticCondition="ReachMaxMetric", currentReplicas=2, lastReplicas=3)
+    assert ENOUGH in described(job)
+    assert job.sizes() == [1, 2, 3, 2]
+    job.wait("the third has left", lambda: len(job.workers()) == 2)
+
+
+def test_a_worker_that_is_deleted_is_replaced_under_its_name_and_the_others_train_on(runs: Runs, room: None) -> None:
+    job = runs.is_better_off
+    job.wait_for("the gain is gone", elasticCondition="ReachMaxMetric", currentReplicas=2)
+    job.wait("two are left", lambda: len(job.workers()) == 2)
+    before = job.workers()
     gone, stays = sorted(before)
-    place.kubectl("delete", "pod", gone, "--wait=false")
+    job.kubectl("delete", "pod", gone, "--wait=false")
 
     def is_back() -> bool:
-        now = place.pods()
+        now = job.workers()
         return now.keys() == before.keys() and now[gone] != before[gone]
 
-    wait_until(is_back, "it is back", PATIENCE_S, 0.3)
-    assert place.pods()[stays] == before[stays]
-    # It trains with the other one again: what it prints are steps that both have made.
-    wait_until(lambda: "Epoch: [0][" in place.log(gone), "it trains", PATIENCE_S, 0.5)
-    counts = place.status()["replicaStatuses"]["Worker"]
-    assert (counts["active"], place.status()["restarts"]) == (2, 0), "who deletes a pod costs the job no restart"
+    job.wait("it is back", is_back)
+    assert job.workers()[stays] == before[stays]
+    # It trains with the other one again: only a round lets it begin.
+    job.wait("it trains", lambda: "Epoch: [0][" in job.log(gone))
+    status = job.statuses()[-1]
+    assert (status["replicaStatuses"]["Worker"]["active"], status["restarts"]) == (2, 0), "who deletes a pod costs none"
+
+
+def test_a_job_that_gains_from_each_worker_grows_from_one_to_two_to_three_and_never_to_four(
+    runs: Runs, room: None
+) -> None:
+    """Its workers train with torch. There is room for many more of them."""
+    job = runs.grows
+    block = job.wait_for("it has three workers", elasticCondition="ReachMaxReplicas", currentReplicas=3)
+    assert (block["continue"], block["message"]) == (False, "Pytorch job has reached the max replicas")
+    assert job.sizes() == [1, 2, 3]
+    pods = {(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in job.pods_seen()}
+    assert sorted(name for name, _ in pods) == ["etcd", "resnet-master-0", *WORKERS], "a resize restarts no pod"
+    evidence = job.statuses()[-1]["scaling"]
+    one, two, three = (figure[1] for figure in evidence["figures"])
+    assert one < two < three
+    assert evidence["source"] == "lines"
+    assert re.search(r"Epoch: \[\d+\]\[ *\d+/1000\]\tTime", job.log(WORKERS[2]))
+    assert (job.folder / "checkpoint.pth.tar").exists(), "the claim is the tutorial's"

@@ -29,7 +29,7 @@ import etcd_server
 from engine import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from engine import Engine
 
@@ -242,15 +242,25 @@ def _etcd_layer(program: str) -> bytes:
 
 def write_image(path: Path, tag: str, settings: Mapping[str, object], *layers: bytes) -> None:
     """Write an archive that `docker load` and containerd read. The last layer lies on top."""
-    digests = [hashlib.sha256(layer).hexdigest() for layer in layers]
+    write_images(path, {tag: (settings, layers)})
+
+
+def write_images(path: Path, images: Mapping[str, tuple[Mapping[str, object], Sequence[bytes]]]) -> None:
+    """Write an archive of several images by their tags, each with its settings and layers. What they share is in it once."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    rootfs = {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]}
-    config = json.dumps({"architecture": machine, "os": "linux", "config": settings, "rootfs": rootfs}).encode()
-    name = f"{hashlib.sha256(config).hexdigest()}.json"
-    files = [f"{digest}.tar" for digest in digests]
-    manifest = json.dumps([{"Config": name, "RepoTags": [tag], "Layers": files}]).encode()
+    files: dict[str, bytes] = {}
+    manifest = []
+    for tag, (settings, layers) in images.items():
+        digests = [hashlib.sha256(layer).hexdigest() for layer in layers]
+        rootfs = {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]}
+        config = json.dumps({"architecture": machine, "os": "linux", "config": settings, "rootfs": rootfs}).encode()
+        name = f"{hashlib.sha256(config).hexdigest()}.json"
+        names = [f"{digest}.tar" for digest in digests]
+        files |= {name: config, **dict(zip(names, layers, strict=True))}
+        manifest.append({"Config": name, "RepoTags": [tag], "Layers": names})
+    files["manifest.json"] = json.dumps(manifest).encode()
     with tarfile.open(path, "w") as archive:
-        for member, content in ((name, config), *zip(files, layers, strict=True), ("manifest.json", manifest)):
+        for member, content in files.items():
             info = tarfile.TarInfo(member)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))

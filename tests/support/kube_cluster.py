@@ -90,6 +90,7 @@ class Cluster:
         self.folder = folder
         self.nodes: dict[int, Node] = {}
         self._has_controllers = False
+        self._loaded: set[str] = set()
         self._programs: dict[str, Inmate] = {}
         self._write("resolv.conf", "nameserver 127.0.0.1\n")  # nobody answers there, which is known at once
         self._pki = f"{folder}/pki"
@@ -314,9 +315,13 @@ class Cluster:
         return {}
 
     def load(self, archive: Path | str) -> None:
-        """Let all nodes have an image from a file, under the names in it."""
-        for node in self.nodes.values():
-            node.load(archive)
+        """Let all nodes have an image from a file, under the names in it; once, however often a test asks for it."""
+        if str(archive) in self._loaded:
+            return
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            for done in [pool.submit(node.load, archive) for node in self.nodes.values()]:
+                done.result()
+        self._loaded.add(str(archive))
 
     def give_gpus(self, node: int, count: int) -> None:
         """Let a node say that it has so many GPUs. Pods that run keep theirs; fewer than those take is no room at all."""

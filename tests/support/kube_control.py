@@ -81,6 +81,7 @@ def controllers(pki: str, kubeconfig: str) -> list[str]:
         "leader-elect": "false",
         "node-monitor-grace-period": f"{NODE_GRACE_S}s",
         "node-monitor-period": "1s",
+        "pvclaimbinder-sync-period": "1s",  # a claim that comes before its volume waits for the next: 15 s
         "root-ca-file": f"{pki}/authority.pem",
         "service-account-private-key-file": f"{pki}/service-accounts.key",
     }

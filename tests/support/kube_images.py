@@ -1,7 +1,8 @@
 """Images for the nodes of a test cluster, made without a registry, a network and a container engine.
 
 PLANARIA is what the Dockerfile at the root makes: the same user, words and folders, with this tree's sources installed. torch
-and whatever else tests have comes from HOST_SITE, which every container of such a node sees. PAUSE holds a pod's namespaces.
+and whatever else tests have comes from HOST_SITE, which every container of such a node sees. IMAGENET is PLANARIA with another
+program where KubeDL's tutorial has its own. PAUSE holds a pod's namespaces.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PLANARIA = "planaria-test/planaria:1"  # with a tag: what has none, or `latest`, is always pulled
+IMAGENET = "planaria-test/imagenet:1"
 PAUSE = "docker.io/planaria-test/pause:1"
 USER = 1000
 HOME = "/opt/planaria"  # of the environment
@@ -53,7 +55,16 @@ def _write_planaria(path: Path) -> None:
         stamp.update(source.read_bytes())
     # The layer alone is kept, a few megabytes: every change of the sources makes a new one.
     layer = images.made("layer-planaria", stamp.hexdigest(), _write_layer)
-    images.write_image(path, PLANARIA, _settings(), images.base_layer(), layer.read_bytes())
+    layers = (images.base_layer(), layer.read_bytes())
+    settings = _settings()
+    images.write_images(path, {PLANARIA: (settings, layers), IMAGENET: (settings, (*layers, _tutorial_layer()))})
+
+
+def _tutorial_layer() -> bytes:
+    layer = images.Layer()
+    layer.folder("workspace/data/tiny-imagenet-200")
+    layer.file(str(Path(__file__).with_name("kube_trainee.py")), "workspace/examples/imagenet/main.py")
+    return layer.done()
 
 
 def _own_text() -> str:

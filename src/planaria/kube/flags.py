@@ -125,6 +125,8 @@ def read(argv: Sequence[str]) -> argparse.Namespace:
         raise Help(HELP_OF[verb])
     found = _parser(verb).parse_args(rest)
     found.verb = verb
+    if verb == "install":
+        _parser("run").parse_args(found.flag)  # or pods would say it, one by one, to nobody
     return found
 
 

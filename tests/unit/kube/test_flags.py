@@ -44,6 +44,8 @@ def test_every_flag_is_read() -> None:
         (["install", "--image=a b"], "argument --image: expected an image such as"),
         (["install", "--image=x", "--replicas=0"], "argument --replicas: expected a number from 1 to 64, got '0'"),
         (["install", "--image=x", "--pull-policy=never"], "argument --pull-policy"),
+        (["install", "--image=x", "--flag=--tasks=0"], "argument --tasks: expected a number from 1 to 64, got '0'"),
+        (["install", "--image=x", "--flag=--nonsense"], "--nonsense"),
         (["run", "--namespace=A"], "argument --namespace: expected a name of lower-case letters"),
         (["install", "--image=x", "--jobs-in="], "argument --jobs-in: expected a name of lower-case letters"),
         (["run", "--lease=x"], "argument --lease: expected NAMESPACE/NAME, got 'x'"),
