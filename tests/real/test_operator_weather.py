@@ -1,0 +1,229 @@
+"""Weather on a real cluster of two nodes with the operator: pods are deleted, evicted, out of memory, and a kubelet is killed.
+
+Two jobs train the NumPy example at the same time, and their ranks write down each step that they make: what was lost, made
+twice or made by two worlds is read from that. Two more jobs cannot begin. Nodes tell how much room they have for each job, so
+that it is known what is where: of each job one pod of three is on the second node.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import kube_images
+import pytest
+from kube_training import Place, TrainingJob
+
+from planaria.kube.main import operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kube_cluster import Cluster
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+
+EXAMPLE = ("/job/train.py", "/workspace/examples/numpy/main.py", "--epochs=1000000", "--step-seconds=0.1")
+WRONG = "raise SystemExit('there is no such column')"
+
+
+class Jobs:
+    """All of them, in one namespace."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.place = Place(cluster, {"wrong.py": WRONG})
+        self.first, self.second, self.absent, self.wrong = (
+            TrainingJob(self.place, name) for name in ("first", "second", "absent", "wrong")
+        )
+        self.training = self.first, self.second
+        # With limits for everything the kernel's killer sees no difference between processes but their memory.
+        amounts = {"cpu": "300m", "memory": "300Mi"}
+        for job, env in (self.first, {}), (self.second, {"PET_MAX_RESTARTS": "100"}):
+            job.give_room(1, 2)
+            job.give_room(2, 1)
+            job.create(EXAMPLE, 3, env=env, resources={"limits": {**amounts, job.room: 1}})
+        self.absent.create(EXAMPLE, 1, image="planaria-test/absent:1")
+        self.wrong.create(["/job/wrong.py"], 1, spec={"backoffLimit": 1})
+        for job in self.training:
+            job.wait_for_world(-1)
+        # Kubelets look after volumes now and then only: meanwhile there is other weather.
+        self.before_filling, self.filled = self.second.look(), self.second.on_node("node2")
+        self.second.steps.order("fill", self.filled)
+
+
+@pytest.fixture(scope="module")
+def jobs(kube_cluster: Cluster) -> Iterator[Jobs]:
+    flags = ["--kubeconfig", kube_cluster.kubeconfig]
+    assert operator(["install", "--image", kube_images.PLANARIA, "--replicas=1", *flags]) == 0
+    found = Jobs(kube_cluster)
+    yield found
+    kube_cluster.kubectl("delete", "namespace", found.place.namespace, "--wait=false")
+    assert operator(["uninstall", *flags]) == 0
+    for job in found.training:
+        for node in kube_cluster.nodes:
+            job.give_room(node, None)
+
+
+def delete(job: TrainingJob, pod: str) -> None:
+    job.place.kubectl("delete", "pod", pod, "--wait=false")
+
+
+def evict(job: TrainingJob, pod: str) -> None:
+    """Do what `kubectl drain` does to each pod of a node."""
+    body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": pod}}
+    job.cluster.client.create(f"{job.place.core}/pods/{pod}/eviction", body)
+
+
+@pytest.mark.parametrize(
+    ("take", "rank"),
+    [(delete, 2), (delete, 0), (evict, 1)],
+    ids=["rank 2 is deleted", "rank 0 is deleted", "rank 1 is evicted"],
+)
+def test_a_worker_that_is_deleted_or_evicted_comes_back_under_its_name_and_no_step_is_lost(
+    jobs: Jobs, take: Callable[[TrainingJob, str], None], rank: int
+) -> None:
+    job = jobs.first
+    before = job.look()
+    gone = before.pods[rank]
+    take(job, gone)
+    job.wait_for_world(before.round, gone)
+    job.assert_no_step_lost(before)
+    lives = job.lives()
+    assert lives.keys() == before.lives.keys()
+    assert {name for name in lives if lives[name] != before.lives[name]} == {gone}, "the others stay as they are"
+    assert job.stands("Running", "JobRunning")
+    assert job.status()["restarts"] == before.restarts, "who takes a pod costs the job no restart"
+
+
+def test_a_container_that_needs_more_memory_than_it_may_have_is_restarted_in_its_pod_and_counts(jobs: Jobs) -> None:
+    job = jobs.first
+    before = job.look()
+    greedy = before.pods[1]
+    job.steps.order("eat_all", greedy)
+    job.wait_for_world(before.round, greedy)
+    job.assert_no_commit_lost(before)
+    uid, restarts = before.lives[greedy]
+    assert job.lives() == before.lives | {greedy: (uid, restarts + 1)}
+    ended = job.pods()[greedy]["status"]["containerStatuses"][0]["lastState"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
+    job.wait("the restart is counted", lambda: job.status()["restarts"] == before.restarts + 1)
+
+
+def test_a_worker_that_its_kubelet_evicts_is_replaced_and_no_commit_is_lost(jobs: Jobs) -> None:
+    job, before, gone = jobs.second, jobs.before_filling, jobs.filled
+    job.wait("it is replaced", lambda: job.lives().get(gone, before.lives[gone]) != before.lives[gone])
+    job.wait_for_world(before.round, gone)
+    job.assert_no_commit_lost(before)
+    assert ("PodTaken", f"{gone} was taken by the cluster (Evicted); it is replaced") in job.events()
+    assert job.status()["restarts"] == 0, "weather does not count"
+
+
+def test_a_worker_process_that_is_killed_for_its_memory_is_started_again_by_its_agent_and_no_pod_is(jobs: Jobs) -> None:
+    job = jobs.second
+    before = job.look()
+    greedy = before.pods[2]
+    job.steps.order("eat", greedy)
+    job.wait_for_world(before.round, *before.pods)
+    job.assert_no_commit_lost(before)
+    assert "the kernel's OOM killer, out of memory in its memory cgroup" in job.log(greedy)
+    assert job.lives() == before.lives
+    assert job.status()["restarts"] == before.restarts
+
+
+def test_an_image_that_cannot_be_pulled_is_told_in_the_kubelets_words_and_mended_while_the_job_is_suspended(
+    jobs: Jobs,
+) -> None:
+    job = jobs.absent
+    told = job.wait_to_stand("BelowMin", "ContainerWaiting")
+    assert re.match(
+        r"PyTorchJob absent waits, 0 of at least 1 Workers run: "
+        r"absent-worker-0 cannot start \((ErrImagePull|ImagePullBackOff): .*planaria-test/absent:1",
+        told,
+    )
+    assert job.status()["targetReplicas"] == 1
+    specs: dict[str, Any] = job.found()["spec"]["pytorchReplicaSpecs"]
+    specs["Worker"]["template"]["spec"]["containers"][0]["image"] = kube_images.PLANARIA
+    job.change(pytorchReplicaSpecs=specs)
+    assert "pytorchReplicaSpecs.Worker.template" in job.wait_to_stand("Invalid", "ImmutableFieldChanged")
+    job.change(suspend=True)
+    job.wait("its pod is gone", lambda: job.stands("Suspended", "JobSuspended") and not job.pods())
+    job.change(suspend=False)
+    job.wait_for_world(-1, "absent-worker-0", size=1)
+    job.wait_to_stand("Running", "JobRunning")
+
+
+def test_a_script_that_always_fails_fails_the_job_for_good_after_as_many_restarts_as_it_may_have(jobs: Jobs) -> None:
+    job = jobs.wrong
+    told = job.wait_to_stand("Failed", "BackoffLimitExceeded")
+    assert re.fullmatch(
+        r"PyTorchJob wrong failed: 2 restarts, and backoffLimit is 1; wrong-worker-0 ended with status 1 \(.*\)\.", told
+    )
+    restarting = [message for reason, message in job.events() if reason == "JobRestarting"]
+    assert any("wrong-worker-0 ended with status 1" in message for message in restarting)
+    job.wait("nothing of it runs", lambda: not job.pods())
+    # What is over is over.
+    job.change(backoffLimit=100)
+    generation = job.found()["metadata"]["generation"]
+    job.wait("the change is seen", lambda: job.status()["observedGeneration"] == generation)
+    assert job.stands("Failed", "BackoffLimitExceeded") == told
+    assert not job.pods()
+
+
+def test_containers_of_a_kubelet_that_is_killed_train_on_and_replacements_wait_until_they_have_left_or_are_fenced(
+    jobs: Jobs,
+) -> None:
+    cluster, lost = jobs.cluster, jobs.cluster.nodes[2]
+    before = {job: job.look() for job in jobs.training}
+    old = {job: job.on_node("node2") for job in jobs.training}
+    extra = {job: f"{job.name}-worker-3" for job in jobs.training}
+    containers = {job: container(job, old[job]) for job in jobs.training}
+    for job in jobs.training:
+        job.give_room(1, 3)
+    cluster.kill_kubelet(2)
+    try:
+        for job in jobs.training:
+            job.wait("its pod is evicted", lambda job=job: "deletionTimestamp" in job.pods()[old[job]]["metadata"])
+            job.wait("its replacement runs", lambda job=job: extra[job] in job.lives())
+            job.wait("it waits", lambda job=job: "waiting for a place" in job.log(extra[job]))
+            # Both containers are alive, and the world is the one that was there.
+            job.wait_for_steps(5)
+            assert container(job, extra[job]) in tasks(cluster, 1)
+            assert containers[job] in tasks(cluster, 2)
+            number, *_ = reversed(job.steps.worlds())
+            assert number == before[job].round
+            assert job.steps.worlds()[number].pods == before[job].pods
+            assert job.stands("Running", "JobRunning")
+        # Of one job the old member falls silent, for longer than others wait. It finds that they went on without it.
+        job = jobs.first
+        before_fence, processes = job.look(), len(lost.ctr("tasks", "ps", containers[job]).splitlines())
+        lost.ctr("tasks", "pause", containers[job])
+        world = job.wait_for_world(before_fence.round, extra[job])
+        assert old[job] not in world.pods
+        lost.ctr("tasks", "resume", containers[job])
+        job.wait("its worker is ended", lambda: len(lost.ctr("tasks", "ps", containers[job]).splitlines()) < processes)
+        assert containers[job] in tasks(cluster, 2)
+        job.wait_for_steps(5)
+        job.assert_no_commit_lost(before_fence)
+    finally:
+        cluster.restart_kubelet(2)
+    # Of the other it leaves: the kubelet is back, and does what it missed.
+    job = jobs.second
+    world = job.wait_for_world(before[job].round, extra[job])
+    assert old[job] not in world.pods
+    job.assert_no_step_lost(before[job])
+    for job in jobs.training:
+        job.wait("the old pod is gone", lambda job=job: old[job] not in job.pods())
+        assert job.lives().keys() == {*before[job].pods, extra[job]} - {old[job]}
+        assert job.status()["restarts"] == before[job].restarts
+
+
+def container(job: TrainingJob, pod: str) -> str:
+    """Return the container of a pod as containerd knows it."""
+    found: str = job.pods()[pod]["status"]["containerStatuses"][0]["containerID"]
+    return found.removeprefix("containerd://")
+
+
+def tasks(cluster: Cluster, node: int) -> list[str]:
+    """Return the containers that run on a node, also if nobody looks after it."""
+    return re.findall(r"^(\S+)\s+\d+\s+RUNNING", cluster.nodes[node].ctr("tasks", "ls"), re.MULTILINE)
