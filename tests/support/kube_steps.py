@@ -95,6 +95,7 @@ class Steps:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._read: dict[str, tuple[int, list[Step]]] = {}  # by file, with its size
         for name in ("steps", "orders", "commits"):
             (folder / name).mkdir(parents=True)
             (folder / name).chmod(0o777)  # the user of the image is not ours
@@ -126,13 +127,23 @@ class Steps:
         return {number: _world(ranks) for number, ranks in sorted(by_rank.items())}
 
     def _made(self) -> list[Step]:
-        found = []
+        found: list[Step] = []
         for path in (self.folder / "steps").iterdir():
-            # The last line of somebody who was killed may not be whole.
-            for line in path.read_text().rpartition("\n")[0].splitlines():
-                number, rank, world, step = map(int, line.split())
-                found.append(Step(number, rank, step, world, path.name))
+            size = path.stat().st_size
+            known = self._read.get(path.name)
+            if known is None or known[0] != size:
+                known = self._read[path.name] = size, _steps(path)
+            found += known[1]
         return sorted(found)
+
+
+def _steps(path: Path) -> list[Step]:
+    found = []
+    # The last line of somebody who was killed may not be whole.
+    for line in path.read_text().rpartition("\n")[0].splitlines():
+        number, rank, world, step = map(int, line.split())
+        found.append(Step(number, rank, step, world, path.name))
+    return found
 
 
 def _world(ranks: dict[int, list[Step]]) -> World:

@@ -10,6 +10,7 @@ job.assert_no_step_lost(before)
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import secrets
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import kube_images
 import kube_steps
+from kube_client import Refused
 from kube_steps import Steps
 from waiting import wait_until
 
@@ -155,7 +157,10 @@ class TrainingJob:
         return [(one["reason"], one["message"]) for one in found["items"]]
 
     def log(self, pod: str) -> str:
-        return self.cluster.try_kubectl("-n", self.place.namespace, "logs", pod).stdout
+        """Return what the pod has said; nothing where its container has not started, or its node does not answer."""
+        with contextlib.suppress(Refused):
+            return str(self.cluster.client.get(f"{self.place.core}/pods/{pod}/log"))
+        return ""
 
     def wait(self, what: str, is_so: Callable[[], Any]) -> Any:
         """Wait until something is so; what there is instead is told."""
