@@ -60,6 +60,12 @@ class Jobs:
         self.before_filling, self.filled = self.second.look(), self.second.on_node("node2")
         self.second.steps.order("fill", self.filled)
 
+    def wait_for_eviction(self) -> None:
+        """Wait until what was filled is evicted and replaced, so that the second job is in no weather."""
+        job, known = self.second, self.before_filling.lives[self.filled]
+        job.wait("it is replaced", lambda: job.lives().get(self.filled, known) != known)
+        job.wait_for_world(self.before_filling.round, self.filled)
+
     def remove(self) -> None:
         self.cluster.kubectl("delete", "namespace", self.place.namespace, "--wait=false")
         for number, node in self.cluster.nodes.items():
@@ -127,15 +133,15 @@ def test_a_container_that_needs_more_memory_than_it_may_have_is_restarted_in_its
 
 
 def test_a_worker_that_its_kubelet_evicts_is_replaced_and_no_commit_is_lost(jobs: Jobs) -> None:
-    job, before, gone = jobs.second, jobs.before_filling, jobs.filled
-    job.wait("it is replaced", lambda: job.lives().get(gone, before.lives[gone]) != before.lives[gone])
-    job.wait_for_world(before.round, gone)
-    job.assert_no_commit_lost(before)
-    assert ("PodTaken", f"{gone} was taken by the cluster (Evicted); it is replaced") in job.events()
+    jobs.wait_for_eviction()
+    job = jobs.second
+    job.assert_no_commit_lost(jobs.before_filling)
+    assert ("PodTaken", f"{jobs.filled} was taken by the cluster (Evicted); it is replaced") in job.events()
     assert job.status()["restarts"] == 0, "weather does not count"
 
 
 def test_a_worker_process_that_is_killed_for_its_memory_is_started_again_by_its_agent_and_no_pod_is(jobs: Jobs) -> None:
+    jobs.wait_for_eviction()
     job = jobs.second
     before = job.look()
     greedy = before.pods[2]
@@ -193,6 +199,7 @@ def test_a_script_that_always_fails_fails_the_job_for_good_after_as_many_restart
 def test_containers_of_a_killed_kubelet_train_on_and_replacements_wait_until_they_have_left_or_are_fenced(
     jobs: Jobs,
 ) -> None:
+    jobs.wait_for_eviction()
     cluster, leaves, is_fenced = jobs.cluster, jobs.first, jobs.second
     before = {job: job.look() for job in jobs.training}
     old = {job: job.on_node("node2") for job in jobs.training}
