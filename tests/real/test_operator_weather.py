@@ -111,6 +111,7 @@ def test_a_worker_that_is_deleted_or_evicted_comes_back_under_its_name_and_no_st
     take(job, gone)
     job.wait_for_world(before.round, gone)
     job.assert_no_step_lost(before)
+    job.wait("its pod is told to run", lambda: gone in job.lives())
     lives = job.lives()
     assert lives.keys() == before.lives.keys()
     assert {name for name in lives if lives[name] != before.lives[name]} == {gone}, "the others stay as they are"
@@ -126,7 +127,7 @@ def test_a_container_that_needs_more_memory_than_it_may_have_is_restarted_in_its
     job.wait_for_world(before.round, greedy)
     job.assert_no_commit_lost(before)
     uid, restarts = before.lives[greedy]
-    assert job.lives() == before.lives | {greedy: (uid, restarts + 1)}
+    job.wait("its restart is told", lambda: job.lives() == before.lives | {greedy: (uid, restarts + 1)})
     ended = job.pods()[greedy]["status"]["containerStatuses"][0]["lastState"]["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
     job.wait("the restart is counted", lambda: job.status()["restarts"] == before.restarts + 1)
@@ -136,7 +137,8 @@ def test_a_worker_that_its_kubelet_evicts_is_replaced_and_no_commit_is_lost(jobs
     jobs.wait_for_eviction()
     job = jobs.second
     job.assert_no_commit_lost(jobs.before_filling)
-    assert ("PodTaken", f"{jobs.filled} was taken by the cluster (Evicted); it is replaced") in job.events()
+    event = "PodTaken", f"{jobs.filled} was taken by the cluster (Evicted); it is replaced"
+    job.wait("it is told", lambda: event in job.events())
     assert job.status()["restarts"] == 0, "weather does not count"
 
 
