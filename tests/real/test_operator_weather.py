@@ -99,8 +99,8 @@ def evict(job: TrainingJob, pod: str) -> None:
 
 @pytest.mark.parametrize(
     ("take", "rank"),
-    [(delete, 2), (delete, 0), (evict, 1)],
-    ids=["rank 2 is deleted", "rank 0 is deleted", "rank 1 is evicted"],
+    [(delete, 0), (evict, 2)],
+    ids=["rank 0 is deleted", "rank 2 is evicted"],
 )
 def test_a_worker_that_is_deleted_or_evicted_comes_back_under_its_name_and_no_step_is_lost(
     jobs: Jobs, take: Callable[[TrainingJob, str], None], rank: int
@@ -229,7 +229,6 @@ def test_containers_of_a_killed_kubelet_train_on_and_replacements_wait_until_the
     assert old[leaves] not in world.pods
     leaves.assert_no_step_lost(before[leaves])
     for job in jobs.training:
-        job.wait("the old pod is gone", lambda job=job: old[job] not in job.pods())
         assert job.lives().keys() == {*before[job].pods, extra[job]} - {old[job]}
         assert job.status()["restarts"] == before[job].restarts
 
