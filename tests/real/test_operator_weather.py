@@ -45,15 +45,16 @@ class Jobs:
         for job in self.training:
             job.give_room(1, 2)
             job.give_room(2, 1)
-        processor, memory = {"cpu": "300m"}, {"memory": "300Mi"}
+        processor, memory = {"cpu": "250m"}, {"memory": "300Mi"}
         # With limits for all of it, the kernel's killer sees no difference between processes but their memory.
         resources = {"limits": {**processor, **memory, self.first.room: 1}}
         self.first.create(EXAMPLE, 3, env={"PET_RDZV_CONF": "ttl=30"}, resources=resources)
         env = {"PET_RDZV_CONF": f"ttl={FENCE_TTL_S}", "PET_MAX_RESTARTS": "100"}
         resources = {"limits": {**memory, self.second.room: 1}, "requests": processor}
         self.second.create(EXAMPLE, 3, env=env, resources=resources)
-        self.absent.create(EXAMPLE, 1, image=ABSENT)
-        self.wrong.create(["/job/wrong.py"], 1, spec={"backoffLimit": 1})
+        some = {"requests": {"cpu": "100m"}}  # who asks for nothing gets nothing where others are busy
+        self.absent.create(EXAMPLE, 1, image=ABSENT, resources=some)
+        self.wrong.create(["/job/wrong.py"], 1, spec={"backoffLimit": 1}, resources=some)
         for job in self.training:
             job.wait_for_world(-1)
         # Kubelets look after volumes now and then only: meanwhile there is other weather.
