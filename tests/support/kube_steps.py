@@ -118,8 +118,8 @@ class Steps:
         """Return the rounds in which a step was made, after making sure that each was one world.
 
         Raises:
-            AssertionError: Two workers were the same rank of a round, or of worlds of two sizes, or one left a step out or made
-                it twice.
+            AssertionError: Two workers were the same rank of a round, or did not agree on its size and first step, or one left
+                a step out or made it twice.
         """
         by_rank: defaultdict[int, dict[int, list[Step]]] = defaultdict(dict)
         for one in self._made():
@@ -147,12 +147,14 @@ def _steps(path: Path) -> list[Step]:
 
 
 def _world(ranks: dict[int, list[Step]]) -> World:
-    (size,) = {one.world for steps in ranks.values() for one in steps}
+    sizes = {one.world for steps in ranks.values() for one in steps}
+    begun = {steps[0].step for steps in ranks.values()}
+    assert len(sizes) == len(begun) == 1, f"worlds of {sizes}, which began with steps {begun}"
+    (size,), (first,) = sizes, begun
     for rank, steps in ranks.items():
         assert rank < size
         assert len({one.worker for one in steps}) == 1, f"two workers were rank {rank}: {steps[0]}, {steps[-1]}"
         assert [one.step for one in steps] == list(range(steps[0].step, steps[-1].step + 1))
-    (first,) = {steps[0].step for steps in ranks.values()}
     reached = [steps[-1].step for steps in ranks.values()]
     is_whole = len(ranks) == size
     pods = tuple(ranks[rank][0].pod for rank in sorted(ranks))
