@@ -133,6 +133,7 @@ class Node:
             "nodeStatusUpdateFrequency": "2s",
             "resolvConf": f"{self._folder}/resolv.conf",
             "volumePluginDir": f"{self._place}/plugins",
+            "volumeStatsAggPeriod": "5s",  # a volume that is too full is noticed by then
         }
         self._write("kubelet.json", settings)
 
