@@ -99,10 +99,10 @@ def run_agent(job: Job, line: Line, mask: set[int], scratch_dir: str) -> int:
         return exit_status.INTERNAL
     except PlanariaError as problem:
         screen.say(str(problem))
-        return exit_status.WORKER_FAILED
+        return exit_status.NODE_FAILED
     except OSError as problem:
         screen.say(f"cannot go on: {problem}")
-        return exit_status.WORKER_FAILED
+        return exit_status.NODE_FAILED
     finally:
         remove_tree(scratch_dir)  # the guardian does it too, but may be gone
         screen.flush()

@@ -9,6 +9,7 @@ WORKER_FAILED = 1
 USAGE = 2
 UNAVAILABLE = 69
 INTERNAL = 70
+NODE_FAILED = 71
 DRAINED = 75
 NO_ROUND = 124
 SIGNAL_BASE = 128
@@ -31,6 +32,7 @@ TABLE: tuple[ExitStatus, ...] = (
         UNAVAILABLE, "unavailable", "the code could not be fetched, or AWS refused petctl or did not answer", True
     ),
     ExitStatus(INTERNAL, "internal", "a bug in planaria; please report what was printed", False),
+    ExitStatus(NODE_FAILED, "node failed", "the system refused the agent something: this node's trouble alone", True),
     ExitStatus(DRAINED, "drained", "drained after a notice, newest commit flushed: run the job again", True),
     ExitStatus(NO_ROUND, "no round", "the first round did not open within join_timeout", True),
 )

@@ -87,6 +87,7 @@ DECISIONS: Mapping[int, str] = {
     3: "over: 3 worker failed",
     69: "restart 1 of 10",
     70: "restart 1 of 10",
+    71: "restart 1 of 10",
     75: "restart 1 of 10",
     124: "restart 1 of 10",
     125: "restart 1 of 10",

@@ -247,7 +247,7 @@ give_up() { # on this host, and on the job unless others carry it
 ended() { # the container has ended by itself, with a status
   case $1 in
   75 | 124) say "the container ended with status $1: once more" ;; # nobody failed: too few hosts were left, or came
-  69 | 70 | 125 | 126 | 127) say "the container ended with status $1" ;;
+  69 | 70 | 71 | 125 | 126 | 127) say "the container ended with status $1" ;;
   2) if is_alive_elsewhere; then say "the other hosts refuse this one"; else end_job 2 'wrong usage'; fi ;;
   0) end_job 0 'done' ;;
   *) if [ "$1" -lt 128 ]; then end_job "$1" 'worker failed'; fi ;; # a signal is a host's trouble, not the job's end
