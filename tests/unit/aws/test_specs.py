@@ -63,6 +63,21 @@ def test_null_is_as_good_as_nothing() -> None:
         ({"launch_flags": ["--nnodes=3"]}, "worker.launch_flags has '--nnodes=3', which petctl sets itself"),
         ({"launch_flags": ["--nno=9"]}, "worker.launch_flags has '--nno=9', which petctl sets itself"),
         ({"launch_flags": ["--rdzv_i=x"]}, "worker.launch_flags has '--rdzv_i=x', which petctl sets itself"),
+        ({"launch_flags": ["--tee=0"]}, "worker.launch_flags has '--tee=0', which petctl sets itself"),
+        ({"launch_flags": ["-t3"]}, "worker.launch_flags has '-t3', which petctl sets itself"),
+        ({"launch_flags": ["--local-addr=a"]}, "worker.launch_flags has '--local-addr=a', which petctl sets itself"),
+        ({"launch_flags": ["--help"]}, "worker.launch_flags has '--help', with which nothing is run"),
+        ({"launch_flags": ["-h"]}, "worker.launch_flags has '-h', with which nothing is run"),
+        ({"launch_flags": ["-m"]}, "worker.launch_flags has '-m', and what petctl ships is a Python script"),
+        ({"launch_flags": ["--no-python"]}, "worker.launch_flags has '--no-python', and what petctl ships is"),
+        ({"launch_flags": ["--exit-code=worker"]}, "worker.launch_flags has '--exit-code=worker', and a script's own"),
+        ({"launch_flags": ["--nonsense=1"]}, "worker.launch_flags has '--nonsense=1': there is no flag '--nonsense'"),
+        ({"launch_flags": ["--max-restarts"]}, "worker.launch_flags has '--max-restarts': --max-restarts expects a v"),
+        ({"launch_flags": ["--max-restarts 3"]}, "worker.launch_flags has '--max-restarts 3', which is no flag"),
+        ({"launch_flags": ["--max-restarts=x"]}, "worker.launch_flags has '--max-restarts=x': --max-restarts expects"),
+        ({"launch_flags": ["--nproc-per-node=x"]}, "worker.launch_flags has '--nproc-per-node=x': --nproc-per-node"),
+        ({"launch_flags": ["-"]}, "worker.launch_flags has '-', which is no flag"),
+        ({"launch_flags": ["--"]}, "worker.launch_flags has '--', which is no flag"),
         ({"accelerator": "gpu"}, "worker.accelerator is 'gpu', expected 'none' for m5.large, which has no NVIDIA GPU"),
         ({"instance_types": ["m6g.large"], "max_spot_price": 1}, "worker.instance_types has 'm6g.large'"),
         ({"instance_types": ["m6i.large"]}, "worker.instance_types is only for spot instances"),
@@ -220,3 +235,18 @@ def test_schema_and_reader_agree(section: str | None, field: str, good: list[obj
     for value in bad:
         assert not check.is_valid(whole(value)), value
         refusal(whole(value))
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--nproc-per-node=gpu",
+        "--max_restarts=3",
+        "-r3",
+        "--numa-binding=node",
+        "--event-log-handler=theirs",
+        "--standbys=2",
+    ],
+)
+def test_flags_that_a_host_can_be_given_are_taken_as_they_are(flag: str) -> None:
+    assert read_specs(specs(launch_flags=[flag])).worker.launch_flags == (flag,)
