@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["aws", "cloud"]
 
-TIMEOUT_S = 1.0
+TIMEOUT_S = 20.0  # but for what nobody hears: the proxy says when
 LONGEST = 60  # attempts; far more than a command has calls
 
 
@@ -32,10 +32,8 @@ def proxy(aws: Aws) -> Iterator[Proxy]:
 def faulty(aws: Aws, cloud: object, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Petctl]:
     """`cloud` ends the clients that go past the proxy."""
     made = open_cloud(aws, proxy.endpoint, TIMEOUT_S)
-    petctl = Petctl(aws, made, tmp_path_factory.mktemp("petctl"))
-    petctl.left("nobody")  # moto loads a service when it is first asked, which may take longer than we wait here
-    petctl.files("nobody")
-    yield petctl
+    proxy.decide_for(made)
+    yield Petctl(aws, made, tmp_path_factory.mktemp("petctl"))
     made.close()
 
 
