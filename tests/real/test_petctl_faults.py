@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from aws_proxy import Proxy
 from aws_server import Aws, aws
 from petctl_desk import Petctl, cloud, fresh_job, open_cloud
 
+from planaria.aws.names import Names
 from planaria.errors import AwsError, UsageError
 
 if TYPE_CHECKING:
@@ -126,13 +128,15 @@ def test_a_job_that_was_made_whole_while_the_network_broke_is_found_and_can_be_r
 
 
 @pytest.mark.parametrize("is_hit", [is_write, lambda what: not is_write(what)], ids=["removal", "look"])
-def test_kill_job_again_finishes_whichever_call_was_denied(
-    faulty: Petctl, proxy: Proxy, is_hit: Callable[[str], bool]
+@pytest.mark.parametrize("verb", ["kill_job", "gc"])
+def test_kill_job_and_gc_again_finish_whichever_call_was_denied(
+    faulty: Petctl, proxy: Proxy, is_hit: Callable[[str], bool], verb: str
 ) -> None:
     """Each attempt removes one thing, and the next removal, or the look before it, is denied."""
     job = fresh_job()
     proxy.begin(well)
     faulty.submit(job)
+    faulty.end(job, 0)
     hit: list[str] = []
 
     def fault(number: int) -> str | None:
@@ -146,17 +150,41 @@ def test_kill_job_again_finishes_whichever_call_was_denied(
     for _ in range(LONGEST):
         proxy.begin(fault)
         try:
-            faulty.type("kill_job", job, "--purge")
+            faulty.type(*(["gc"] if verb == "gc" else ["kill_job", job, "--purge"]))
         except AwsError:
             assert hit
         else:
             break
-    assert faulty.left(job) == []
-    assert len(hit) >= 6  # two groups, two templates, logs, the claim
+    logs = ["DeleteLogGroup"] if verb == "kill_job" else []
+    assert faulty.left(job) == ([] if logs else [f"logs {Names(job).log_group}"])
+    assert len(hit) >= 5 + len(logs)  # two groups, two templates, logs, the claim
     if is_hit is is_write:
         assert [what.rpartition(" ")[2] for what in hit] == [
-            *["DeleteAutoScalingGroup"] * 2, *["DeleteLaunchTemplate"] * 2, "DeleteLogGroup", "DeleteParameter",
+            *["DeleteAutoScalingGroup"] * 2, *["DeleteLaunchTemplate"] * 2, *logs, "DeleteParameter",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("denied", "AWS denied it (your policy lacks s3:PutObject"),
+        ("throttled", "AWS has too many requests"),
+        ("unheard", "AWS did not answer in time"),
+        ("unanswered", "AWS did not answer"),
+    ],
+)
+def test_upload_that_fails_is_one_sentence_and_the_same_command_again_finishes(
+    faulty: Petctl, proxy: Proxy, fault: str, sentence: str
+) -> None:
+    key = f"uploads/{fresh_job()}.py"
+    words = ("upload", str(faulty.script), f"s3://{faulty.bucket}/{key}")
+    proxy.begin(lambda _: fault)
+    with pytest.raises(AwsError, match=f"^s3.put_object: {re.escape(sentence)}.*$"):
+        faulty.type(*words)
+    proxy.begin(well)
+    faulty.type(*words)
+    stored = faulty.client("s3").get_object(Bucket=faulty.bucket, Key=key)["Body"].read()
+    assert stored == faulty.script.read_bytes()
 
 
 def test_kill_job_needs_no_answer_to_what_it_removes(faulty: Petctl, proxy: Proxy) -> None:
