@@ -140,7 +140,9 @@ def _what(method: str, path: str, headers: Mapping[str, str], body: object) -> s
 def _forward(host: str, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(host, timeout=30)
     try:
-        headers = {key: value for key, value in request.headers.items() if key.lower() not in ("expect", HEADER.lower())}
+        headers = {
+            key: value for key, value in request.headers.items() if key.lower() not in ("expect", HEADER.lower())
+        }
         connection.request(request.command, request.path, body, headers)
         answer = connection.getresponse()
         skipped = ("transfer-encoding", "connection", "content-length", "server", "date")
