@@ -272,7 +272,8 @@ notice() { # print and tell why this host has to go
 }
 
 watch() { # look around every 5 s until the container has ended
-  local told=no
+  # What hangs must not keep a notice from being heard: each call has 8 s here, and there is a look after each.
+  local told=no patience=8
   while is_running; do
     if notice; then drain; return; fi
     if [ "$told" = no ] && imds events/recommendations/rebalance >/dev/null; then
@@ -280,6 +281,7 @@ watch() { # look around every 5 s until the container has ended
       say "EC2 recommends to be gone before long"
     fi
     ready "${is[worker_group]}"
+    if notice; then drain; return; fi
     refresh
     docker wait "$container" >/dev/null &
     local waiting=$!
