@@ -105,10 +105,11 @@ def read_specs(data: object) -> Specs:
     """
     problems: list[str] = []
     top = _section("", data, TOP_FIELDS, problems)
-    worker = _section("worker", top.get("worker"), FIELDS[BOTH] + FIELDS[WORKER], problems)
-    rdzv = None
-    if top.get("rdzv") is not None:
-        rdzv = _section("rdzv", top["rdzv"], FIELDS[BOTH] + FIELDS["rdzv"], problems)
+    worker, rdzv = (
+        # What is no object was told above.
+        _section(name, top[name], FIELDS[BOTH] + FIELDS[name], problems) if isinstance(top.get(name), Mapping) else {}
+        for name in (WORKER, "rdzv")
+    )
     if not problems:
         problems += _across("worker", worker) + (_across("rdzv", rdzv) if rdzv else [])
     if problems:

@@ -99,9 +99,17 @@ def test_all_mistakes_are_told_at_once() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("data", [None, [], "text", 3, {"worker": []}, {}])
+@pytest.mark.parametrize(
+    "data", [None, [], "text", 3, {"worker": []}, {}, {"worker": float("nan")}, {**specs(), "rdzv": []}]
+)
 def test_what_is_no_specs_file_is_refused(data: object) -> None:
-    assert "expected an object" in refusal(data)
+    told = refusal(data)
+    assert "expected an object" in told
+    assert "\n" not in told, "one mistake is one sentence"
+
+
+def test_days_are_whole_numbers_also_where_they_are_equal_to_one() -> None:
+    assert refusal({**specs(), "log_retention_days": 30.0}).startswith("log_retention_days is 30.0, expected a number")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +210,12 @@ def test_schema_and_page_have_every_field_and_no_other() -> None:
         ("worker", "image_parameter", ["/a/b"], ["a/b", "/é", "/" + "a" * 2048]),
         ("worker", "docker_image", ["a.b/c:1@sha256"], ["-a", "é", "a b", "a" * 256]),
         ("worker", "s3_bucket", ["a.b-c"], ["A", "a..b", "-ab", "ab", "a" * 64]),
-        ("worker", "s3_prefix", ["", "/", "/a/b.c/", "a/b"], ["//", "a//b", "a b", "é", "a" * 181]),
+        (
+            "worker",
+            "s3_prefix",
+            ["", "/", "/a/b.c/", "a/b", ".a/..b"],
+            ["//", "a//b", "a b", "é", "a" * 181, "..", ".", "../b", "/a/./b", "a/.."],
+        ),
         ("worker", "efs_file_system_id", ["fs-0a1b2c3d"], ["fs-", "0a1b2c3d"]),
         ("worker", "max_spot_price", [0.75, "0.75", 1, "12"], [0, -1, "0", "0.0", "cheap", "1.", 10_000, True]),
         ("worker", "on_demand_base", [0], [-1, 10_001, "0"]),
@@ -215,7 +228,7 @@ def test_schema_and_page_have_every_field_and_no_other() -> None:
         ),
         ("rdzv", "etcd_url", ["https://a/b?c=d"], ["ftp://a", "https://a b", "https://a'b", "https://$x"]),
         ("rdzv", "etcd_sha256", ["0" * 64], ["0" * 63, "A" * 64]),
-        (None, "region", ["us-west-2", "us-gov-west-1"], ["us", "US-WEST-2"]),
+        (None, "region", ["us-west-2", "us-gov-west-1", "eusc-de-east-1"], ["us", "US-WEST-2", "x y"]),
         (None, "log_retention_days", [1, 30, 3653], [0, 2, 31, "30"]),
     ],
 )
