@@ -48,6 +48,16 @@ def test_null_is_as_good_as_nothing() -> None:
     assert read_specs({**specs(**nothing), "log_retention_days": None, "rdzv": None}) == read_specs(specs())
 
 
+def test_the_schema_takes_null_where_the_reader_does() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    check = jsonschema.Draft202012Validator(SCHEMA)
+    for section in ("", "worker", "rdzv"):
+        for field in FIELDS[BOTH] + FIELDS[section] if section else TOP_FIELDS:
+            found: dict[str, Any] = {"worker": dict(WORKERS), "rdzv": dict(HOST)}
+            (found[section] if section else found)[field.name] = None
+            assert check.is_valid(found) != field.required, f"{section}.{field.name}"
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
