@@ -37,11 +37,11 @@ class FetchFailed(PlanariaError):
 
 
 class ProcessError(PlanariaError):
-    """The operating system refused something about a process."""
+    """The operating system refused something about a process. Exit status 71."""
 
 
 class SpawnFailed(ProcessError):
-    """A worker could not be started. Exit status 1."""
+    """A worker could not be started. Exit status 71."""
 
 
 class ResultNotPicklable(ProcessError):

@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING
 
 import hosts
 import pytest
-from aws_server import aws  # noqa: F401  a fixture
-from fleet import TOKEN, TORTURE, Fleet, wait_for
+from aws_server import aws
+from fleet import TORTURE, Fleet, wait_for
 from hosts import Network
 from instances import Cloud
-
-from planaria.aws.boot import worker_user_data
-from planaria.aws.hosts import STORE_NAME, STORE_PORT, WorkerHost
+from petctl_desk import Petctl, cloud, petctl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aws_server import Aws
     from engine import Engine
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
+__all__ = ["aws", "cloud", "petctl"]
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -38,26 +37,29 @@ def disk(engine: Engine, image: str, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def fleet(aws: Aws, disk: Path, tmp_path: Path) -> Iterator[Fleet]:  # noqa: F811  the fixture itself
+def fleet(petctl: Petctl, disk: Path, tmp_path: Path) -> Iterator[Fleet]:
     if why := hosts.why_not():
         pytest.skip(why)
     pytest.importorskip("awscli", reason="the aws program is not installed")
-    with Network(9) as network, Cloud(network) as cloud, Fleet(aws, network, cloud, disk, tmp_path) as found:
+    with Network(9) as network, Cloud(network) as there, Fleet(petctl, network, there, disk, tmp_path) as found:
         yield found
 
 
 def test_two_instances_train_one_drains_and_is_replaced_and_the_end_turns_them_off(fleet: Fleet) -> None:
-    group = fleet.worker["worker_group"]
-    first, second = fleet.launch(*fleet.make_group(group, 2))
-    fleet.boot_worker(first, second)
+    fleet.submit()
+    group = fleet.workers
+    first, second = fleet.launch(*fleet.members(group))
+    fleet.boot(group, first, second)
     before = fleet.wait_step(2)
     assert all(words == TORTURE for _, _, words in fleet.steps())
     wait_for(lambda: fleet.cloud.has_completed(first.metadata.instance, "planaria-ready"), "its hook")
     assert "step 0 of 2 ranks" in first.engine.docker("logs", "planaria")
     wait_for(lambda: "step 1 of 2 ranks" in fleet.logged(first), "a line in CloudWatch")
-    assert TOKEN not in first.engine.docker("inspect", "planaria")
-    assert TOKEN not in first.run("ps", "-ewwo", "args")
-    assert TOKEN not in worker_user_data(WorkerHost(**fleet.worker))
+    fleet.petctl.type("logs", fleet.job, "--rank", "0")
+    assert "]:step 1 of 2 ranks\n" in fleet.petctl.out
+    assert fleet.token not in first.engine.docker("inspect", "planaria")
+    assert fleet.token not in first.run("ps", "-ewwo", "args")
+    assert fleet.token not in fleet.user_data(group)
     assert first.metadata.refused == 0
     url = "http://169.254.169.254/latest/meta-data/instance-id"
     assert first.run("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", url) == "401"
@@ -70,12 +72,12 @@ def test_two_instances_train_one_drains_and_is_replaced_and_the_end_turns_them_o
     assert alone > before
     wait_for(lambda: fleet.cloud.has_completed(first.metadata.instance, "planaria-drain"), "its hook")
     third = fleet.replace(first, group)
-    fleet.boot_worker(third)
+    fleet.boot(group, third)
     assert fleet.wait_step(2, beyond=len(fleet.steps())) > alone
 
     fleet.enough()
     result = fleet.wait_end(group)
-    assert (result["status"], result["reason"], result["job"], result["run"]) == (0, "done", fleet.job, "run-1")
+    assert (result["status"], result["reason"], result["job"], result["run"]) == (0, "done", fleet.job, fleet.run)
     assert result["instance"] in (second.metadata.instance, third.metadata.instance)
     # Both knew how the job ended, and the second to say so has found it said.
     wait_for(lambda: all(one.says("the groups are at zero") for one in (second, third)), "all at zero")
@@ -85,20 +87,18 @@ def test_two_instances_train_one_drains_and_is_replaced_and_the_end_turns_them_o
 
 
 def test_a_job_outlives_its_store_a_lost_host_and_a_killed_container_until_it_fails(fleet: Fleet) -> None:
-    workers, stores = fleet.worker["worker_group"], f"{fleet.job}_rdzv"
-    fleet.worker["store_group"] = stores
-    fleet.describe("--rdzv-backend=etcd", f"--rdzv-endpoint={STORE_NAME}:{STORE_PORT}")
-    (store,) = fleet.launch(*fleet.make_group(stores, 1), has_image=False)
-    first, second = fleet.launch(*fleet.make_group(workers, 2))
+    fleet.submit(has_store=True)
+    workers, stores = fleet.workers, fleet.stores
+    (store,) = fleet.launch(*fleet.members(stores), has_image=False)
+    first, second = fleet.launch(*fleet.members(workers))
     first.metadata.rebalance = {"noticeTime": "2026-01-01T00:00:00Z"}  # a word of warning, and no order
-    etcd = fleet.etcd()
-    fleet.boot_worker(first, second)  # the store comes last: whoever needs it waits
-    fleet.boot_store(store, *etcd)
+    fleet.boot(workers, first, second)  # the store comes last: whoever needs it waits
+    fleet.boot(stores, store)
     before = fleet.wait_step(2)
     assert fleet.cloud.has_completed(store.metadata.instance, "planaria-ready")
 
     store = fleet.replace(store, stores, has_image=False)
-    fleet.boot_store(store, *etcd)
+    fleet.boot(stores, store)
     wait_for(lambda: fleet.cloud.has_completed(store.metadata.instance, "planaria-ready"), "a store")
     # No notice: the power is cut. What is left needs the store for its next round.
     second.close()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from engine import Engine
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 FOLDER = images.ROOT / "examples" / "multi_container"
 FILES = sorted(path.name for path in FOLDER.glob("*.yml"))

@@ -162,7 +162,7 @@ def test_a_node_that_etcd_refuses_ends_at_once_and_says_why(room: Room, etcd: Et
 
 def test_a_node_that_nobody_answers_says_where_it_looks_and_what_it_meets(room: Room) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
-    crew = Crew(room, nodes="1:2", backend="etcd", endpoint=endpoint, conf="join_timeout=6")
+    crew = Crew(room, nodes="1:2", backend="etcd", endpoint=endpoint, conf="join_timeout=10")
     node = crew.add("a")
     assert node.wait().status == 124
     said = [line for line in node.err().splitlines() if f"etcd at http://{endpoint}: Connection refused" in line]

@@ -147,6 +147,11 @@ def test_without_a_region_or_with_a_profile_that_is_not_there_the_flag_is_named(
     assert (done.returncode, done.stderr) == (
         2, "petctl: --region is missing, expected one such as us-west-2 (or set AWS_DEFAULT_REGION)\n",
     )  # fmt: skip
+    wrong = "is 'x y', expected an AWS region such as us-west-2\n"
+    done = petctl(tmp_path, nobody, "--region", "x y", "--dry-run", *run_words(tmp_path, SPECS))
+    assert (done.returncode, done.stderr) == (2, f"petctl: --region {wrong}")
+    done = petctl(tmp_path, nobody, "list", AWS_REGION="x y")
+    assert (done.returncode, done.stderr) == (2, f"petctl: AWS_REGION {wrong}")
     done = petctl(tmp_path, nobody, "list", "--region", "us-west-2", "--profile", "nobody")
     assert done.returncode == 2
     assert done.stderr.startswith("petctl: --profile is 'nobody', and there is no such profile (")
@@ -206,15 +211,18 @@ def test_the_quick_start_works_as_a_program_from_run_job_to_kill_job(
     assert (done.returncode, done.stdout) == (0, f"job {name} is removed\n"), done.stderr
 
 
-def test_ctrl_c_ends_a_command_that_waits_at_once_and_quietly(tmp_path: Path, nobody: socket.socket) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_ctrl_c_or_a_signal_ends_a_command_that_waits_at_once_and_quietly(
+    tmp_path: Path, nobody: socket.socket, number: int, status: int
+) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y"}
     command = [sys.executable, str(ROOT / "aws/petctl.py"), "wait", "ann-job", "--region", "eu-west-1"]
     variables = environment(tmp_path, nobody, keys)
     with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait_until(lambda: was_asked(nobody), "a first question", TIMEOUT_S)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             _, told = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
-    assert (process.returncode, told) == (130, "")
+    assert (process.returncode, told) == (status, "")

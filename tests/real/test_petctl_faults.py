@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from aws_proxy import Proxy
 from aws_server import Aws, aws
 from petctl_desk import Petctl, cloud, fresh_job, open_cloud
 
+from planaria.aws.names import Names
 from planaria.errors import AwsError, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["aws", "cloud"]
 
-TIMEOUT_S = 1.0
+TIMEOUT_S = 20.0  # but for what nobody hears: the proxy says when
 LONGEST = 60  # attempts; far more than a command has calls
 
 
@@ -32,10 +34,8 @@ def proxy(aws: Aws) -> Iterator[Proxy]:
 def faulty(aws: Aws, cloud: object, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Petctl]:
     """`cloud` ends the clients that go past the proxy."""
     made = open_cloud(aws, proxy.endpoint, TIMEOUT_S)
-    petctl = Petctl(aws, made, tmp_path_factory.mktemp("petctl"))
-    petctl.left("nobody")  # moto loads a service when it is first asked, which may take longer than we wait here
-    petctl.files("nobody")
-    yield petctl
+    proxy.decide_for(made)
+    yield Petctl(aws, made, tmp_path_factory.mktemp("petctl"))
     made.close()
 
 
@@ -115,8 +115,7 @@ def test_after_aws_was_gone_run_job_goes_on_and_kill_job_removes_what_is_left(
 def test_a_job_that_was_made_whole_while_the_network_broke_is_found_and_can_be_removed(
     faulty: Petctl, proxy: Proxy, whole: list[str]
 ) -> None:
-    job, last = fresh_job(), len(whole) - 1
-    assert is_write(whole[last])
+    job, last = fresh_job(), max(place for place, what in enumerate(whole) if is_write(what))
     proxy.begin(lambda number: "unanswered" if number == last else "denied" if number > last else None)
     with pytest.raises(AwsError, match=f"left: auto scaling group {job}_worker.*kill_job {job}. removes what is left"):
         faulty.submit(job)
@@ -128,13 +127,15 @@ def test_a_job_that_was_made_whole_while_the_network_broke_is_found_and_can_be_r
 
 
 @pytest.mark.parametrize("is_hit", [is_write, lambda what: not is_write(what)], ids=["removal", "look"])
-def test_kill_job_again_finishes_whichever_call_was_denied(
-    faulty: Petctl, proxy: Proxy, is_hit: Callable[[str], bool]
+@pytest.mark.parametrize("verb", ["kill_job", "gc"])
+def test_kill_job_and_gc_again_finish_whichever_call_was_denied(
+    faulty: Petctl, proxy: Proxy, is_hit: Callable[[str], bool], verb: str
 ) -> None:
     """Each attempt removes one thing, and the next removal, or the look before it, is denied."""
     job = fresh_job()
     proxy.begin(well)
     faulty.submit(job)
+    faulty.end(job, 0)
     hit: list[str] = []
 
     def fault(number: int) -> str | None:
@@ -148,17 +149,41 @@ def test_kill_job_again_finishes_whichever_call_was_denied(
     for _ in range(LONGEST):
         proxy.begin(fault)
         try:
-            faulty.type("kill_job", job, "--purge")
+            faulty.type(*(["gc"] if verb == "gc" else ["kill_job", job, "--purge"]))
         except AwsError:
             assert hit
         else:
             break
-    assert faulty.left(job) == []
-    assert len(hit) >= 6  # two groups, two templates, logs, the claim
+    logs = ["DeleteLogGroup"] if verb == "kill_job" else []
+    assert faulty.left(job) == ([] if logs else [f"logs {Names(job).log_group}"])
+    assert len(hit) >= 5 + len(logs)  # two groups, two templates, logs, the claim
     if is_hit is is_write:
         assert [what.rpartition(" ")[2] for what in hit] == [
-            *["DeleteAutoScalingGroup"] * 2, *["DeleteLaunchTemplate"] * 2, "DeleteLogGroup", "DeleteParameter",
+            *["DeleteAutoScalingGroup"] * 2, *["DeleteLaunchTemplate"] * 2, *logs, "DeleteParameter",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("denied", "AWS denied it (your policy lacks s3:PutObject"),
+        ("throttled", "AWS has too many requests"),
+        ("unheard", "AWS did not answer in time"),
+        ("unanswered", "AWS did not answer"),
+    ],
+)
+def test_upload_that_fails_is_one_sentence_and_the_same_command_again_finishes(
+    faulty: Petctl, proxy: Proxy, fault: str, sentence: str
+) -> None:
+    key = f"uploads/{fresh_job()}.py"
+    words = ("upload", str(faulty.script), f"s3://{faulty.bucket}/{key}")
+    proxy.begin(lambda _: fault)
+    with pytest.raises(AwsError, match=f"^s3.put_object: {re.escape(sentence)}.*$"):
+        faulty.type(*words)
+    proxy.begin(well)
+    faulty.type(*words)
+    stored = faulty.client("s3").get_object(Bucket=faulty.bucket, Key=key)["Body"].read()
+    assert stored == faulty.script.read_bytes()
 
 
 def test_kill_job_needs_no_answer_to_what_it_removes(faulty: Petctl, proxy: Proxy) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pytest
 from aws_server import aws
@@ -18,6 +19,9 @@ from planaria.aws.names import Names
 from planaria.aws.plan import plan_removal
 from planaria.aws.steps import Call
 from planaria.errors import AwsError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["aws", "cloud", "petctl"]
 
@@ -63,6 +67,60 @@ def test_wait_for_a_job_that_was_stopped_says_so(petctl: Petctl) -> None:
         petctl.type("wait", job)
 
 
+def incomplete(petctl: Petctl) -> str:
+    """Return a job whose run_job was killed before it made the workers' group."""
+    job = fresh_job()
+    petctl.submit(job)
+    petctl.client("autoscaling").delete_auto_scaling_group(
+        AutoScalingGroupName=Names(job).worker_group, ForceDelete=True
+    )
+    return job
+
+
+def orphaned(petctl: Petctl) -> str:
+    job = fresh_job()
+    petctl.submit(job)
+    petctl.client("ssm").delete_parameter(Name=Names(job).token)
+    return job
+
+
+def stopped(petctl: Petctl) -> str:
+    job = fresh_job()
+    petctl.submit(job)
+    petctl.type("stop", job)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (incomplete, "incomplete{}the same run_job goes on with it, petctl kill_job {} removes it"),
+        (orphaned, "orphaned{}petctl kill_job {} removes it"),
+        (stopped, "stopped{}petctl scale goes on with it, petctl kill_job {} removes it"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_nobody_waits_for_ever_for_a_job_of_which_nothing_comes_by_itself(
+    petctl: Petctl, monkeypatch: pytest.MonkeyPatch, make: Callable[[Petctl], str], told: str
+) -> None:
+    job = make(petctl)
+    monkeypatch.setattr("planaria.aws.status.MAKING_S", 3)
+    with pytest.raises(UsageError) as caught:
+        petctl.type("wait", job)
+    assert str(caught.value) == f"job {job!r} is " + told.format(" and has no result (", job) + ")"
+    petctl.type("logs", "-f", job)
+    assert petctl.err.splitlines()[-1] == f"job {job} is " + told.format(": ", job)
+    petctl.type("kill_job", job, "--purge")
+
+
+def test_a_job_that_is_being_made_is_waited_for(petctl: Petctl) -> None:
+    job = incomplete(petctl)
+    run = json.loads(petctl.data("status", job))["run"]
+    pauses = iter([lambda: petctl.submit(job), lambda: petctl.record(job, run, 4)])
+    petctl.on_pause = lambda: next(pauses)() and None
+    assert petctl.type("wait", job) == 4
+
+
 def test_wait_gives_up_after_the_time_it_was_given(petctl: Petctl) -> None:
     job = fresh_job()
     petctl.submit(job)
@@ -78,6 +136,7 @@ def test_stop_drains_to_zero_and_scale_goes_on(petctl: Petctl) -> None:
     assert petctl.type("scale", job, "--size", "3") == 0
     found = json.loads(petctl.data("status", job))
     assert (found["state"], found["worker"]["desired"], found["rdzv"]["desired"]) == ("running", 3, 1)
+    assert (found["worker"]["min"], found["rdzv"]["min"]) == (1, 1)
     with pytest.raises(UsageError, match="--size is 4, expected a number from 1 to 3"):
         petctl.type("scale", job, "--size", "4")
 
@@ -90,6 +149,21 @@ def test_stop_says_how_a_job_ended_that_was_faster(petctl: Petctl, words: list[s
     petctl.type(*words, job)
     assert petctl.out == f"job {job} has ended with status 3\n"
     assert json.loads(petctl.data(*words, job)) == {"job": job, "state": "failed"}
+
+
+def test_ctrl_c_while_stop_waits_says_that_the_store_stays(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+
+    def interrupt(line: str) -> None:
+        if line.startswith(f"{job}: "):  # the first look while it waits
+            raise KeyboardInterrupt
+
+    petctl.on_say = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        petctl.type("stop", job)
+    told = f"job {job} goes on draining; its store stays until `petctl stop {job}` has waited"
+    assert petctl.err.splitlines()[-1] == told
 
 
 def test_stop_without_waiting_says_that_the_store_stays(petctl: Petctl) -> None:
@@ -240,6 +314,58 @@ def test_what_somebody_else_made_is_never_removed_whatever_its_name(petctl: Petc
         petctl.submit(job)
     assert (petctl.left(job), petctl.files(job)) == ([f"template {name}"], [])
     petctl.client("ec2").delete_launch_template(LaunchTemplateName=name)
+
+
+def test_gc_leaves_a_job_alone_whose_claim_the_list_of_all_has_not_yet(
+    petctl: Petctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = fresh_job()
+    petctl.submit(job, "--expires", "1000")
+    before = petctl.left(job)
+    pages = petctl.cloud.pages
+    monkeypatch.setattr(
+        petctl.cloud, "pages", lambda call, field: [] if call.method == "describe_parameters" else pages(call, field)
+    )
+    petctl.type("gc")
+    assert job not in petctl.out
+    assert petctl.left(job) == before
+    petctl.type("kill_job", job, "--purge")
+
+
+def test_a_job_that_is_killed_while_it_is_made_is_not_said_to_be_started_and_leaves_nothing(petctl: Petctl) -> None:
+    job = fresh_job()
+
+    def kill(line: str) -> None:
+        if line == f"making launch template {Names(job).worker_group}":
+            petctl.on_say = lambda _: None
+            petctl.type("kill_job", job, "--purge")
+
+    petctl.on_say = kill
+    with pytest.raises(UsageError, match=f"job '{job}' was removed while it was made; nothing of this run is left"):
+        petctl.submit(job)
+    assert petctl.left(job) == []
+
+
+def test_ctrl_c_while_things_are_taken_back_says_who_removes_them(
+    petctl: Petctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = fresh_job()
+    call = petctl.cloud.call
+
+    def interrupted(order: Call) -> object:
+        if order.method in ("create_launch_template", "delete_log_group"):
+            raise KeyboardInterrupt
+        return call(order)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(petctl.cloud, "call", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            petctl.submit(job)
+    told = petctl.err.splitlines()[-1]
+    assert told.startswith("interrupted again, and something may be left: the same command again goes on, and ")
+    petctl.submit(job)
+    assert len(petctl.left(job)) == 9
+    petctl.type("kill_job", job, "--purge")
 
 
 def test_gc_goes_on_after_a_job_that_cannot_be_removed_and_says_which(petctl: Petctl) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -16,19 +18,32 @@ from programs import clean_environment
 
 FETCH = str(Path(__file__).parents[2] / "bin" / "fetch_and_run")
 MIB = 1 << 20
+PARTS = 100
+PAUSE_S = 0.2
 PATIENCE_S = 60
 HEAD = b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\nETag: "one"\r\n\r\n'
 
 
 def trickle(listener: socket.socket, done: threading.Event) -> None:
-    """Serve two of three parts, the second one late, and then nothing."""
+    """Serve one part after the other, and never the last: what is fetched within a second shows nothing."""
     connection, _ = listener.accept()
-    with connection:
+    with connection, contextlib.suppress(ConnectionError):  # the program was ended
         connection.recv(65536)
-        connection.sendall(HEAD % (3 * MIB) + bytes(MIB))
-        done.wait(1.5)  # what is fetched within a second shows nothing, so it has to take longer
-        connection.sendall(bytes(MIB))
+        connection.sendall(HEAD % (PARTS * MIB))
+        for _ in range(PARTS - 1):
+            connection.sendall(bytes(MIB))
+            if done.wait(PAUSE_S):
+                return
         done.wait(PATIENCE_S)
+
+
+def rest_of(terminal: int) -> bytes:
+    """Return what is still to be read there, up to the end of the last who writes."""
+    found = b""
+    with contextlib.suppress(OSError):  # how a terminal says that nobody is left
+        while part := os.read(terminal, 4096):
+            found += part
+    return found
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -50,11 +65,11 @@ def test_a_long_download_shows_how_far_it_is_and_ends_by_a_signal(tmp_path: Path
         try:
             os.close(theirs)
             shown = b""
-            while b"fetching train.py: 2.0 MiB of 3.0 MiB" not in shown:
+            while not re.search(rb"fetching train\.py: \d+\.\d MiB of 100\.0 MiB", shown):
                 shown += os.read(ours, 4096)
             process.send_signal(number)
             assert process.wait(PATIENCE_S) == status
-            assert os.read(ours, 4096).endswith(b"\r\x1b[K")
+            assert rest_of(ours).endswith(b"\r\x1b[K")
         finally:
             done.set()
             process.kill()

@@ -186,3 +186,12 @@ def test_an_exception_is_the_first_cause_although_the_worker_hangs_afterwards_an
     assert done.returncode == 1
     cause = json.loads((tmp_path / "report.json").read_text())["first_cause"]
     assert cause["message"] == "RuntimeError: the real cause, then SIGTERM (Terminated)"
+
+
+def test_a_node_where_the_agent_cannot_work_has_a_status_of_its_own(tmp_path: Path) -> None:
+    """Others go on without it, so whoever reads statuses must not take it for the failure of a job."""
+    script = tmp_path / "main.py"
+    script.write_text("print('ran')\n")
+    done = run([*LAUNCHER, str(script)], env={**os.environ, "TMPDIR": "/proc"})
+    assert (done.returncode, done.stdout) == (71, "")
+    assert done.stderr.startswith("planaria: cannot go on: ")

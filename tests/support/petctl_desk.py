@@ -55,6 +55,7 @@ class Petctl:
         self.out = ""
         self.err = ""
         self.now = NOW
+        self.environ = {"USER": "ann"}
         self.on_pause: Callable[[], None] = lambda: None
         self.on_say: Callable[[str], None] = lambda _: None
         self.bucket = aws.bucket()
@@ -65,7 +66,7 @@ class Petctl:
                 "instance_type": "t3.small",
                 "instance_role": "store-profile",
                 "subnets": [subnets[0]["SubnetId"]],
-                "security_groups": [self._security_group(subnets[0]["VpcId"])],
+                "security_groups": [self.security_group(subnets[0]["VpcId"])],
                 "image_id": self._image(),
             },
         }
@@ -91,7 +92,7 @@ class Petctl:
             ]
         return _IMAGES[self.aws.endpoint]
 
-    def _security_group(self, network: str) -> str:
+    def security_group(self, network: str) -> str:
         groups = self.client("ec2").describe_security_groups(Filters=[{"Name": "vpc-id", "Values": [network]}])
         return str(groups["SecurityGroups"][0]["GroupId"])
 
@@ -114,7 +115,7 @@ class Petctl:
         return Desk(
             options=asked.options,
             script_args=asked.script_args,
-            environ={"USER": "ann"},
+            environ=self.environ,
             cloud=self.cloud,
             say=self._say,
             show=self._show,

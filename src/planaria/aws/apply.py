@@ -36,23 +36,42 @@ def carry_out(plan: Plan, hands: Hands, token: str) -> None:
     """Make everything in a plan that is not there yet.
 
     Raises:
-        UsageError: A name belongs to another run; nothing of this run is left.
+        UsageError: A name belongs to another run, or somebody removed the job meanwhile; nothing of this run is left.
         AwsError: A call failed. What was made is gone again, or the message says what is left and who removes it.
     """
     ours: list[Step] = []
-    for step in plan.steps:
-        try:
-            made = _make(step, plan.run, hands, token)
-        except (AwsError, UsageError) as problem:
-            suspect = [] if isinstance(problem, UsageError) else [step]
-            raise _after(problem, plan, take_back([*ours, *suspect], plan.run, hands)) from problem
-        except BaseException:  # Ctrl-C, or a bug of ours: nobody shall pay for it
-            hands.say("interrupted: taking back what was made")
-            if left := take_back([*ours, step], plan.run, hands):
-                hands.say(f"{_names(left)} could not be taken back: {_who_removes(plan)}")
-            raise
-        if made:
-            ours.append(step)
+    suspect: list[Step] = []
+    try:
+        for step in plan.steps:
+            suspect = [step]
+            if _make(step, plan.run, hands, token):
+                ours.append(step)
+            suspect = []
+        _check_claim(plan, hands.cloud)
+    except (AwsError, UsageError) as problem:
+        doubtful = [] if isinstance(problem, UsageError) else suspect
+        raise _after(problem, plan, take_back([*ours, *doubtful], plan.run, hands)) from problem
+    except BaseException:  # Ctrl-C, or a bug of ours: nobody shall pay for it
+        _take_back_at_once([*ours, *suspect], plan, hands)
+        raise
+
+
+def _check_claim(plan: Plan, cloud: Cloud) -> None:
+    """Refuse a job whose claim is gone: whoever removed it meanwhile has not seen what was made since."""
+    if look(plan.steps[0], cloud).run != plan.run:
+        raise UsageError(f"job {plan.job!r} was removed while it was made", hint="give the same command again")
+
+
+def _take_back_at_once(steps: list[Step], plan: Plan, hands: Hands) -> None:
+    """Take back what an interrupted command made; who interrupts that, too, is told what to do."""
+    hands.say("interrupted: taking back what was made")
+    try:
+        left = take_back(steps, plan.run, hands)
+    except BaseException:
+        hands.say(f"interrupted again, and something may be left: {_who_removes(plan)}")
+        raise
+    if left:
+        hands.say(f"{_names(left)} could not be taken back: {_who_removes(plan)}")
 
 
 def _make(step: Step, run: str, hands: Hands, token: str) -> bool:

@@ -87,6 +87,8 @@ def _check_there(path: str) -> None:
             f"there is no script or directory {quoted(path)} here",
             hint="for a path in the container add --no_upload",
         )
+    if not os.path.isdir(path) and not os.path.isfile(path):  # a pipe or a device: reading it may never end
+        raise UsageError(f"{quoted(path)} is not a regular file", hint="name a script, an archive or a directory")
 
 
 def _packed(source: Local, script: str | None, place: Place, job: str, folder: str) -> Shipped:

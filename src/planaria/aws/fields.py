@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 BOTH = "both"  # fields of `rdzv` and of `worker`
 WORKER = "worker"
+REGION = "an AWS region such as us-west-2"
 PLACEHOLDER = "<YOUR "  # as in the sample file
 
 
@@ -47,8 +48,9 @@ def _bucket(value: object) -> bool:
 
 
 # Segments one by one: a pattern that can split one text in many ways takes for ever to refuse it. With the bucket it has
-# to fit into the 256 letters of a tag.
-PREFIX = r"/?(?:[\w.-]+(?:/[\w.-]+)*/?)?"
+# to fit into the 256 letters of a tag. Some programs take the segments . and .. away.
+PREFIX = r"(?!(?:.*/)?\.\.?(?:/|$))/?(?:[\w.-]+(?:/[\w.-]+)*/?)?"
+is_region = _text(r"[a-z]{2,4}(-[a-z]+)+-\d")
 _PRICE = r"\d{1,4}(\.\d{1,6})?"
 _RETENTIONS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
 _TYPE = r"[a-z][a-z0-9-]*\.[a-z0-9-]+"
@@ -56,11 +58,11 @@ _TYPE = r"[a-z][a-z0-9-]*\.[a-z0-9-]+"
 TOP_FIELDS: tuple[Field, ...] = (
     Field("worker", "an object", lambda value: isinstance(value, Mapping), required=True),
     Field("rdzv", "an object, or nothing: then the agents hold the store", lambda value: isinstance(value, Mapping)),
-    Field("region", "an AWS region such as us-west-2", _text(r"[a-z]{2}(-[a-z]+)+-\d")),
+    Field("region", REGION, is_region),
     Field(
         "log_retention_days",
         f"a number of days that CloudWatch knows, one of {', '.join(map(str, _RETENTIONS))}",
-        lambda value: not isinstance(value, bool) and value in _RETENTIONS,
+        lambda value: type(value) is int and value in _RETENTIONS,
         default=30,
     ),
 )

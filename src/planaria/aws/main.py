@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NoReturn
 
 from planaria.aws.desk import Desk
+from planaria.aws.fields import REGION, is_region
 from planaria.aws.flags import Asked, Help, read
 from planaria.aws.session import Cloud
 from planaria.base.files import tell
+from planaria.base.usage import quoted
 from planaria.contract import exit_status
-from planaria.errors import PlanariaError
+from planaria.errors import PlanariaError, UsageError
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asks for the end, as Ctrl-C does: whatever is being made is taken back first."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def main() -> None:
     """Run petctl and exit."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one of them, and means it
+            signal.signal(number, _interrupt)
     sys.exit(run(sys.argv[1:]))
+
+
+def _interrupt(number: int, _: object) -> NoReturn:
+    raise Interrupted(number)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -31,6 +50,8 @@ def run(argv: Sequence[str]) -> int:
     except Help as text:
         _show(str(text))
         return exit_status.DONE
+    except Interrupted as told:
+        return exit_status.by_signal(told.number)
     except KeyboardInterrupt:
         return exit_status.by_signal(2)
     except BrokenPipeError:  # petctl logs | head
@@ -65,15 +86,19 @@ def _do(asked: Asked, environ: Mapping[str, str]) -> int:
 def _region(asked: Asked, environ: Mapping[str, str]) -> str | None:
     """Return the region that was asked for. boto3 itself does not hear AWS_REGION, which everything else does."""
     options = asked.options
-    if options.region:
-        return str(options.region)
-    if getattr(options, "specs_file", None):
+    if not options.region and getattr(options, "specs_file", None):
         from planaria.aws.code import load_specs
 
         found = load_specs(options.specs_file).region
         if found:
             return found
-    return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or None
+    for source in ("--region", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        region: str | None = options.region if source == "--region" else environ.get(source)
+        if region and not is_region(region):
+            raise UsageError(f"{source} is {quoted(region)}, expected {REGION}")
+        if region:
+            return region
+    return None
 
 
 def _verb(name: str) -> Callable[[Desk], int]:

@@ -21,6 +21,7 @@ from planaria.errors import UsageError
 LAUNCH_S = 1800  # a host with a large image may take that long until its container runs; then it is given up
 DRAIN_S = 300  # twice the grace and some, for the flush of the newest commit
 USER_DATA_LIMIT = 16_384  # bytes, of EC2
+MOST_HOSTS = 1000  # that fit into the list of hosts, 32 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,9 @@ def sizes_of(size: int, low: int | None, high: int | None) -> Sizes:
         raise UsageError(f"--min_size is {sizes.min}, expected a number from 1 to --size, which is {size}")
     if sizes.max < sizes.wanted:
         raise UsageError(f"--max_size is {sizes.max}, expected at least --size, which is {size}")
+    if sizes.max > MOST_HOSTS:
+        flag = "--size" if high is None else "--max_size"
+        raise UsageError(f"{flag} is {sizes.max}, expected at most {MOST_HOSTS}: so many hosts can know of each other")
     return sizes
 
 

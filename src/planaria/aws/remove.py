@@ -7,9 +7,9 @@ from planaria.aws.desk import Desk
 from planaria.aws.model import JobSeen
 from planaria.aws.names import stamp
 from planaria.aws.plan import plan_removal
-from planaria.aws.status import is_litter
+from planaria.aws.status import ORPHANED, is_litter, state_of
 from planaria.aws.steps import ANY_RUN
-from planaria.aws.survey import nobody, see_all
+from planaria.aws.survey import is_claimed, nobody, see_all
 from planaria.errors import AwsError, UsageError
 
 
@@ -35,7 +35,7 @@ def gc(desk: Desk) -> int:
         desk.show_plan(plan_removal("JOB", ANY_RUN, logs=False))
         return 0
     now = stamp(desk.utc())
-    litter = [(job, why) for job in see_all(desk.cloud) if (why := is_litter(job, now)) is not None]
+    litter = [(job, why) for job in see_all(desk.cloud) if (why := _why_litter(job, now, desk)) is not None]
     kept: dict[str, str] = {}
     for job, why in litter:
         desk.say(f"{job.job}: {why}")
@@ -48,6 +48,12 @@ def gc(desk: Desk) -> int:
     if kept:
         raise AwsError("; ".join(f"{name} could not be removed: {problem}" for name, problem in kept.items()))
     return 0
+
+
+def _why_litter(job: JobSeen, now: str, desk: Desk) -> str | None:
+    """Return why a job is to go. That nothing claims it is believed only after a second look."""
+    why = is_litter(job, now)
+    return None if why is not None and state_of(job) == ORPHANED and is_claimed(desk.cloud, job) else why
 
 
 def _swept(job: JobSeen, desk: Desk) -> str | None:

@@ -24,6 +24,8 @@ def scale(desk: Desk) -> int:
         return 0
     job = see(desk.cloud, names.job)
     _check_size(job, options.size)
+    if job.nodes is not None:  # `stop` has set it to zero
+        steps = (steps[0], _sized(names.worker_group, options.size, low=job.nodes[0]))
     for step, group in zip(steps, (job.store, job.worker), strict=True):
         if group is not None:
             desk.cloud.call(step.do)
@@ -52,15 +54,23 @@ def stop(desk: Desk) -> int:
     if job.worker is not None:
         desk.cloud.call(steps[0].do)
     if options.no_wait:
-        later = f"; its store stays until `petctl stop {names.job}` has waited" if job.store is not None else ""
+        later = _later(names.job) if job.store is not None else ""
         told, state = (f"is draining{later}", DRAINING) if job.result is None else (_end(job), state_of(job))
         desk.answer(f"job {names.job} {told}\n", {"job": names.job, "state": state})
         return 0
-    job = await_job(desk, lambda job: job.worker is None or not job.worker.members) or job
+    try:
+        job = await_job(desk, lambda job: job.worker is None or not job.worker.members) or job
+    except KeyboardInterrupt:
+        desk.say(f"job {names.job} goes on draining" + (_later(names.job) if job.store is not None else ""))
+        raise
     if job.store is not None:
         desk.cloud.call(steps[1].do)  # agents that drain still need the store
     desk.answer(f"job {names.job} {_end(job)}\n", {"job": names.job, "state": state_of(job)})
     return 0
+
+
+def _later(job: str) -> str:
+    return f"; its store stays until `petctl stop {job}` has waited"
 
 
 def _end(job: JobSeen) -> str:

@@ -126,11 +126,8 @@ class Cloud:
             )
             try:
                 self._clients[service] = self._open().client(service, region_name=self.region, config=config)
-            except ValueError as problem:  # boto3 says it in words that name no setting
-                raise UsageError(
-                    f"AWS's own settings are wrong: {problem}",
-                    hint="AWS_ENDPOINT_URL, or endpoint_url in ~/.aws/config, expects http://HOST or https://HOST",
-                ) from problem
+            except (ValueError, AttributeError) as problem:  # boto3 says it in words that name no setting
+                raise _wrong_settings(problem) from problem
         return self._clients[service]
 
     @contextmanager
@@ -157,6 +154,8 @@ class Cloud:
             raise _unanswered(call, "what came is no answer of AWS's") from problem
         except errors.BotoCoreError as problem:
             raise AwsError(f"{call}: {problem}", code=type(problem).__name__) from problem
+        except OSError as problem:  # a file that the settings name
+            raise _wrong_settings(problem) from problem
 
 
 def _boto3() -> tuple[Any, Any]:
@@ -166,6 +165,19 @@ def _boto3() -> tuple[Any, Any]:
     except ImportError as problem:
         raise UsageError("petctl needs boto3", hint=INSTALL) from problem
     return boto3, botocore.exceptions
+
+
+def _wrong_settings(problem: Exception) -> UsageError:
+    """Return one sentence about settings that boto3 stumbles over, with the one that it is about as far as it says so."""
+    said = safe_line(str(problem))
+    hint = "a variable AWS_..., or a line in ~/.aws/config, is not what it should be"
+    if "endpoint" in said.lower():
+        hint = "AWS_ENDPOINT_URL, or endpoint_url in ~/.aws/config, expects http://HOST or https://HOST"
+    elif "region" in said.lower():
+        hint = "the region in ~/.aws/config expects one such as us-west-2"
+    elif isinstance(problem, OSError):
+        hint = "a variable such as AWS_WEB_IDENTITY_TOKEN_FILE, or a line in ~/.aws/config, names that file"
+    return UsageError(f"AWS's own settings are wrong: {said}", hint=hint)
 
 
 def _unanswered(call: Call, what: str) -> AwsError:

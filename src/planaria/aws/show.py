@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from planaria.aws.steps import Call, File, Plan, Script, Step, Token
+from planaria.aws.steps import ANY_RUN, Call, File, Kind, Plan, Script, Step, Token
 
 UNSEEN = "(made when the plan is carried out, and never shown)"
 
@@ -31,7 +31,8 @@ def as_data(plan: Plan) -> dict[str, object]:
 
 def as_text(plan: Plan) -> str:
     """Return a plan for people, ending in a newline."""
-    whose = f"job {plan.job}, run {plan.run}: " if plan.job else ""
+    run = "" if plan.run == ANY_RUN else f", run {plan.run}"
+    whose = f"job {plan.job}{run}: " if plan.job else ""
     lines = [f"{whose}{len(plan.steps)} step{'s'[: len(plan.steps) > 1]}; nothing was asked of AWS"]
     for number, step in enumerate(plan.steps, 1):
         lines += ["", f"{number}. {step.kind} {step.name}", *_told(step)]
@@ -45,7 +46,9 @@ def _told(step: Step) -> list[str]:
         f"   look  {step.look or 'no need: it can be done twice'}",
     ]
     if step.undo != step.do:
-        lines.append(f"   undo  {step.undo or 'with the step before it'}")
+        # What has no way back of its own goes with the step before it; a size is changed again.
+        without = "none: scale sets another size" if step.kind is Kind.GROUP else "with the step before it"
+        lines.append(f"   undo  {step.undo or without}")
     return lines
 
 

@@ -21,6 +21,7 @@ from planaria.aws.fields import (
     WORKER,
     Field,
 )
+from planaria.aws.launching import problem_of
 from planaria.errors import UsageError
 
 Accelerator = Literal["none", "gpu"]
@@ -40,8 +41,6 @@ _OLD_GPU = re.compile(r"(g[23]s?|p[23](dn)?)\.")  # of before 2018, which NVIDIA
 _ECR = re.compile(
     r"(\d{12})\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/([^:@]+)(?::([\w.-]+))?(?:@(sha256:[0-9a-f]{64}))?"
 )
-# What petctl gives to `planaria run` itself, or what would end it at once.
-_OURS = ("nnodes", "node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf", "standalone", "dry-run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +105,11 @@ def read_specs(data: object) -> Specs:
     """
     problems: list[str] = []
     top = _section("", data, TOP_FIELDS, problems)
-    worker = _section("worker", top.get("worker"), FIELDS[BOTH] + FIELDS[WORKER], problems)
-    rdzv = None
-    if top.get("rdzv") is not None:
-        rdzv = _section("rdzv", top["rdzv"], FIELDS[BOTH] + FIELDS["rdzv"], problems)
+    worker, rdzv = (
+        # What is no object was told above.
+        _section(name, top[name], FIELDS[BOTH] + FIELDS[name], problems) if isinstance(top.get(name), Mapping) else {}
+        for name in (WORKER, "rdzv")
+    )
     if not problems:
         problems += _across("worker", worker) + (_across("rdzv", rdzv) if rdzv else [])
     if problems:
@@ -209,19 +209,13 @@ def _across(path: str, section: Mapping[str, object]) -> list[str]:
         if section.get(field) and section.get("max_spot_price") is None
     )
     problems.extend(
-        f"{path}.launch_flags has {flag!r}, which petctl sets itself, expected flags of one node"
+        f"{path}.launch_flags {problem}"
         for flag in _list(section.get("launch_flags"))
-        if _is_ours(flag)
+        if (problem := problem_of(flag)) is not None
     )
     if (section.get("etcd_url") is None) != (section.get("etcd_sha256") is None):
         problems.append(f"{path}.etcd_url and {path}.etcd_sha256 go together, expected both or neither")
     return problems
-
-
-def _is_ours(flag: str) -> bool:
-    """Tell whether a flag is, or may be an abbreviation of, one that petctl gives. One letter after one dash is another's."""
-    name = flag.lstrip("-").partition("=")[0].replace("_", "-")
-    return any(ours.startswith(name) for ours in _OURS) and not (len(name) == 1 and not flag.startswith("--"))
 
 
 def _warnings(path: str, section: Mapping[str, object]) -> list[str]:

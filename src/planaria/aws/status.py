@@ -18,6 +18,8 @@ ENDING = "ending"  # there is a result, and there are hosts
 DONE = "done"
 FAILED = "failed"
 
+MAKING_S = 120.0  # run_job is done by then, or was killed
+
 
 def state_of(job: JobSeen) -> str:
     """Return how a job is, in one word."""
@@ -35,6 +37,31 @@ def state_of(job: JobSeen) -> str:
     if job.worker.wanted == 0:
         return DRAINING if job.worker.members else STOPPED
     return RUNNING if job.worker.in_service >= max(job.worker.low, 1) else STARTING
+
+
+class Idle:
+    """Tells whether nothing more comes of a job by itself. One that is incomplete may be being made at this moment."""
+
+    def __init__(self) -> None:
+        self._incomplete_at: float | None = None
+
+    def is_so(self, job: JobSeen, now: float) -> bool:
+        """Judge what was seen at `now`."""
+        state = state_of(job)
+        if state != INCOMPLETE:
+            self._incomplete_at = None
+            return state in (STOPPED, ORPHANED)
+        if self._incomplete_at is None:
+            self._incomplete_at = now
+        return now - self._incomplete_at >= MAKING_S
+
+
+def what_next(job: JobSeen) -> str:
+    """Return what somebody can do about a job of which nothing more comes by itself."""
+    ways = {STOPPED: "petctl scale goes on with it", INCOMPLETE: "the same run_job goes on with it"}
+    removal = f"petctl kill_job {job.job} removes it"
+    way = ways.get(state_of(job))
+    return f"{way}, {removal}" if way else removal
 
 
 def is_expired(job: JobSeen, now: str) -> bool:

@@ -64,7 +64,7 @@ class Step:
     name: str
     do: Call
     look: Call | None  # None: to be done each time, since it can be done twice
-    undo: Call | None  # None: what another step takes back takes this back too
+    undo: Call | None  # None: what another step takes back takes this back too, or it is a size
 
 
 ANY_RUN = "any"  # in the place of a run's name: whichever has the job's name now

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planaria.aws.model import JobSeen, Result, jobs_of, result_of
-from planaria.aws.names import JOB_TAG, TOKEN_PREFIX, Names, tags_of
+from planaria.aws.names import JOB_TAG, RUN_TAG, TOKEN_PREFIX, Names, tags_of
 from planaria.aws.plan import look_at
 from planaria.aws.session import Cloud, is_denied
 from planaria.aws.steps import Call, Kind
@@ -32,6 +32,12 @@ def see_all(cloud: Cloud) -> list[JobSeen]:
             claims[job] = tags
     found = jobs_of(groups, templates, claims)
     return [_with_result_if_allowed(found[job], cloud) for job in sorted(found)]
+
+
+def is_claimed(cloud: Cloud, job: JobSeen) -> bool:
+    """Tell whether a job's run has its claim. It is asked for by its name: a list of everything may lag behind."""
+    tags = _claim_tags(cloud, Names(job.job))
+    return tags is not None and tags.get(RUN_TAG) == job.run
 
 
 def see(cloud: Cloud, job: str) -> JobSeen:

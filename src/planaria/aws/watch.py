@@ -11,13 +11,13 @@ from planaria.aws.seen import is_missing
 from planaria.aws.status import (
     DONE,
     FAILED,
-    ORPHANED,
-    STOPPED,
+    Idle,
     group_rows,
     job_data,
     job_rows,
     state_of,
     table,
+    what_next,
 )
 from planaria.aws.steps import Call
 from planaria.aws.survey import see, see_all
@@ -79,39 +79,45 @@ def _instances(desk: Desk, groups: list[str]) -> dict[str, dict[str, object]]:
 def wait(desk: Desk) -> int:
     """Wait for a job's end; return its status."""
     until = None if desk.options.for_s is None else desk.now() + desk.options.for_s
-    job = await_job(desk, lambda job: job.result is not None or state_of(job) in (STOPPED, ORPHANED), until=until)
+    idle = Idle()
+    job = await_job(desk, lambda job: job.result is not None or idle.is_so(job, desk.now()), until=until)
     if job is None:
         desk.say(f"job {desk.options.job} has not ended within {desk.options.for_s:g} s")
         return exit_status.NO_ROUND
     if job.result is None:
         raise UsageError(
             f"job {job.job!r} is {state_of(job)} and has no result",
-            hint=f"petctl scale goes on with it, petctl kill_job {job.job} removes it",
+            hint=what_next(job),
         )
     desk.answer(f"job {job.job} has ended with status {job.result.status}\n", job_data(job))
     return job.result.status
 
 
 def logs(desk: Desk) -> int:
-    """Print what the workers of a run print; with `-f` until the run has ended."""
+    """Print what the workers of a run print; with `-f` until the run has ended, or nothing more comes of it by itself."""
     options = desk.options
     run = options.run or see(desk.cloud, options.job).run
-    tail = Tail()
-    over = not options.follow or _is_over(desk, run)  # looked at first, so that its last lines are not missed
+    tail, idle = Tail(), Idle()
+    over = not options.follow or _is_over(desk, run, idle)  # looked at first, so that its last lines are not missed
     _show_new(desk, run, tail)
     while not over:
         desk.pause(options.every)
-        over = patiently(desk, lambda: _is_over(desk, run))
+        over = patiently(desk, lambda: _is_over(desk, run, idle))
         patiently(desk, lambda: _show_new(desk, run, tail))
     return 0
 
 
-def _is_over(desk: Desk, run: str) -> bool:
+def _is_over(desk: Desk, run: str, idle: Idle) -> bool:
     try:
         job = see(desk.cloud, desk.options.job)
     except UsageError:  # it was removed meanwhile
         return True
-    return job.run != run or state_of(job) in (DONE, FAILED)
+    if job.run != run or state_of(job) in (DONE, FAILED):
+        return True
+    if idle.is_so(job, desk.now()):
+        desk.say(f"job {job.job} is {state_of(job)}: {what_next(job)}")
+        return True
+    return False
 
 
 def _show_new(desk: Desk, run: str, tail: Tail) -> None:

@@ -10,6 +10,7 @@ WORKER_FAILED = 1
 USAGE = 2
 UNAVAILABLE = 69
 INTERNAL = 70
+NODE_FAILED = 71
 DRAINED = 75
 NO_ROUND = 124
 SIGNAL_BASE = 128
@@ -32,6 +33,7 @@ TABLE: tuple[ExitStatus, ...] = (
         UNAVAILABLE, "unavailable", "the code could not be fetched, or AWS refused petctl or did not answer", True
     ),
     ExitStatus(INTERNAL, "internal", "a bug in planaria; please report what was printed", False),
+    ExitStatus(NODE_FAILED, "node failed", "the system refused the agent something: this node's trouble alone", True),
     ExitStatus(DRAINED, "drained", "drained after a notice, newest commit flushed: run the job again", True),
     ExitStatus(NO_ROUND, "no round", "the first round did not open within join_timeout", True),
 )
@@ -61,7 +63,7 @@ def of_error(problem: PlanariaError | OSError) -> int:
         case InternalError():
             return INTERNAL
         case _:  # the machine refused something: a process, a port, room on a disk
-            return WORKER_FAILED
+            return NODE_FAILED
 
 
 def may_run_again(status: int) -> bool:

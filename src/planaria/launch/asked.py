@@ -73,7 +73,7 @@ def run_asked(job: Job, options: Options, line: Line, mask: set[int], scratch_di
         return exit_status.by_signal(told.sigval)
     except OSError as problem:
         _say(f"cannot go on: {problem}")
-        return exit_status.WORKER_FAILED
+        return exit_status.NODE_FAILED
     finally:
         remove_tree(scratch_dir)  # the guardian does it too, but may be gone
         _flush()

@@ -5,6 +5,7 @@ The whole of it runs in `tests/real/test_boot.py`; here are those turns that no 
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -87,6 +88,7 @@ DECISIONS: Mapping[int, str] = {
     3: "over: 3 worker failed",
     69: "restart 1 of 10",
     70: "restart 1 of 10",
+    71: "restart 1 of 10",
     75: "restart 1 of 10",
     124: "restart 1 of 10",
     125: "restart 1 of 10",
@@ -208,8 +210,27 @@ def test_a_program_that_cannot_be_installed_at_once_is_tried_again(host: Host) -
 @pytest.mark.parametrize("script", [WORKER, STORE], ids=["worker", "store"])
 def test_no_call_of_aws_may_take_longer_than_a_notice_allows(script: str) -> None:
     called = [line.strip() for line in script.splitlines() if re.search(r"(?<![\w-])aws (?!awscli)", line)]
-    assert called == ['timeout -k 2 20 aws "$@"']
+    assert called == ['timeout -k 2 "$patience" aws "$@"']
     assert "persist need aws awscli\n" in script
+
+
+def test_a_notice_is_looked_for_after_every_call_of_aws_and_none_of_them_may_hang_for_long(host: Host) -> None:
+    """Two minutes are left after a notice, and most of them belong to the drain."""
+    host.program("timeout", "exit 124")  # as if it had waited in vain
+    host.program("docker", "")
+    host.program("curl", "[[ $* == */token ]] || exit 22")  # there is no notice
+    host.run(
+        WORKER, "sleep() { :; }\nruns=0\nis_running() { SECONDS=$((SECONDS + 40)); [ $((++runs)) -le 3 ]; }\nwatch"
+    )
+    asked = [
+        line.partition(" aws ")[0]
+        for line in (host.folder / "asked").read_text().splitlines()
+        if line.startswith("timeout") or "lifecycle-state" in line  # the last part of a look for a notice
+    ]
+    calls = [place for place, line in enumerate(asked) if line.startswith("timeout")]
+    assert len(calls) == 6  # thrice that the host is ready, thrice who else is there
+    assert {asked[place] for place in calls} == {"timeout -k 2 8"}
+    assert all(later - place > 1 for place, later in itertools.pairwise(calls))
 
 
 def test_a_group_that_does_not_ask_is_told_eight_times_within_twenty_minutes(host: Host) -> None:

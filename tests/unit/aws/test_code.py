@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,12 @@ def test_an_archive_in_the_container_needs_its_script(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'/x.tar.gz' is an archive: which script in it"):
         ship("/x.tar.gz", None, PLACE, "j", str(tmp_path), inside=True)
     assert ship("/x.tar.gz", "t.py", PLACE, "j", str(tmp_path), inside=True).script == "t.py"
+
+
+def test_what_is_no_file_is_refused_and_not_read_for_ever(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", "/dev/null", str(tmp_path / "pipe")):
+        with pytest.raises(UsageError, match="is not a regular file"):
+            ship(path, None, PLACE, "j", str(tmp_path), inside=False)
+        with pytest.raises(UsageError, match="is not a regular file"):
+            ship_whole(path, PLACE, str(tmp_path))

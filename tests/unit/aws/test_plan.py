@@ -11,7 +11,7 @@ from planaria.aws.names import tags
 from planaria.aws.plan import Code, Order, fingerprint, launch_flags, plan_removal, plan_run, sizes_of
 from planaria.aws.show import as_data, as_text
 from planaria.aws.specs import read_specs
-from planaria.aws.steps import File, Kind, Plan
+from planaria.aws.steps import ANY_RUN, Call, File, Kind, Plan, Step
 from planaria.errors import UsageError
 
 DATA = Path(__file__).parents[2] / "data/petctl"
@@ -120,6 +120,8 @@ def test_no_token_is_in_a_plan() -> None:
         ((2, 0, None), "--min_size is 0, expected a number from 1 to --size"),
         ((2, 3, None), "--min_size is 3"),
         ((2, None, 1), "--max_size is 1, expected at least --size, which is 2"),
+        ((2, None, 1001), "--max_size is 1001, expected at most 1000"),
+        ((10**20, None, None), "--size is 100000000000000000000, expected at most 1000"),
     ],
 )
 def test_sizes_that_are_not_in_order_are_refused(sizes: tuple[int, int | None, int | None], sentence: str) -> None:
@@ -141,3 +143,11 @@ def test_the_same_command_has_the_same_fingerprint_and_another_has_another() -> 
 def test_a_boot_script_that_ec2_does_not_take_is_refused() -> None:
     with pytest.raises(UsageError, match="has 20000 bytes, and EC2 takes 16384"):
         plan_run(replace(order(), user_data={"worker": "x" * 20_000}))
+
+
+def test_a_size_that_is_changed_is_no_step_that_another_one_takes_back() -> None:
+    do = Call("autoscaling", "update_auto_scaling_group", {"AutoScalingGroupName": "ann-job_worker"})
+    told = as_text(Plan("ann-job", ANY_RUN, (Step(Kind.GROUP, "ann-job_worker", do, None, None),)))
+    assert told.startswith("job ann-job: 1 step; nothing was asked of AWS\n")
+    assert "\n   undo  none: scale sets another size\n" in told
+    assert "\n   undo  with the step before it\n" in as_text(PLANS["agents"])

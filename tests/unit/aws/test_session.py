@@ -55,6 +55,34 @@ def test_an_endpoint_that_is_no_address_is_one_sentence(monkeypatch: pytest.Monk
         Cloud("us-west-2", None).call(Call("sts", "get_caller_identity", {}))
 
 
+def test_settings_that_boto3_stumbles_over_are_one_sentence_each_about_the_right_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("boto3")
+    config = tmp_path / "config"
+    config.write_text("")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+
+    def told(region: str | None = "us-west-2") -> str:
+        with pytest.raises(UsageError, match=r"^AWS's own settings are wrong: [^\n]*$") as caught:
+            Cloud(region, None).call(Call("s3", "list_buckets", {}))
+        return str(caught.value)
+
+    assert told("x y").endswith("(the region in ~/.aws/config expects one such as us-west-2)")
+    config.write_text("[default]\ns3 = x\n")
+    assert told().endswith("(a variable AWS_..., or a line in ~/.aws/config, is not what it should be)")
+    config.write_text("")
+    with monkeypatch.context() as patch:
+        patch.setenv("AWS_MAX_ATTEMPTS", "abc")
+        assert "'abc' (a variable AWS_..." in told()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "nope"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/r")
+    assert "/nope' (a variable such as AWS_WEB_IDENTITY_TOKEN_FILE, " in told()
+
+
 @pytest.mark.parametrize("code", ["UnrecognizedClientException", "InvalidSignatureException", "AuthFailure"])
 def test_whom_aws_does_not_know_is_told_to_log_in_and_not_to_change_a_policy(code: str) -> None:
     told = _refused(Call("ec2", "describe_subnets", {}), {"Code": code, "Message": "no"})

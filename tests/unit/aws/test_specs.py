@@ -48,6 +48,16 @@ def test_null_is_as_good_as_nothing() -> None:
     assert read_specs({**specs(**nothing), "log_retention_days": None, "rdzv": None}) == read_specs(specs())
 
 
+def test_the_schema_takes_null_where_the_reader_does() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    check = jsonschema.Draft202012Validator(SCHEMA)
+    for section in ("", "worker", "rdzv"):
+        for field in FIELDS[BOTH] + FIELDS[section] if section else TOP_FIELDS:
+            found: dict[str, Any] = {"worker": dict(WORKERS), "rdzv": dict(HOST)}
+            (found[section] if section else found)[field.name] = None
+            assert check.is_valid(found) != field.required, f"{section}.{field.name}"
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -63,6 +73,21 @@ def test_null_is_as_good_as_nothing() -> None:
         ({"launch_flags": ["--nnodes=3"]}, "worker.launch_flags has '--nnodes=3', which petctl sets itself"),
         ({"launch_flags": ["--nno=9"]}, "worker.launch_flags has '--nno=9', which petctl sets itself"),
         ({"launch_flags": ["--rdzv_i=x"]}, "worker.launch_flags has '--rdzv_i=x', which petctl sets itself"),
+        ({"launch_flags": ["--tee=0"]}, "worker.launch_flags has '--tee=0', which petctl sets itself"),
+        ({"launch_flags": ["-t3"]}, "worker.launch_flags has '-t3', which petctl sets itself"),
+        ({"launch_flags": ["--local-addr=a"]}, "worker.launch_flags has '--local-addr=a', which petctl sets itself"),
+        ({"launch_flags": ["--help"]}, "worker.launch_flags has '--help', with which nothing is run"),
+        ({"launch_flags": ["-h"]}, "worker.launch_flags has '-h', with which nothing is run"),
+        ({"launch_flags": ["-m"]}, "worker.launch_flags has '-m', and what petctl ships is a Python script"),
+        ({"launch_flags": ["--no-python"]}, "worker.launch_flags has '--no-python', and what petctl ships is"),
+        ({"launch_flags": ["--exit-code=worker"]}, "worker.launch_flags has '--exit-code=worker', and a script's own"),
+        ({"launch_flags": ["--nonsense=1"]}, "worker.launch_flags has '--nonsense=1': there is no flag '--nonsense'"),
+        ({"launch_flags": ["--max-restarts"]}, "worker.launch_flags has '--max-restarts': --max-restarts expects a v"),
+        ({"launch_flags": ["--max-restarts 3"]}, "worker.launch_flags has '--max-restarts 3', which is no flag"),
+        ({"launch_flags": ["--max-restarts=x"]}, "worker.launch_flags has '--max-restarts=x': --max-restarts expects"),
+        ({"launch_flags": ["--nproc-per-node=x"]}, "worker.launch_flags has '--nproc-per-node=x': --nproc-per-node"),
+        ({"launch_flags": ["-"]}, "worker.launch_flags has '-', which is no flag"),
+        ({"launch_flags": ["--"]}, "worker.launch_flags has '--', which is no flag"),
         ({"accelerator": "gpu"}, "worker.accelerator is 'gpu', expected 'none' for m5.large, which has no NVIDIA GPU"),
         ({"instance_types": ["m6g.large"], "max_spot_price": 1}, "worker.instance_types has 'm6g.large'"),
         ({"instance_types": ["m6i.large"]}, "worker.instance_types is only for spot instances"),
@@ -84,9 +109,17 @@ def test_all_mistakes_are_told_at_once() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("data", [None, [], "text", 3, {"worker": []}, {}])
+@pytest.mark.parametrize(
+    "data", [None, [], "text", 3, {"worker": []}, {}, {"worker": float("nan")}, {**specs(), "rdzv": []}]
+)
 def test_what_is_no_specs_file_is_refused(data: object) -> None:
-    assert "expected an object" in refusal(data)
+    told = refusal(data)
+    assert "expected an object" in told
+    assert "\n" not in told, "one mistake is one sentence"
+
+
+def test_days_are_whole_numbers_also_where_they_are_equal_to_one() -> None:
+    assert refusal({**specs(), "log_retention_days": 30.0}).startswith("log_retention_days is 30.0, expected a number")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +220,12 @@ def test_schema_and_page_have_every_field_and_no_other() -> None:
         ("worker", "image_parameter", ["/a/b"], ["a/b", "/é", "/" + "a" * 2048]),
         ("worker", "docker_image", ["a.b/c:1@sha256"], ["-a", "é", "a b", "a" * 256]),
         ("worker", "s3_bucket", ["a.b-c"], ["A", "a..b", "-ab", "ab", "a" * 64]),
-        ("worker", "s3_prefix", ["", "/", "/a/b.c/", "a/b"], ["//", "a//b", "a b", "é", "a" * 181]),
+        (
+            "worker",
+            "s3_prefix",
+            ["", "/", "/a/b.c/", "a/b", ".a/..b"],
+            ["//", "a//b", "a b", "é", "a" * 181, "..", ".", "../b", "/a/./b", "a/.."],
+        ),
         ("worker", "efs_file_system_id", ["fs-0a1b2c3d"], ["fs-", "0a1b2c3d"]),
         ("worker", "max_spot_price", [0.75, "0.75", 1, "12"], [0, -1, "0", "0.0", "cheap", "1.", 10_000, True]),
         ("worker", "on_demand_base", [0], [-1, 10_001, "0"]),
@@ -200,7 +238,7 @@ def test_schema_and_page_have_every_field_and_no_other() -> None:
         ),
         ("rdzv", "etcd_url", ["https://a/b?c=d"], ["ftp://a", "https://a b", "https://a'b", "https://$x"]),
         ("rdzv", "etcd_sha256", ["0" * 64], ["0" * 63, "A" * 64]),
-        (None, "region", ["us-west-2", "us-gov-west-1"], ["us", "US-WEST-2"]),
+        (None, "region", ["us-west-2", "us-gov-west-1", "eusc-de-east-1"], ["us", "US-WEST-2", "x y"]),
         (None, "log_retention_days", [1, 30, 3653], [0, 2, 31, "30"]),
     ],
 )
@@ -220,3 +258,18 @@ def test_schema_and_reader_agree(section: str | None, field: str, good: list[obj
     for value in bad:
         assert not check.is_valid(whole(value)), value
         refusal(whole(value))
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--nproc-per-node=gpu",
+        "--max_restarts=3",
+        "-r3",
+        "--numa-binding=node",
+        "--event-log-handler=theirs",
+        "--standbys=2",
+    ],
+)
+def test_flags_that_a_host_can_be_given_are_taken_as_they_are(flag: str) -> None:
+    assert read_specs(specs(launch_flags=[flag])).worker.launch_flags == (flag,)

@@ -10,11 +10,11 @@ def test_the_table_has_each_status_once_and_a_word_on_each() -> None:
     numbers = [row.status for row in exit_status.TABLE]
     assert len(set(numbers)) == len(numbers)
     assert all(row.name and row.meaning for row in exit_status.TABLE)
-    assert [row.status for row in exit_status.TABLE if row.retry] == [69, 75, 124]
+    assert [row.status for row in exit_status.TABLE if row.retry] == [69, 71, 75, 124]
 
 
 def test_the_numbers_are_those_the_design_promises() -> None:
-    assert [row.status for row in exit_status.TABLE] == [0, 1, 2, 69, 70, 75, 124]
+    assert [row.status for row in exit_status.TABLE] == [0, 1, 2, 69, 70, 71, 75, 124]
 
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 0), (3, 3), (-9, 137), (-15, 143), (255, 255)])
@@ -35,8 +35,8 @@ def test_a_signal_adds_128() -> None:
         (errors.AwsError("x"), 69),
         (errors.KubeError("x"), 69),
         (errors.InvalidTransition("running", "x"), 70),
-        (errors.SpawnFailed("x"), 1),
-        (OSError("x"), 1),
+        (errors.SpawnFailed("x"), 71),
+        (OSError("x"), 71),
     ],
 )
 def test_an_error_ends_every_command_with_the_same_status(problem: errors.PlanariaError | OSError, status: int) -> None:

@@ -15,11 +15,11 @@ def _pod(
 
 
 def test_the_retry_list_comes_from_the_one_table_of_exit_statuses() -> None:
-    assert set(restart.retry_list()) == {69, 75, 124, 129, 130, 137, 138, 140, 143}
+    assert set(restart.retry_list()) == {69, 71, 75, 124, 129, 130, 137, 138, 140, 143}
     assert {75, 124, 130, 137, 143} <= set(restart.retry_list())
 
 
-@pytest.mark.parametrize("status", [69, 75, 124, 130, 137, 138, 143])
+@pytest.mark.parametrize("status", [69, 71, 75, 124, 130, 137, 138, 143])
 def test_under_exit_code_a_status_of_the_list_is_tried_again(status: int) -> None:
     assert restart.judge("ExitCode", _pod(status)).verdict == restart.REPLACED
 

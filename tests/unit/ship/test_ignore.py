@@ -73,6 +73,16 @@ def test_a_petignore_means_what_a_gitignore_means(text: str, left_out: list[str]
         ("id_ed25519.pub", "a secret"),
         ("kaggle.json", "a secret"),
         ("service-account-x.json", "a secret"),
+        ("prod.env", "a secret"),
+        ("config/credentials", "a secret"),
+        (".dockercfg", "a secret"),
+        (".s3cfg", "a secret"),
+        (".boto", "a secret"),
+        (".vault-token", "a secret"),
+        ("application_default_credentials.json", "a secret"),
+        ("a/token.json", "a secret"),
+        ("terraform.tfstate", "a secret"),
+        ("terraform.tfstate.backup", "a secret"),
         ("x.pyc", "a cache"),
     ],
 )
@@ -148,3 +158,8 @@ def test_git_agrees(tmp_path: Path) -> None:
     )  # fmt: skip
     by_git = {path for path in told.stdout.split("\n") if path}
     assert {path for path in paths if not ships("\n".join(patterns), path)} == by_git
+
+
+@pytest.mark.parametrize("path", ["credentials/store.py", "example.env", ".env.example", "tokenizer.json", "env.py"])
+def test_what_only_looks_like_a_secret_is_shipped(path: str) -> None:
+    assert ships("", path)

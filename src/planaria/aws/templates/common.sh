@@ -23,7 +23,7 @@ readonly metadata=http://169.254.169.254/latest
 export PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export AWS_DEFAULT_REGION=${is[region]} AWS_PAGER='' AWS_RETRY_MODE=standard AWS_MAX_ATTEMPTS=5
 if [ -n "${is[endpoint]}" ]; then export AWS_ENDPOINT_URL=${is[endpoint]}; fi
-instance='' address='' hooked=no hooks=0 hook_at=0
+instance='' address='' hooked=no hooks=0 hook_at=0 patience=20
 
 say() { # one line for the log; the console too, where EC2 shows it without a login
   printf '%s planaria: %s\n' "$(date -u +%FT%TZ)" "$*"
@@ -40,8 +40,8 @@ know_self() {
   instance=$(imds instance-id) && address=$(imds local-ipv4)
 }
 
-call() { # the aws program, for 20 s: one that hangs must not keep this host from hearing a notice
-  timeout -k 2 20 aws "$@"
+call() { # the aws program, which may hang: nobody waits for it longer than $patience
+  timeout -k 2 "$patience" aws "$@"
 }
 
 need() { # have a program, from a package where it is missing

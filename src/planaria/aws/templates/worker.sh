@@ -247,7 +247,7 @@ give_up() { # on this host, and on the job unless others carry it
 ended() { # the container has ended by itself, with a status
   case $1 in
   75 | 124) say "the container ended with status $1: once more" ;; # nobody failed: too few hosts were left, or came
-  69 | 70 | 125 | 126 | 127) say "the container ended with status $1" ;;
+  69 | 70 | 71 | 125 | 126 | 127) say "the container ended with status $1" ;;
   2) if is_alive_elsewhere; then say "the other hosts refuse this one"; else end_job 2 'wrong usage'; fi ;;
   0) end_job 0 'done' ;;
   *) if [ "$1" -lt 128 ]; then end_job "$1" 'worker failed'; fi ;; # a signal is a host's trouble, not the job's end
@@ -272,7 +272,8 @@ notice() { # print and tell why this host has to go
 }
 
 watch() { # look around every 5 s until the container has ended
-  local told=no
+  # What hangs must not keep a notice from being heard: each call has 8 s here, and there is a look after each.
+  local told=no patience=8
   while is_running; do
     if notice; then drain; return; fi
     if [ "$told" = no ] && imds events/recommendations/rebalance >/dev/null; then
@@ -280,6 +281,7 @@ watch() { # look around every 5 s until the container has ended
       say "EC2 recommends to be gone before long"
     fi
     ready "${is[worker_group]}"
+    if notice; then drain; return; fi
     refresh
     docker wait "$container" >/dev/null &
     local waiting=$!
