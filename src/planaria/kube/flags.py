@@ -18,9 +18,9 @@ usage: planaria operator VERB [FLAGS]
   install     put it into a cluster: namespace, CRD, account, permissions, Deployment, Service
   uninstall   take it out again; jobs, their definition and the namespace stay
 
-planaria operator VERB --help has the flags of a verb, with examples. Exit statuses: 0 done, 1 a port or file cannot be used,
-2 bad input, 69 the API server refused or did not answer, or another operator took over, 130 after Ctrl-C (what was applied
-stays, and the same command goes on from there). It needs `pip install 'planaria[kubernetes]'`.
+planaria operator VERB --help has the flags of a verb, with examples. Exit statuses: 0 done, 2 bad input, 69 the API server
+refused or did not answer, or another operator took over, 71 a port or file cannot be used, 130 after Ctrl-C (what was
+applied stays, and the same command goes on from there). It needs `pip install 'planaria[kubernetes]'`.
 """
 
 _CLUSTER = """
