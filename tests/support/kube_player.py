@@ -36,6 +36,7 @@ class Stage:
         self.room = room
         self.speed = speed
         self.is_done = False  # all workers end with status 0
+        self.is_silent = False  # its kubelet confirms no end
         self.uids: dict[str, list[str]] = {}  # of every pod there ever was, by its name
         self.most = 0  # the most workers that ran at the same time
         self.round = 0
@@ -111,6 +112,12 @@ class Player:
         stage.room = room
         self._stirred.set()
 
+    async def fall_silent(self, stage: Stage) -> None:
+        """Let nothing be heard any more of the kubelet of a stage: it confirms no end of a pod, though it still begins some."""
+        stage.is_silent = True
+        unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastHeartbeatTime": NOW}
+        await self._api.patch(NODE, "", stage.node, {"status": {"conditions": [unknown]}}, "status")
+
     async def finish(self, stage: Stage) -> None:
         """Let the training come to its end."""
         stage.is_done = True
@@ -142,6 +149,8 @@ class Player:
         known = stage.uids.setdefault(meta["name"], [])
         if meta["uid"] not in known:
             known.append(meta["uid"])
+        if "deletionTimestamp" in meta and stage.is_silent:
+            return
         if "deletionTimestamp" in meta:
             await self._api.delete(POD, meta["namespace"], meta["name"], uid=meta["uid"], grace_s=0)
             self._pods.gone((meta["namespace"], meta["name"]), meta["uid"])
