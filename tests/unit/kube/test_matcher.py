@@ -73,6 +73,16 @@ def test_a_pattern_that_never_ends_is_ended_and_costs_nobody_else_anything() -> 
     run(story())
 
 
+def test_a_child_that_ends_by_itself_is_not_killed_which_would_take_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[object] = []
+    monkeypatch.setattr(module, "_kill", killed.append)
+
+    async def story() -> Matched:
+        return await Matcher(SLOW, wall_s=90.0).read([BAIT])
+
+    assert (run(story()).fault, killed) == ("took more than 0.5 s", [])
+
+
 def test_after_its_rest_a_pattern_is_tried_again_and_each_rest_is_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.0)
 
