@@ -141,7 +141,7 @@ def _show(text: str) -> int:
         return exit_status.DONE
     except OSError as problem:
         _complain(f"cannot print: {problem.strerror}")
-        return exit_status.WORKER_FAILED
+        return exit_status.of_error(problem)
     return exit_status.DONE
 
 
@@ -155,5 +155,5 @@ def _write(path: str, text: str) -> int:
             file.write(text)
     except OSError as problem:
         _complain(f"--output: cannot write {quoted(path)}: {problem.strerror}")
-        return exit_status.WORKER_FAILED
+        return exit_status.of_error(problem)
     return exit_status.DONE

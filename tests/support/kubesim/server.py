@@ -48,6 +48,7 @@ class Server:
             obj[part] = copied(body[part])
         else:
             obj.update({field: copied(value) for field, value in body.items() if field not in ("metadata", "status")})
+            obj["metadata"] |= {"annotations": copied(body["metadata"].get("annotations") or {})}
         self._changed(kind, name)
         return obj
 

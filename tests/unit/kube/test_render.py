@@ -191,7 +191,7 @@ def test_the_command_prints_writes_and_refuses(tmp_path: Path) -> None:
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("planaria: --nnodes expects")
     lost = k8s("render", f"--output={path}/x", "x.py")
-    assert (lost.returncode, lost.stderr) == (1, f"planaria: --output: cannot write '{path}/x': Not a directory\n")
+    assert (lost.returncode, lost.stderr) == (71, f"planaria: --output: cannot write '{path}/x': Not a directory\n")
 
 
 def test_json_is_one_list_of_the_same_objects() -> None:
