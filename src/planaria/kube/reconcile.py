@@ -123,11 +123,11 @@ class Reconciler:
 
     async def _act(self, job: Json, actions: Sequence[Action]) -> float | None:
         """Do what was decided, in order; return when to look again for the sake of something that was not done."""
-        again_s: float | None = None
+        waits: list[float] = []
         done = 0
         for action in actions:
             if isinstance(action, Create) and self._refusals.is_fresh(_key(job), action):
-                again_s = again_s or REFUSED_S
+                waits.append(REFUSED_S)
                 continue
             if done == MOST_ACTIONS:
                 return 0.0
@@ -142,8 +142,9 @@ class Reconciler:
                     wait_s = await self._create(job, action)
             if wait_s == 0:  # something is in the way that was not known: what follows was decided without it
                 return 0.0
-            again_s = again_s if wait_s is None else wait_s
-        return again_s
+            if wait_s is not None:
+                waits.append(wait_s)
+        return min(waits, default=None)
 
     async def _create(self, job: Json, action: Create) -> float | None:
         """Make an object; return when to look again if it could not be made."""
