@@ -85,5 +85,5 @@ def test_what_is_not_there_or_does_not_work_is_one_sentence(tmp_path: Path) -> N
     assert absent.returncode == 2
     assert absent.stderr.startswith("planaria: --logs-specs 'absent' cannot be loaded: AttributeError: ")
     broken = run(tmp_path, "--logs-specs=broken", "main.py")
-    assert broken.returncode == 1
+    assert broken.returncode == 71
     assert "the log specs Broken failed: RuntimeError: no room" in broken.stderr
