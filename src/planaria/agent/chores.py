@@ -48,7 +48,13 @@ class Chores:
                 self._send(answer)
 
     def cancel(self) -> None:
-        """Bring nothing more to the buddy."""
+        """Bring nothing more to the buddy that a council has asked for. Who leaves goes on: somebody waits for that."""
+        for number in [number for number in self._pushes if number != _LEAVING]:
+            self._pushes.pop(number).cancel()
+
+    def close(self) -> None:
+        """Bring nothing more to anybody."""
+        self.cancel()
         for push in self._pushes.values():
             push.cancel()
         self._pushes.clear()

@@ -187,6 +187,7 @@ class Delegate:
         """End this node's part in the round."""
         self.is_over = True
         self._cancel()
+        self.chores.close()
         if self._timer is not None:
             self._timer.cancel()
         if self._line is not None:

@@ -293,20 +293,13 @@ class Keeper:
         The disk is for all nodes to write, so that there is nothing to be done but to wait.
         """
         self.guests.is_leaving = True
-        if self._is_written():
-            on_done(True)
-        elif self._delegate is not None and self._delegate.has_buddy:
+        if self._delegate is not None and self._delegate.has_buddy:
             self._delegate.hand_over(on_done)
         elif self.disk is None or self._stock.slots.complete is None:
             on_done(False)
         else:
             self._leaving = on_done
             self._go_on()
-
-    def _is_written(self) -> bool:
-        """Tell whether the disk has all that is here. A buddy whose workers have not asked for anything yet takes nothing."""
-        newest = [slot.stamp.order for slot in self._stock.slots.newest_parts() if slot.stamp is not None]
-        return self.disk is not None and bool(newest) and max(newest) <= self._ledger.order("disk")
 
     def flush(self, within_s: float) -> bool:
         """Have the newest complete commit on disk, within so many seconds; tell whether it is. For the end of a run.

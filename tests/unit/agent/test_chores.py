@@ -72,6 +72,22 @@ def test_when_nobody_takes_them_that_is_known(rig: Rig) -> None:
     assert rig.hand_over() == [False]
 
 
+def test_a_plan_that_comes_while_a_node_leaves_does_not_keep_it_waiting(rig: Rig) -> None:
+    told: list[bool] = []
+    rig.chores.hand_over(("c:1",), told.append)
+    rig.chores.cancel()
+    rig.loop.run_until(rig.loop.at + 600.0)
+    assert told == [True]
+
+
+def test_at_the_end_of_a_round_nothing_is_brought_any_more(rig: Rig) -> None:
+    told: list[bool] = []
+    rig.chores.hand_over(("c:1",), told.append)
+    rig.chores.close()
+    rig.loop.run_until(rig.loop.at + 600.0)
+    assert told == []
+
+
 def test_parts_that_cannot_be_mapped_are_not_written_which_is_told_once_and_the_next_are_tried(rig: Rig) -> None:
     rig.memory.is_short = True
     for number in (1, 2):

@@ -274,23 +274,6 @@ def test_who_leaves_without_a_buddy_waits_for_the_disk(tmp_path: Path) -> None:
     rig.loop.close()
 
 
-def test_who_leaves_hands_nothing_over_that_is_on_disk(tmp_path: Path) -> None:
-    rig, told = Rig(str(tmp_path)), list[bool]()
-    for rank in (0, 1):
-        rig.commit(rank, 1)
-    rig.run_until(lambda: "disk" in rig.keeper.newest)
-    rig.keeper._delegate.has_buddy = True  # type: ignore[union-attr]  # it has begun
-    rig.keeper._delegate.hand_over = lambda _: told.append(False)  # type: ignore[union-attr,method-assign]  # as above
-    rig.keeper.hand_over(told.append)
-    assert told == [True]
-    rig.commit(0, 2)
-    rig.commit(1, 2)
-    rig.keeper.hand_over(told.append)
-    assert told == [True, False], "that one is not written yet"
-    rig.keeper.close()
-    rig.loop.close()
-
-
 @pytest.mark.parametrize("message", [vault.Reached(1, ""), vault.Await(1, 1, 0, 1, "moon", 1.0)])
 def test_what_no_worker_says_is_an_error(rig: Rig, message: vault.Message) -> None:
     with pytest.raises(ValueError, match=r"agent|tier"):
