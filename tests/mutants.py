@@ -37,6 +37,7 @@ EXPLAINED = {
     ("< EARLY_LIFE_S", "comparison"): "a life of exactly that age may be called either",
     ("return failure.status < 0 and", "comparison"): "status 0 is no failure, so it never comes here",
     ("if set(wanted) - taken else set()", "test is always True"): "spares a set, nothing else",
+    ("if missing else set()", "test is always True"): "spares a set, nothing else",
     ("claim == own and other.node <", "comparison"): "no agent meets itself",
     ("if now >= self._silence_at:", "test is always True"): "spares a walk over all connections, nothing else",
     ("len(self.seats) > placing.MANY_NODES", "comparison"): "with exactly that many either will do",

@@ -174,15 +174,20 @@ note("commit() call behind loss.item(), ms", spread(with_waits(STEPS // 5)))
 def parts_of_a_call() -> dict[str, float]:
     """Where the time of a commit() call goes, each measured by itself."""
     from planaria.worker import capture
+    from planaria.worker.readiness import marks_of
 
     state.commit(wait="node")
     before = state._captured
     walks = [timed(lambda: capture.Captured(state._kept_here(), before=before)) for _ in range(20)]
+    near = state._runway.near
+    hasty = [timed(lambda: capture.Captured(state._kept_here(), before=before, near=near)) for _ in range(20)]
+    ready = [timed(lambda: marks_of(before.tensors() or [])) for _ in range(20)] if before else [0.0]
     sealer = state._sealer
     given = [timed(lambda: sealer.submit(int)) for _ in range(20)] if sealer else [0.0]
     whole = [timed(lambda: capture.Captured(state._kept_here())) for _ in range(5)]
     opens = [timed(lambda: state._vault.open(before.layout.size_bytes)) for _ in range(20)] if before else [0.0]
     found = {"walk again": min(walks), "walk again, median": statistics.median(walks), "whole walk": min(whole)}
+    found |= {"walk in haste, median": statistics.median(hasty), "made ready, median": statistics.median(ready)}
     return found | {"open": statistics.median(opens), "giving to the thread": statistics.median(given)}
 
 

@@ -156,10 +156,11 @@ def test_a_state_that_goes_leaves_no_hook_and_no_thread() -> None:
     sealer = state._sealer
     assert sealer is not None
     (thread,) = sealer._threads
-    assert len(optimizer._optimizer_step_pre_hooks) == 1
+    assert len(optimizer._optimizer_step_pre_hooks) == len(optimizer._optimizer_step_post_hooks) == 1
     del state, sealer
     gc.collect()
     assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_step_post_hooks
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
 

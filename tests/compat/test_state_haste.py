@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import random
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from waiting import wait_until
 
 from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
-from planaria.worker import arrays
+from planaria.worker import arrays, capture
 from planaria.worker.flight import Pad
 from planaria.worker.trace import Known
 from planaria.worker.vault import LocalVault
@@ -235,20 +236,114 @@ def test_a_commit_that_fails_behind_its_departure_holds_up_no_step(monkeypatch: 
 
 
 @pytest.mark.usefixtures("device")
-def test_a_buffer_that_became_shorter_costs_one_commit_where_structure_is_taken_on_trust() -> None:
-    state = make()
+@pytest.mark.parametrize("rows", [7, 1])  # one row would fit into as many as there were
+def test_a_buffer_that_became_shorter_is_seen_at_once_also_where_structure_is_taken_on_trust(rows: int) -> None:
+    vault = Watched()
+    state = make(vault)
     state.model.register_buffer("queue", torch.rand(40, 40))
     for _ in range(3):
         train(state)
-        state.commit(wait="node")
-    state.model.queue.data = state.model.queue.data[:7]
-    with pytest.raises(RuntimeError, match="size"):
-        state.commit(wait="node")
+        state.commit()
+    state.model.queue.data = state.model.queue.data[:rows]
     wanted = copies(state)
-    assert state.commit(wait="node").reached == "node"
+    state.commit()
+    state._finish_sealing()
+    assert vault.generations == [1, 2, 3, 4]
     state.model.queue.zero_()
     state.restore()
     assert equal(tensors(state), wanted)
+
+
+def move(state: ElasticState) -> None:
+    state.model[0].weight.data = state.model[0].weight.data.clone()
+
+
+def grow(state: ElasticState) -> None:
+    kept = state.optimizer.state[state.model[2].weight]
+    kept["exp_avg"].resize_(100, 200).fill_(2)
+
+
+@pytest.mark.parametrize("change", [move, grow])
+@pytest.mark.parametrize("waits", [True, False])
+def test_tensors_that_lie_elsewhere_cost_a_commit_in_haste_and_the_next_one_has_them(
+    device: FakeDevice, change: Any, waits: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = Watched()
+    state = trusted(vault)
+    change(state)
+    wanted = copies(state)
+    del device.log[:]
+    state.commit(wait="node" if waits else None)
+    state._finish_sealing()
+    if not waits:
+        assert not [word for word in device.log if word.startswith(("copy", "gather"))]
+        state.commit()
+        state._finish_sealing()
+    assert vault.generations == [1, 2, 3, 5]
+    assert capfd.readouterr().err.count(NOT_KEPT) == 1
+    with torch.no_grad():
+        for part in tensors(state):
+            part.zero_()
+    state.restore()
+    assert equal(tensors(state), wanted)
+
+
+@pytest.mark.usefixtures("device")
+def test_a_commit_that_finds_tensors_elsewhere_holds_none_of_them() -> None:
+    state = trusted()
+    moment = weakref.ref(state.optimizer.state[state.model[0].weight]["exp_avg"])
+    move(state)
+    state.commit()
+    state._finish_sealing()
+    state.optimizer.state.clear()
+    assert moment() is None
+
+
+@pytest.mark.usefixtures("device")
+def test_values_are_those_of_the_commit_however_late_they_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = trusted(table=np.zeros(10), words=["a"])
+    begun, go_on = threading.Event(), threading.Event()
+    finish = capture.Captured.finish
+
+    def late(captured: capture.Captured) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        finish(captured)
+
+    monkeypatch.setattr(capture.Captured, "finish", late)
+    state.optimizer.param_groups[0]["lr"] = 0.25
+    wanted = [random.getstate(), np.random.get_state()[2], torch.get_rng_state()]
+    state.commit()
+    assert begun.wait(PATIENCE_S)
+    state.optimizer.param_groups[0]["lr"] = 0.5
+    state.step, state.table[0] = 100, 1
+    state.words.append("b")
+    random.random()
+    np.random.rand()
+    torch.rand(1)
+    go_on.set()
+    state.restore()
+    assert state.optimizer.param_groups[0]["lr"] == 0.25
+    assert (state.step, state.words, state.table[0]) == (3, ["a"], 0)
+    assert [random.getstate(), np.random.get_state()[2]] == wanted[:2]
+    assert torch.equal(torch.get_rng_state(), wanted[2])
+
+
+@pytest.mark.usefixtures("device")
+def test_values_that_grow_and_states_of_other_lengths_are_kept_whole() -> None:
+    state = trusted(words=["a"])
+    for words, gauss in ((["a"], 1.5), (["a"] * 5000, None), ([], 2.5), (["b"], None)):
+        state.words = words
+        random.setstate((*random.getstate()[:2], gauss))
+        state.optimizer.param_groups[0]["lr"] = torch.tensor(0.5) if gauss is None else 7
+        size_bytes = state.commit(wait="node").size_bytes
+        wanted = random.getstate()
+        random.seed(3)
+        state.words, state.optimizer.param_groups[0]["lr"] = None, 0.0
+        state.restore()
+        assert (state.words, random.getstate()) == (words, wanted)
+        assert state.optimizer.param_groups[0]["lr"] == (0.5 if gauss is None else 7)
+        assert size_bytes == state.commit(wait="node").size_bytes
 
 
 @pytest.mark.usefixtures("device")

@@ -164,6 +164,10 @@ def test_pods_of_the_files_train_together_and_come_and_go(place: Place) -> None:
     assert left > joined
     assert "lost" not in place.log(names[1]), "a pod that is deleted says goodbye"
 
+    place.kubectl("delete", "pod", *found, "--wait=true")
+    place.kubectl("apply", "-f", two)
+    place.wait_for_round(names[0], 2, left)
+
     assert "FailedPreStopHook" not in place.kubectl("get", "events")
 
 

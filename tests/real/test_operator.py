@@ -176,9 +176,8 @@ def test_an_invalid_spec_is_refused_in_a_sentence_and_nothing_is_made(kube_api: 
     with rig.stage("resnet") as stage, rig.operator(stage):
         done = kube_api.try_kubectl("create", "-f", "-", stdin=json.dumps(resnet(stage.namespace, **policy)))
         if done.returncode == 0:
-            rig.wait_for(stage, "it is refused", lambda status: status.get("conditions"))
-            (shown,) = (one for one in rig.job(stage)["status"]["conditions"] if one["status"] == "True")
-            assert word in shown["message"]
+            rig.wait_for(stage, "it is refused", lambda status: condition(status) == "Invalid")
+            assert word in rig.job(stage)["status"]["conditions"][-1]["message"]
         else:
             assert word in done.stderr
         assert (names(rig, stage, POD), names(rig, stage, SERVICE)) == ([], [])

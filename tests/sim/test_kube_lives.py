@@ -13,7 +13,8 @@ from kubesim.faults import seeded
 from kubesim.life import NAME, Life, elastic_job
 from kubesim.server import Json
 
-from planaria.kube import case, memory, places, plan, status
+from planaria.base.value import replace
+from planaria.kube import burial, case, memory, places, plan, status
 from planaria.kube.model import Action
 from planaria.kube.names import JOB_KIND
 from planaria.kube.reconcile import Reconciler
@@ -69,6 +70,33 @@ def test_a_silent_node_s_pod_and_its_replacement_are_both_alive_under_two_names_
     life.nodes.speak_again(silent)
     life.go(30.0)
     assert life.pods() == [f"{NAME}-worker-1", f"{NAME}-worker-2"]
+    assert life.go_until_over().states[-1] == "Succeeded"
+
+
+def test_the_replacement_of_the_only_worker_waits_until_the_machine_is_said_to_be_off() -> None:
+    life = Life(3, elastic_job(1, 1, 1), {"n1": 1, "n2": 1}, work=100.0)
+    life.go(20.0)
+    (lost,) = [container.node for container in life.nodes.running.values()]
+    life.nodes.power_off(lost)
+    done = life.go(5.0).run.done
+    life.go(200.0)
+    assert [container.name for container in life.nodes.running.values()] == [f"{NAME}-worker-1"]
+    assert life.run.is_holding
+    assert life.run.done == done, "its pod is still there: it may train on, for all that anybody knows"
+    life.nodes.vanish(lost)  # its Node is deleted, and with it the pod
+    assert life.go_until_over().states[-1] == "Succeeded"
+
+
+def test_a_machine_that_is_back_confirms_that_its_pods_are_gone() -> None:
+    life = Life(3, elastic_job(2, 2, 2), {"n1": 2, "n2": 2}, work=100.0)
+    life.go(20.0)
+    life.nodes.power_off("n1")
+    life.nodes.power_off("n2")
+    life.nodes.add("n3", 2)
+    life.go(200.0)
+    assert life.run.is_holding
+    life.nodes.speak_again("n1")
+    life.nodes.speak_again("n2")
     assert life.go_until_over().states[-1] == "Succeeded"
 
 
@@ -138,6 +166,22 @@ def _never_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory.Attempt, "ready_s", property(lambda self: self.at_s + 1e9))
 
 
+def _never_buries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "_burials", lambda _case: ())
+
+
+def _buries_whoever_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that is being deleted is taken for one that is gone."""
+    right = plan._burials
+
+    def wrong(case_: case.Case) -> tuple[object, ...]:
+        staying = tuple(pod for pod in case_.world.pods if not pod.is_going)
+        return right(replace(case_, world=replace(case_.world, pods=staying)))
+
+    monkeypatch.setattr(plan, "_burials", wrong)
+    monkeypatch.setattr(burial, "gone", lambda nodes, _living: tuple(nodes))
+
+
 BUGS = [
     _acts_first,
     _takes_the_best,
@@ -146,6 +190,8 @@ BUGS = [
     _forgets_the_evidence,
     _goes_on_after_the_end,
     _never_replaces,
+    _never_buries,
+    _buries_whoever_is_lost,
 ]
 
 

@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from planaria.errors import KubeError
+from planaria.kube.api import _Request
 from planaria.kube.resources import CONFIG_MAP, NODE, POD, path
 from planaria.kube.watching import Copy, Selection, Watcher
 
@@ -35,6 +36,7 @@ class Stage:
         self.room = room
         self.speed = speed
         self.is_done = False  # all workers end with status 0
+        self.is_silent = False  # its kubelet confirms no end
         self.uids: dict[str, list[str]] = {}  # of every pod there ever was, by its name
         self.most = 0  # the most workers that ran at the same time
         self.round = 0
@@ -110,6 +112,12 @@ class Player:
         stage.room = room
         self._stirred.set()
 
+    async def fall_silent(self, stage: Stage) -> None:
+        """Let nothing be heard any more of the kubelet of a stage: it confirms no end of a pod, though it still begins some."""
+        stage.is_silent = True
+        unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastHeartbeatTime": NOW}
+        await self._api.patch(NODE, "", stage.node, {"status": {"conditions": [unknown]}}, "status")
+
     async def finish(self, stage: Stage) -> None:
         """Let the training come to its end."""
         stage.is_done = True
@@ -141,6 +149,8 @@ class Player:
         known = stage.uids.setdefault(meta["name"], [])
         if meta["uid"] not in known:
             known.append(meta["uid"])
+        if "deletionTimestamp" in meta and stage.is_silent:
+            return
         if "deletionTimestamp" in meta:
             await self._api.delete(POD, meta["namespace"], meta["name"], uid=meta["uid"], grace_s=0)
             self._pods.gone((meta["namespace"], meta["name"]), meta["uid"])
@@ -168,7 +178,8 @@ class Player:
             "metadata": {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
             "target": {"apiVersion": "v1", "kind": "Node", "name": stage.node},
         }
-        await self._api._json("POST", path(POD, meta["namespace"], meta["name"], "binding"), body=binding)
+        where = path(POD, meta["namespace"], meta["name"], "binding")
+        await self._api._json(_Request("POST", where, body=binding))
 
     async def _status(self, pod: dict[str, Any], status: dict[str, Any]) -> None:
         meta = pod["metadata"]

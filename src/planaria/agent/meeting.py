@@ -31,6 +31,7 @@ from planaria.agent.rounds import Neighbours, placed_round
 from planaria.base.text import safe_line
 from planaria.contract import exit_status
 from planaria.contract.control import Resize, encode
+from planaria.contract.env import POD_UID
 from planaria.contract.failure import from_json, names_a_lost_peer
 from planaria.contract.failure_json import failures_as_json
 from planaria.errors import InternalError
@@ -97,7 +98,9 @@ if TYPE_CHECKING:
 
 LONGEST_REASON = 500  # characters of a reason that workers are told
 FAREWELL_S = 0.1  # what was sent is the kernel's to deliver at once, unless its buffer is full
-LAST_WORDS_S = 0.5  # how long the end waits for peers to take what was sent, and for a store to take its lease back
+LAST_WORDS_S = (
+    1.0  # how long the end waits for peers to take what was sent, and for a store to answer and to take its lease back
+)
 
 
 class Seat:
@@ -286,6 +289,7 @@ def draft_settings(job: Job, meeting: Meeting) -> Settings:
         address="",
         local_world_size=job.local_world_size,
         role=job.role,
+        pod_uid=job.environment.get(POD_UID, ""),
         run_id=meeting.run_id,
         min_nodes=meeting.min_nodes,
         max_nodes=meeting.max_nodes,

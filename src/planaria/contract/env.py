@@ -50,6 +50,8 @@ PASSWORD_VARIABLE = "PLANARIA_ETCD_PASSWORD"  # noqa: S105  (its name)
 """The password of an etcd store; no worker gets it either."""
 KUBE_PROGRESS = "PLANARIA_KUBE_PROGRESS"
 """The ConfigMap, `[NAMESPACE/]NAME`, in which the leading agent tells how far its run is."""
+POD_UID = "PLANARIA_POD_UID"
+"""The UID of the pod that the agent runs in, by which a cluster knows whose pod it was."""
 _NEVER_INHERITED = (TOKEN, TOKEN_FILE, PASSWORD_VARIABLE)
 _MAY_HAVE_A_PASSWORD = ("PET_RDZV_CONF", "PET_RDZV_ENDPOINT")
 LONGEST_REASON = 1000  # it names other nodes: whatever they are called, it must not keep a worker from being started

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from planaria.base.value import replace
 from planaria.contract import progress
 from planaria.kube import capacity, names
+from planaria.kube.burial import RoundSeen, round_seen
 from planaria.kube.names import Names
 from planaria.kube.resources import (
     CONFIG_MAP,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 LABELS = f"{names.GROUP_LABEL}={names.GROUP}"
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _PLAIN = (SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)  # of these only names and owners matter
+_ROUND = "round"  # what is kept of a store's ConfigMap
 _UNWATCHED = (LEASE.name, SECRET.name)
 _FOREIGN_S = 5.0  # until another look at an object that is in the way
 _KNOWN_S = 1800.0  # until it is made sure that what is not watched is still there, by making it again
@@ -96,7 +99,10 @@ class Books:
         met = [(kind, obj) for (kind, _), obj in self._met_of(key).items()]
         pods = [*self.pods.of_job(key), *(obj for kind, obj in met if kind == POD.name)]
         known += [(kind, obj) for kind, obj in met if kind != POD.name]
-        return world_seen(job, pods, known, nodes=self.nodes, free=self._free, metrics=metrics)
+        run = self.config_maps.get((job.namespace, Names(job.name).run)) or {}
+        newest = run.get(_ROUND, RoundSeen())
+        world = world_seen(job, pods, known, nodes=self.nodes, free=self._free, metrics=metrics)
+        return replace(world, round=newest)
 
     def progress(self, key: Key) -> str:
         """Return what the agents of a job pushed last."""
@@ -245,11 +251,12 @@ def _pod(obj: Json) -> Json:
 
 
 def _config_map(obj: Json) -> Json:
-    """Keep of the ConfigMaps the progress; the rendezvous is the agents' own."""
+    """Keep of the ConfigMaps the progress, and of the rendezvous who is in the newest round; the rest is the agents' own."""
     data = obj.get("data") or {}
     return {
         "metadata": trimmed(obj)["metadata"],
         "data": {key: data[key] for key in (progress.KEY,) if key in data},
+        _ROUND: round_seen(obj, owner_of(obj) or ""),
     }
 
 

@@ -208,7 +208,7 @@ async def _ended(child: asyncio.subprocess.Process, within_s: float) -> int:
         return await _end(child)
 
 
-async def check(metric: Metric) -> str:
+async def check(metric: Metric, *, wall_s: float = WALL_S) -> str:
     """Return what is wrong with a pattern, tried on its sample line under the budget, in one sentence; "" for nothing.
 
     It is for a metric in which `logline.problems_of` found nothing. Without a sample, the pattern is read and no more.
@@ -218,7 +218,7 @@ async def check(metric: Metric) -> str:
     """
     if not metric.is_foreign:
         return ""
-    matcher = Matcher(metric)
+    matcher = Matcher(metric, wall_s=wall_s)
     try:
         matched = await matcher.read([metric.sample])
     finally:

@@ -13,6 +13,10 @@ import re
 import resource
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 NO_MEMORY = 3  # the exit status where there is no more memory; a bug of Python or of ours ends with 1
 
 
@@ -22,18 +26,25 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (asked["memory"], asked["memory"]))
     _budget(asked["cpu_s"])
-    pattern, unfit = None, {}
-    try:
-        pattern = re.compile(asked["pattern"])
-    except (re.error, RecursionError, OverflowError) as exc:
-        unfit = {"unreadable": str(exc)}
-    else:
-        unfit = {} if asked["needs"] in pattern.groupindex else {"lacks": asked["needs"]}
+    pattern = _compiled(asked["pattern"], asked["needs"])
     for line in sys.stdin:
         _budget(asked["cpu_s"])
-        found = unfit or [_groups(pattern.search(text), asked["groups"], asked["longest"]) for text in json.loads(line)]
-        sys.stdout.write(json.dumps(found) + "\n")
+        answer = pattern if isinstance(pattern, dict) else _answer(pattern, json.loads(line), asked)
+        sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+
+
+def _compiled(text: str, needs: str) -> re.Pattern[str] | dict[str, str]:
+    """Return the pattern, or why it cannot be used."""
+    try:
+        pattern = re.compile(text)
+    except (re.error, RecursionError, OverflowError) as exc:
+        return {"unreadable": str(exc)}
+    return pattern if needs in pattern.groupindex else {"lacks": needs}
+
+
+def _answer(pattern: re.Pattern[str], lines: list[str], asked: dict[str, Any]) -> list[dict[str, str] | None]:
+    return [_groups(pattern.search(line), asked["groups"], asked["longest"]) for line in lines]
 
 
 def _budget(cpu_s: float) -> None:

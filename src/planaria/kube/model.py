@@ -34,7 +34,13 @@ class Delete(Value):
     grace_s: int | None = None
 
 
-Action = Create | Delete
+class Bury(Value):
+    """Tell the agents of the run that these nodes are gone for good, if a fresh look says so too."""
+
+    nodes: tuple[str, ...]
+
+
+Action = Create | Delete | Bury
 
 
 class Event(Value):

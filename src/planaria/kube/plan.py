@@ -7,9 +7,9 @@ is killed between any two calls leaves a state from which the next one goes on, 
 from __future__ import annotations
 
 from planaria.base.value import Value, replace
-from planaria.kube import capacity, conditions, ending, evidence, memory, scaling, standing, status
+from planaria.kube import burial, capacity, conditions, ending, evidence, memory, scaling, standing, status
 from planaria.kube.case import OVERDUE_S, Case, look_at
-from planaria.kube.model import Create, Decision, Delete
+from planaria.kube.model import Bury, Create, Decision, Delete
 from planaria.kube.names import MASTER, WORKER
 from planaria.kube.objects import beside
 from planaria.kube.places import Ground, Places, elastic_places, fixed_places
@@ -129,7 +129,16 @@ def _at_work(case: Case) -> Decision:
     wakes = (made.wake_after_s, verdict.wake_after_s if verdict else None, ending.wake_after(case, started))
     wake = _soonest(*wakes, standing.wake_after(case))
     wants = verdict.wants if verdict is not None else Wants()
-    return Decision(after, made.actions, status.events(case.job.status, after), wake, wants)
+    actions = (*made.actions, *_burials(case))
+    return Decision(after, actions, status.events(case.job.status, after), wake, wants)
+
+
+def _burials(case: Case) -> tuple[Action, ...]:
+    """Name the nodes of the run whose pods are gone: who is left need not wait for a word of theirs."""
+    newest = case.world.round
+    living = [pod.uid for pod in case.world.pods if not pod.has_ended]
+    dead = burial.gone((node for node in newest.nodes if node not in newest.buried), living)
+    return (Bury(dead),) if dead else ()
 
 
 def _ended(case: Case, end: Told) -> Decision:

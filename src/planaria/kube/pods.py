@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 
-from planaria.contract.env import KUBE_PROGRESS, TOKEN
+from planaria.contract.env import KUBE_PROGRESS, POD_UID, TOKEN
 from planaria.kube import health
 from planaria.kube.names import MASTER, PORT, PORT_NAME, ROLE_LABEL, TOKEN_KEY, TRAINER, WORKER, Names
 from planaria.kube.objects import account_of, owned
@@ -116,6 +116,7 @@ def _elastic_env(job: JobSeen, names: Names, spec: JobSpec, elastic: Elastic) ->
         _text("PET_RDZV_ENDPOINT", elastic.endpoint),
         # A pod's host name is known to the cluster's DNS a moment after the pod starts; its address is known at once.
         health.own_address("PET_LOCAL_ADDR"),
+        {"name": POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": names.token, "key": TOKEN_KEY}}},
         _text(KUBE_PROGRESS, names.progress),
         _text("PYTHONUNBUFFERED", "1"),

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from planaria.base.value import replace
 from planaria.errors import KubeError
+from planaria.kube import burial
 from planaria.kube.events import Teller
 from planaria.kube.logline import metric_of
-from planaria.kube.model import Create, Delete, Event, Now
+from planaria.kube.model import Bury, Create, Delete, Event, Now
+from planaria.kube.names import Names
 from planaria.kube.plan import decide
 from planaria.kube.refusals import REFUSED_S, Refusals, sentence_of
-from planaria.kube.resources import JOB, KINDS, SECRET
-from planaria.kube.seen import JobSeen, job_seen, owner_of
+from planaria.kube.resources import CONFIG_MAP, JOB, KINDS, POD, SECRET
+from planaria.kube.seen import JobSeen, has_ended, job_seen, owner_of
 from planaria.kube.sources import source_of
 from planaria.kube.spec import problems_of
 from planaria.kube.status import was_accepted
@@ -30,9 +32,8 @@ if TYPE_CHECKING:
     from planaria.kube.seen import World
     from planaria.kube.watching import Key
 
-MOST_ACTIONS = (
-    25  # of one look: what a job of thousands of pods has left waits for its next turn, as others do for theirs
-)
+AGAIN_S = 1.0  # agents wrote their ConfigMap at the same time
+MOST_ACTIONS = 25  # of one look: what is left of a job of thousands of pods waits for its next turn, as other jobs do
 RESYNC_S = 300.0  # every job is looked at so often, whatever was missed
 _TOLD_S = 0.1  # until a refusal is seen by a look, and is in the job's status
 _CONFLICT = 409
@@ -131,10 +132,14 @@ class Reconciler:
             if done == MOST_ACTIONS:
                 return 0.0
             done += 1
-            if isinstance(action, Delete):
-                await self._delete(job, action)
-                continue
-            wait_s = await self._create(job, action)
+            wait_s: float | None = None
+            match action:
+                case Delete():
+                    await self._delete(job, action)
+                case Bury():
+                    wait_s = await self._bury(job, action)
+                case Create():
+                    wait_s = await self._create(job, action)
             if wait_s == 0:  # something is in the way that was not known: what follows was decided without it
                 return 0.0
             again_s = again_s if wait_s is None else wait_s
@@ -166,6 +171,29 @@ class Reconciler:
         if found is not None:
             self._books.met(job, kind, found)
         return found is not None and owner_of(found) == job["metadata"]["uid"]
+
+    async def _bury(self, job: Json, action: Bury) -> float | None:
+        """Write the note about nodes that are gone; return when to look again if others wrote at the same time.
+
+        Pods are listed anew, of the whole namespace: a copy may be behind, and one whose labels were taken away still trains.
+        """
+        namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
+        pods = (await self._api.list(POD, namespace)).items
+        dead = burial.gone(action.nodes, [pod["metadata"]["uid"] for pod in pods if not has_ended(pod)])
+        found = await self._api.get(CONFIG_MAP, namespace, Names(job["metadata"]["name"]).run) if dead else None
+        if found is None or owner_of(found) != uid:
+            return None
+        try:
+            self._books.wrote(CONFIG_MAP, await self._api.replace(burial.noted(found, uid, dead)))
+        except KubeError as problem:
+            if problem.status != _CONFLICT:
+                raise
+            return AGAIN_S
+        except ValueError:  # nothing of ours is in there any more
+            return None
+        told = f"The run goes on without {burial.told(dead)}, whose pods are gone for good."
+        await self._teller.tell(job, Event("MembersGone", told), self._wall())
+        return None
 
     async def _delete(self, job: Json, action: Delete) -> None:
         kind, key = KINDS[action.kind], (job["metadata"]["namespace"], action.name)

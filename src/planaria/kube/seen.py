@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planaria.base.value import Value, replace
+from planaria.kube.burial import RoundSeen
 from planaria.kube.names import INDEX_LABEL, JOB_LABEL, TRAINER, TYPE_LABEL, replica_kind
 from planaria.kube.scaling_model import FOREVER, Sample
 from planaria.kube.times import seconds
@@ -60,6 +61,7 @@ class PodSeen(Value):
     unschedulable: str | None = None  # what the scheduler says, when it says so
     stuck: str | None = None  # why the container does not start: ImagePullBackOff: ..., CreateContainerConfigError: ...
     grace_s: float = 30.0  # how long its end may take
+    has_ended: bool = False  # none of its containers runs or will run again, as its kubelet says
     is_disrupted: bool = False  # the control plane announced that it will take the pod: preemption, eviction, taint
 
 
@@ -86,6 +88,7 @@ class World(Value):
     problems: tuple[str, ...] = ()  # of the spec, found by those who tried something out: a pattern, on its sample line
     untried: str = ""  # why it is not known yet whether there are such problems
     refusals: Mapping[tuple[str, str], str] = {}  # (kind, name) -> what the API server refused to create, and why
+    round: RoundSeen = RoundSeen()  # of its run, where the store is Kubernetes
 
 
 def job_seen(obj: Plain) -> JobSeen:
@@ -183,8 +186,17 @@ def pod_seen(pod: Plain) -> PodSeen | None:
         unschedulable=(scheduled.get("message") or "no node has room") if refused else None,
         stuck=_stuck(status),
         grace_s=float(meta.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds") or 30),
+        has_ended=has_ended(pod),
         is_disrupted=_condition(pod, "DisruptionTarget").get("status") == "True",
     )
+
+
+def has_ended(pod: Plain) -> bool:
+    """Tell whether no container of a pod runs or will run again. A phase alone may be told before the containers have ended."""
+    status = pod.get("status") or {}
+    states = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
+    is_over = status.get("phase") in ("Succeeded", "Failed") and bool(states)
+    return is_over and all("terminated" in state for state in states)
 
 
 def _condition(obj: Plain, kind: str) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planaria.kube import conditions, restart
 from planaria.kube.names import WORKER
+from planaria.kube.spec import KUBERNETES
 from planaria.kube.status import Told
 
 TYPE_CHECKING = False
@@ -58,6 +59,8 @@ def _idle(case: Case, before: str) -> Told:
         waits = [look.pod.name for look in case.of_kind(WORKER) if look.is_live and not look.pod.is_ready]
         found = [f"the log of {waits[0]} says what they wait for"] if waits else []
         found += [sentence for _, sentence in _lost(case)]
+        if _lost(case) and case.spec.elastic is not None and case.spec.elastic.backend == KUBERNETES:
+            found.append("if that machine is off for good, delete its Node")
         message = f"PyTorchJob {name} waits, {_few(case)} and {case.training} train: {'; '.join(found)}."
         return Told(conditions.BELOW_MIN, "NotTraining", message[:MESSAGE_LETTERS])
     if before == conditions.RUNNING:

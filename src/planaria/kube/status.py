@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from planaria.kube.seen import JobSeen
 
 TARGET = "targetReplicas"
+_MOST_TOLD = 10  # pods that have failed since the last look
 _WARNINGS = frozenset({conditions.RESTARTING, conditions.BELOW_MIN, conditions.INVALID, conditions.FAILED})
 
 
@@ -118,14 +119,17 @@ def events(before: Plain, after: Plain) -> tuple[Event, ...]:
 
 
 def _failures(before: Plain, after: Plain) -> list[Event]:
+    """Return what happened to pods; of very many the first are enough, since each event is a call of the API server."""
     old, new = ((status.get("operator") or {}).get("attempts") or {} for status in (before, after))
-    return [
+    found = [
         Event(
             "PodTaken" if attempt.get("weather") else "PodFailed", f"{attempt['why']}; it is replaced", is_warning=True
         )
         for name, attempt in new.items()
         if (old.get(name) or {}).get("uid") != attempt["uid"]
     ]
+    more = Event("PodsFailed", f"{len(found) - _MOST_TOLD} more pods failed or were taken", is_warning=True)
+    return found if len(found) <= _MOST_TOLD else [*found[:_MOST_TOLD], more]
 
 
 def was_accepted(status: Plain) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _socket as socket
 
 from planaria.base.value import Value, replace
+from planaria.contract.burial import life
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ class Reach(Value):
     warning: str = ""
 
 
-def node_id(hostname: str, random: bytes) -> str:
+def node_id(hostname: str, random: bytes, pod_uid: str = "") -> str:
     """Return the name of an agent: readable, and never the same twice."""
-    return f"{hostname}-{random[:4].hex()}"
+    return f"{hostname}-{life(pod_uid, random)}"
 
 
 def is_numeric(host: str) -> bool:

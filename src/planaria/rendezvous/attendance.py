@@ -6,9 +6,10 @@ What a leader is told of comings and goings is noted here; what follows from it 
 from __future__ import annotations
 
 from planaria.base.value import replace
+from planaria.contract.burial import pod_of
 from planaria.rendezvous import placing, quorum, testimony, words
 from planaria.rendezvous.messages import Ack, Redirect, Refused, Renew, Stop, Waiting, Welcome
-from planaria.rendezvous.model import SELF, AskAround, Close, Deputy, Send, Standing
+from planaria.rendezvous.model import SELF, AskAround, Close, Deputy, Say, Send, Standing
 from planaria.rendezvous.probes import Probes
 from planaria.rendezvous.seats import Seat
 
@@ -216,3 +217,27 @@ class Attendance:
             if is_due:
                 self._orders.add(AskAround(self._roll.addresses[node], self._office.ask(now)))
             self._orders.wake(again_at)
+
+    def bury(self, now: float) -> None:
+        """Count those as dead of whom a cluster says that they are gone, once they would be fenced if they were only silent."""
+        office, roll = self._office, self._roll
+        for node in sorted((office.buried & roll.addresses.keys()) | self._followed()):
+            if node in self._seats or node in roll.dead or node in roll.gone:
+                continue
+            fenced_at = max(roll.fenced_at(node), office.began_at + self._settings.silence_s)
+            if now < fenced_at:
+                self._orders.wake(fenced_at)
+            elif office.may_shrink(now):
+                roll.dead[node] = now
+                office.count_anew()
+                if node in roll.members:
+                    self._orders.add(Say(words.buried(roll.name(node))))
+
+    def _followed(self) -> set[str]:
+        """Return the members in whose pod another agent runs by now: a pod is on one machine, and has one agent at a time.
+
+        A machine that was started anew gives its pods other addresses, so nobody refuses a connection at the old ones.
+        """
+        missing = {node: pod for node in self._roll.missing() if (pod := pod_of(node))}
+        here = {pod_of(node) for node in self._seats} if missing else set()
+        return {node for node, pod in missing.items() if pod in here}

@@ -6,6 +6,7 @@ The key hangs on a lease, so it goes when its holder does; one whose holder is p
 from __future__ import annotations
 
 from planaria.base.value import Value, replace
+from planaria.contract import burial
 from planaria.rendezvous.keys import (
     LeaderRecord,
     epoch_of_outcome,
@@ -50,12 +51,16 @@ class Order(Value):
 
 
 class Claim:
-    """What this agent knows of the run's keys, and its own hold on the leader key."""
+    """What this agent knows of the run's keys, and its own hold on the leader key.
+
+    `buried` are nodes that are gone for good, by the word of whoever runs their machines.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.leader_revision = 0
         self.round_revision = 0
+        self.buried: frozenset[str] = frozenset()
         self._leader: LeaderRecord | None = None
         self._round: str | None = None
         self._outcome: KeyRead | None = None
@@ -72,7 +77,7 @@ class Claim:
     def begin(self, now: float) -> list[Effect]:
         """Ask for the run's keys; their changes are reported from then on."""
         self._complain_at = now + COMPLAIN_S
-        return [ReadKey("leader"), ReadKey("round"), ReadKey("outcome")]
+        return [ReadKey("leader"), ReadKey("round"), ReadKey("outcome"), ReadKey(burial.KEY)]
 
     def held_until(self) -> float:
         """Return until when the store gives us the tie-break."""
@@ -88,15 +93,8 @@ class Claim:
     def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost | StoreTrouble, now: float) -> None:
         """Take what the store said."""
         match event:
-            case KeyRead("leader", value, revision):
-                self._leader, self.leader_revision = read_leader(value), revision
-                self._known.add("leader")
-            case KeyRead("round", value, revision):
-                self._round, self.round_revision = value, revision
-                self._known.add("round")
-            case KeyRead("outcome"):
-                self._outcome = event
-                self._known.add("outcome")
+            case KeyRead():
+                self._read(event)
             case KeyWritten("leader", revision):
                 self._writing = False
                 self._retry_at = ALWAYS if revision else now + RETRY_S
@@ -113,6 +111,19 @@ class Claim:
                 self._retry_at = now + RETRY_S
             case StoreTrouble():
                 self._complain_at = ALWAYS  # people know more than that it has not answered
+
+    def _read(self, event: KeyRead) -> None:
+        match event:
+            case KeyRead("leader", value, revision):
+                self._leader, self.leader_revision = read_leader(value), revision
+            case KeyRead("round", value, revision):
+                self._round, self.round_revision = value, revision
+            case KeyRead("outcome"):
+                self._outcome = event
+            case KeyRead(burial.KEY, value):
+                self.buried = burial.read(value)
+                return  # nothing waits for it
+        self._known.add(event.key)
 
     def outcome_for(self, age_s: float, epoch: str) -> Ended | None:
         """Return how the run ended, if it was this agent's: it knows its epoch, or had started before the end."""

@@ -133,6 +133,12 @@ class Leader:
                 self._roll.dead[node] = now
                 self._orders.touch()
 
+    def hear_of_dead(self, buried: frozenset[str]) -> None:
+        """Take the word of whoever runs the machines: these nodes are gone for good."""
+        if buried != self.office.buried:
+            self.office.buried = buried
+            self._orders.touch()
+
     def raise_term(self, term: int) -> None:
         """Lead in a newer term: the store had lost the leader key, and it was written anew."""
         self.office.term = max(self.office.term, term)
@@ -171,6 +177,7 @@ class Leader:
 
     def _step(self, now: float) -> bool:
         self._attendance.probe(now)
+        self._attendance.bury(now)
         match self.office.phase:
             case "claiming":
                 return self._claim(now)

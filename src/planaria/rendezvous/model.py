@@ -37,6 +37,8 @@ class Settings(Value):
     local_world_size: int
     role: str = "default"
     slot: int | None = None
+    pod_uid: str = ""
+    """Of the pod that this agent runs in, if it knows one: its name begins with it, see `contract/burial.py`."""
 
     run_id: str = "none"
     min_nodes: int = 1

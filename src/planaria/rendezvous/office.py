@@ -26,7 +26,8 @@ class Office:
     """The facts of one leadership. `standing` is the newest round that its node, or the store, knows of.
 
     `chosen`, `announced` and `places` are those of the round that is being made, or of the last one. `reason` is why it
-    was made, `quit` what an owner wants. `is_holding`: people were told that there is no majority to go on with.
+    was made, `quit` what an owner wants. `is_holding`: people were told that there is no majority to go on with. `buried`
+    are said to be gone for good, by whoever runs their machines.
     """
 
     def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, held: Held) -> None:
@@ -44,6 +45,7 @@ class Office:
         self.reason = ""
         self.quit: Quit | None = None
         self.is_holding = False
+        self.buried: frozenset[str] = frozenset()
         self.chosen: tuple[Candidate, ...] = ()
         self.announced = standing
         self.places: dict[str, Place] = {}

@@ -94,7 +94,9 @@ def open_driver(  # noqa: PLR0913  # what the agent knows, who it is, and two do
     endpoints = _endpoints(meeting)
     security = security_of(meeting.token, meeting.options)
     client = _client(draft.run_id, store) if store is not None else None
-    node = replace(draft, node=node_id(hostname, random), slot=meeting.node_rank, external=client is not None)
+    node = replace(
+        draft, node=node_id(hostname, random, draft.pod_uid), slot=meeting.node_rank, external=client is not None
+    )
     opening = Opening(loop, node, endpoints, _Surroundings(meeting, hostname, security, client, network or Routes()))
     driver = Driver(loop, hands, opening, security, opening.on_failed)
     opening.driver = driver

@@ -6,7 +6,7 @@ write without an answer is settled by reading: what is stored carries the name o
 
 from __future__ import annotations
 
-from planaria.rendezvous.lease import FIRST_RETRY_S, LONGEST_RETRY_S, Lease, trouble_in
+from planaria.rendezvous.lease import CLOSE_WITHIN_S, FIRST_RETRY_S, LONGEST_RETRY_S, Lease, trouble_in
 from planaria.rendezvous.model import KeyRead, KeyWritten, StoreLeaseLost, WriteKey
 from planaria.store.follow import follow
 from planaria.store.model import (
@@ -75,6 +75,8 @@ class Records:
         self._writes: dict[str, _Write] = {}
         self._ages: dict[str, int] = {}
         self._closed = False
+        self._unanswered = 0
+        self._on_answered: Callable[[], object] | None = None
         self.lease = Lease(loop, store, ttl_s, report)
 
     def read(self, key: str) -> None:
@@ -103,10 +105,11 @@ class Records:
         write.attempt()
 
     def close(self, on_done: Callable[[], object] = lambda: None) -> None:
-        """Give the lease back and leave the store; call back once that is done, or half a second later.
+        """Leave the store, once it has answered what it was asked and has the lease back; then call back.
 
-        Somebody has to turn the loop until then: others wait for the end of a lease that is not given back. `on_done` is
-        called before this returns when there is nothing to give back.
+        A store that does not answer has half a second for each. Somebody has to turn the loop until then: what the last to
+        leave wrote would be lost, and others wait for the end of a lease that is not given back. `on_done` is called before
+        this returns when there is nothing to wait for.
         """
         self._closed = True
         if self._following is not None:
@@ -118,11 +121,28 @@ class Records:
             self._store.close()
             on_done()
 
-        self.lease.give_back(leave)
+        def give_back() -> None:
+            self._on_answered = None
+            limit.cancel()
+            self.lease.give_back(leave)
+
+        limit = self._loop.call_later(CLOSE_WITHIN_S, give_back)
+        self._on_answered = give_back
+        if not self._unanswered:
+            give_back()
 
     def ask(self, asked: Request, on_reply: Callable[[Reply], object]) -> None:
         """Ask the store; nobody is called back after `close`."""
-        self._store.ask(asked, lambda reply: None if self._closed else on_reply(reply))
+
+        def answered(reply: Reply) -> None:
+            self._unanswered -= 1
+            if not self._closed:
+                on_reply(reply)
+            elif not self._unanswered and self._on_answered is not None:
+                self._on_answered()
+
+        self._unanswered += 1
+        self._store.ask(asked, answered)
 
     def later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         """Call back after a while, unless closed by then."""

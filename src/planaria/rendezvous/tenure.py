@@ -93,6 +93,7 @@ class Tenure:
         office = leader.office
         if self._settings.external:
             office.roll.tie_until = claim.held_until()
+            leader.hear_of_dead(claim.buried)
             self._out += claim.claim_again(now)
         elif now >= self._meet_at or (looks and self._meet_at == ALWAYS):
             rivals = self._rivals(leader)

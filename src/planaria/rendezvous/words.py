@@ -89,3 +89,8 @@ def asked(reason: str, host: str) -> str:
 def joined(hosts: Sequence[str]) -> str:
     """Say who came."""
     return f"node {', '.join(hosts[:MOST_NAMES])}{' and others' if len(hosts) > MOST_NAMES else ''} joined"
+
+
+def buried(name: str) -> str:
+    """Say why a node that fell silent is waited for no longer."""
+    return f"{name} is not waited for any more: the cluster says that it is gone for good"

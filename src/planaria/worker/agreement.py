@@ -67,7 +67,7 @@ class Agreement:
             self._stream = torch.cuda.Stream(group.device)
         with self._beside():
             flag = torch.tensor([wish], dtype=torch.int32, device=group.device)
-            work = exchange.hold(torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX, async_op=True))
+            work = torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX, async_op=True)
         self._sent = work, flag
 
     def _beside(self) -> AbstractContextManager[object]:

@@ -9,6 +9,7 @@ and writes an uncaught exception, or the stacks at a fatal signal, into an anony
 `learn` it writes down there which modules get loaded; a `standby` is promoted before, or while, the program runs.
 """
 
+import atexit
 import faulthandler
 import sys
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
+_FOLDER = __file__.rpartition("/")[
+    0
+]  # the name is taken away when the main program has ended, before what is done at exit
 DUMP_STACKS = 62  # SIGRTMAX-2; `contract.blackbox` has the same numbers, and a test compares them
 LIFELINE = 3
 
@@ -124,7 +128,7 @@ def _hook_without_words(kind: "type[BaseException]", error: BaseException, trace
 def _load(name: str) -> "dict[str, Any]":
     """Run another file of ours by its path, so that nothing is imported; return its names."""
     names: dict[str, Any] = {"__name__": f"planaria_{name}"}
-    with open(f"{__file__.rpartition('/')[0]}/{name}.py", "rb") as file:
+    with open(f"{_FOLDER}/{name}.py", "rb") as file:
         exec(compile(file.read(), file.name, "exec", dont_inherit=True), names)  # noqa: S102  our own file
     return names
 
@@ -134,6 +138,16 @@ def _record(black_box: int, error: BaseException) -> None:
     try:
         _load("crash")["record"](black_box, error, _without_our_frames(error.__traceback__))
     except BaseException:  # noqa: BLE001  the user's error must surface whatever happens to our record of it
+        return
+
+
+def _wait_for_last_work() -> None:
+    """Let the threads of a process group come to rest before the interpreter ends; the last of what is done at exit."""
+    if "torch.distributed" not in sys.modules:
+        return
+    try:
+        _load("last_work")["wait_for_gloo"]()
+    except OSError:  # without /proc, or without our own files: the program has ended, and well
         return
 
 
@@ -230,6 +244,7 @@ def _start() -> None:
     if not faulthandler.is_enabled():  # PYTHONFAULTHANDLER wins
         faulthandler.enable(file=black_box)
     faulthandler.register(DUMP_STACKS, file=black_box)
+    atexit.register(_wait_for_last_work)
     _get_ready(mode, black_box)
     try:
         status = _RUNNERS[kind](target, namespace)

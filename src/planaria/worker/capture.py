@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from functools import partial
 
 from planaria.base.value import Value
 from planaria.contract import plain
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from planaria.contract.snapshot import Layout, Snapshot
+    from planaria.worker.readiness import Ready
     from planaria.worker.trace import Known
     from planaria.worker.upload import Upload
 
     Saved = dict[str, tuple[str, Any, Any]]
     Encoded = tuple[str, bytes, bytes]
+    Part = Encoded | Callable[[], Encoded]
 
 RNG = "rng"
 _VERSION = 3
@@ -36,46 +39,64 @@ class _Traced(Value):
     numbers: list[int]
     encoded: Encoded
 
+    def lies_as_before(self) -> bool:
+        """Tell whether its tensors are where they were."""
+        tensors = self.known.tensors()
+        return tensors is not None and self.known.has_addresses_of(tensors)
+
+    def is_as_before(self, tensors: list[Any]) -> bool:
+        """Tell whether it has the same tensors, with their forms, and has them where they were."""
+        known = self.known
+        return known.has_addresses_of(tensors) and known.has(self.trace.objects()) and known.has_forms_of(tensors)
+
 
 class Captured:
     """What one commit will copy: sizes are known, nothing is copied yet. Plain values are taken already.
 
-    `random` tells the states of random numbers. Of the parts in `shared` another rank keeps the parameters. `before` is the
+    `random` takes the states of random numbers. Of the parts in `shared` another rank keeps the parameters. `before` is the
     commit before: where modules and optimizers have the same tensors in the same places, they are not walked through again.
-    A walk in haste takes that on trust, for a commit at every step has no time to look: `is_as_before` does it later, in
-    another thread. Only what stayed the same from one walk to the next is trusted: who gets other tensors at every step, or
-    at the first one, is looked at.
+    With `near` a walk in haste takes that on trust, for a commit at every step has no time to look: `lies_as_before` and
+    `is_as_before` do it later, in another thread. Only what stayed the same from one walk to the next is trusted: who gets
+    other tensors at every step, or at the first one, is looked at. So are the numbers in `near`, which are copied before that.
+    What was made `ready` behind a step need not even be asked for; its counts of changes are in `marks` then.
+
+    Values that nobody else can change are encoded later too: until `finish` the layout has the values of the commit before.
     """
 
     def __init__(
         self,
         state: Mapping[str, object],
         *,
-        random: Callable[[], object] | None = randomness.states,
+        random: Callable[[], dict[str, Any]] | None = randomness.taken,
         shared: Collection[str] = (),
         before: Captured | None = None,
-        in_haste: bool = False,
+        near: Collection[int] | None = None,
+        ready: Ready | None = None,
     ) -> None:
         self._traced: dict[str, _Traced] = {}
+        self._looks: dict[int, trace.Look] = {}
         self._traced_count = 0
         self._in_order: bool | None = None
-        self._is_hasty = False
+        self.is_hasty = False
+        self.marks: list[int] | None = None
         self.is_again = False  # modules and optimizers are those of the commit before
         self.arrays = Arrays()
         self.optimizers = [value for value in state.values() if parts.kind_of(value) == parts.OPTIMIZER]
-        kept = self._again(before, state, in_haste=in_haste and before.is_again) if before else None
+        kept = self._again(before, state, near if before.is_again else None, ready) if before else None
         if kept is None:
             kept = self._walk_traced(state, shared)
         for name, value in state.items():
             if name not in kept:
                 kept[name] = self._encoded(name, *parts.content_of(value, is_shared=name in shared))
         if random:
-            kept[RNG] = self._encoded(RNG, RNG, random(), None)
-        self.layout: Layout = self._arranged(plain.encode((_VERSION, kept)), before)
+            kept[RNG] = self._encoded_random(random())
+        self._kept = kept
+        self.lengths = {name: None if callable(part) else len(part[1]) + len(part[2]) for name, part in kept.items()}
+        self.layout: Layout = self._arranged(before)
 
-    def _walk_traced(self, state: Mapping[str, object], shared: Collection[str]) -> dict[str, Encoded]:
+    def _walk_traced(self, state: Mapping[str, object], shared: Collection[str]) -> dict[str, Part]:
         """Walk through what can be traced, before everything else, so that its tensors have the first numbers."""
-        kept: dict[str, Encoded] = {}
+        kept: dict[str, Part] = {}
         torch: Any = sys.modules.get("torch")
         for name, value in state.items():
             found = _trace(value)
@@ -95,33 +116,63 @@ class Captured:
         self._traced_count = len(self.arrays.sources)
         return kept
 
-    def _again(self, before: Captured, state: Mapping[str, object], *, in_haste: bool) -> dict[str, Encoded] | None:
-        """Take over what was traced before, with its tensors as they are now; None when something is different."""
-        if not before._traced or not before._traced.keys() <= state.keys():
+    def _again(
+        self, before: Captured, state: Mapping[str, object], near: Collection[int] | None, ready: Ready | None
+    ) -> dict[str, Part] | None:
+        """Take over what was traced before, with its tensors as they are now; None when something is different.
+
+        In haste only `near` are looked at.
+        """
+        traced = before._traced
+        if not traced or not traced.keys() <= state.keys():
             return None
-        sources: list[Any] = []
-        for name, known in before._traced.items():
-            found = known.known.tensors() if known.trace.whole is parts.unwrapped(state[name]) else None
-            if found is None:
-                return None
-            if not in_haste and not (known.known.has(known.trace.objects()) and known.known.has_forms_of(found)):
-                return None
-            sources += found
-        if not before._is_in_order():
-            numbers = [number for known in before._traced.values() for number in known.numbers]
-            by_number = dict(zip(numbers, sources, strict=True))
-            if len(by_number) != before._traced_count:  # one without bytes, or of a kind that traces do not see
-                return None
-            sources = [by_number[number] for number in range(before._traced_count)]
+        if any(known.trace.whole is not parts.unwrapped(state[name]) for name, known in traced.items()):
+            return None
+        if near is not None and ready and ready.captured is before:
+            sources = ready.sources if all(known.known.has_all() for known in traced.values()) else None
+            self.marks = ready.marks
+        else:
+            sources = before.tensors(are_looked_at=near is None)
+        if sources is None or (near and not before._has_looks_of(sources, near)):
+            self.marks = None
+            return None
         self.arrays = Arrays(before.arrays, sources)
         self._traced, self._traced_count, self._in_order = before._traced, before._traced_count, before._in_order
-        self.is_again, self._is_hasty = True, in_haste
+        self._looks = before._looks
+        self.is_again, self.is_hasty = True, near is not None
         return {name: self._refreshed(name, known) for name, known in before._traced.items()}
 
+    def tensors(self, *, are_looked_at: bool = False) -> list[Any] | None:
+        """Return the traced tensors by their numbers; None when one has gone, or is not as it was where that is looked at."""
+        sources: list[Any] = []
+        for known in self._traced.values():
+            found = known.known.tensors()
+            if found is None or (are_looked_at and not known.is_as_before(found)):
+                return None
+            sources += found
+        if self._is_in_order():
+            return sources
+        numbers = [number for known in self._traced.values() for number in known.numbers]
+        by_number = dict(zip(numbers, sources, strict=True))
+        if len(by_number) != self._traced_count:  # one without bytes, or of a kind that traces do not see
+            return None
+        return [by_number[number] for number in range(self._traced_count)]
+
+    def _has_looks_of(self, sources: list[Any], numbers: Iterable[int]) -> bool:
+        """Tell whether those of the traced tensors lie where they did, with the forms they had."""
+        if not self._looks:
+            for known in self._traced.values():
+                self._looks |= zip(known.numbers, known.known.looks(), strict=True)
+        return all(trace.look_of(sources[one]) == self._looks[one] for one in numbers if one < self._traced_count)
+
+    def lies_as_before(self) -> bool:
+        """Tell whether tensors that were taken on trust lie where they did, now. Else they may not be what the table says."""
+        return not self.is_hasty or all(known.lies_as_before() for known in self._traced.values())
+
     def is_as_before(self) -> bool:
-        """Tell whether what was taken on trust is so, now; another thread may be at work on it."""
+        """Tell whether there are no other tensors than those taken on trust, now; another thread may be at work on them."""
         try:
-            return not self._is_hasty or all(known.known.has(known.trace.objects()) for known in self._traced.values())
+            return not self.is_hasty or all(known.known.has(known.trace.objects()) for known in self._traced.values())
         except RuntimeError:  # a dict that changes while it is walked through
             return False
 
@@ -132,11 +183,19 @@ class Captured:
             self._in_order = numbers == [*range(self._traced_count)]
         return self._in_order
 
-    def _refreshed(self, name: str, known: _Traced) -> Encoded:
-        kind, content, state = known.encoded
-        if kind == parts.OPTIMIZER:  # learning rates and the like change all the time
-            content = plain.encode(parts.groups_of(known.trace.whole), self.arrays.keep, name)
-        return kind, content, state
+    def _refreshed(self, name: str, known: _Traced) -> Part:
+        kind, _, state = known.encoded
+        if kind != parts.OPTIMIZER:
+            return known.encoded
+        groups = parts.taken_groups(known.trace.whole)  # learning rates and the like change all the time
+        if parts.is_simple(groups):
+            return partial(_encoded_groups, groups, name, state)
+        return kind, plain.encode(parts.groups_of(groups), self.arrays.keep, name), state
+
+    def _encoded_random(self, found: dict[str, Any]) -> Part:
+        if randomness.is_usual(found):
+            return partial(_encoded_states, found)
+        return self._encoded(RNG, RNG, randomness.states(found), None)
 
     def _encoded(self, name: str, kind: str, content: object, known: object) -> Encoded:
         keep = self.arrays.keep
@@ -144,10 +203,21 @@ class Captured:
         state = plain.encode(known, keep, beside)
         return kind, plain.encode(content, keep, name), state
 
-    def _arranged(self, values: bytes, before: Captured | None) -> Layout:
-        if before and self.arrays.is_like(before.arrays):
-            return snapshots.with_values(before.layout, values)
-        return snapshots.arrange(self.arrays.tensors, values)
+    def _arranged(self, before: Captured | None) -> Layout:
+        if before is None or not self.arrays.is_like(before.arrays):
+            return snapshots.arrange(self.arrays.tensors, self._values())
+        if before.lengths == self.lengths:  # then the others have the lengths they had, but for a few bytes at times
+            return before.layout
+        return snapshots.with_values(before.layout, self._values())
+
+    def _values(self) -> bytes:
+        kept, self._kept = self._kept, {}
+        return plain.encode((_VERSION, {name: part() if callable(part) else part for name, part in kept.items()}))
+
+    def finish(self) -> None:
+        """Encode the values, if they are not: the layout is the commit's own then."""
+        if self._kept:
+            self.layout = snapshots.with_values(self.layout, self._values())
 
     def taken(self, buffer: memoryview | None, numbers: Iterable[int]) -> list[tuple[int, memoryview]]:
         """Copy the tensors with the numbers to their places; without a buffer return the copies, each with its place."""
@@ -159,6 +229,14 @@ class Captured:
     def copy_into(self, buffer: memoryview, numbers: Iterable[int] | None = None) -> None:
         """Copy every tensor to its place, or those with the numbers. What happens to the state then changes none of them."""
         self.arrays.copy(self.layout, buffer, numbers)
+
+
+def _encoded_groups(groups: list[dict[str, Any]], name: str, state: bytes) -> Encoded:
+    return parts.OPTIMIZER, plain.encode(parts.groups_of(groups), None, name), state
+
+
+def _encoded_states(found: dict[str, Any]) -> Encoded:
+    return RNG, plain.encode(randomness.states(found), None, RNG), plain.encode(None)
 
 
 def _trace(value: Any) -> trace.ModuleTrace | trace.OptimizerTrace | None:

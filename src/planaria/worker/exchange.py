@@ -6,6 +6,7 @@ import sys
 
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
+from planaria.errors import StateRefused
 from planaria.worker import parts
 from planaria.worker.capture import Captured
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from planaria.contract.commit import Order, Stamp
 
-_LAST_WORK: list[Any] = []
 PIECE_BYTES = 64 << 20  # a GPU that holds a model has no room for its whole state once more
 
 
@@ -38,16 +38,6 @@ def group() -> Group | None:
     return Group(dist.get_rank(), dist.get_world_size(), f"cuda:{torch.cuda.current_device()}" if on_gpu else "cpu")
 
 
-def hold(work: Any) -> Any:
-    """Keep a small collective's work, in place of the one before, so that never a thread of Gloo is the last to let go of it.
-
-    That thread would need the interpreter's lock to free the tensor, and waiting for it while the interpreter ends aborts
-    the process: "terminate called without an active exception", after a training that went well.
-    """
-    _LAST_WORK[:] = [work]
-    return work
-
-
 def agree(group: Group, stamp: Stamp | None) -> tuple[int | None, Order | None]:
     """Return the lowest rank with the newest commit and that commit; no rank when all have it already.
 
@@ -56,7 +46,7 @@ def agree(group: Group, stamp: Stamp | None) -> tuple[int | None, Order | None]:
     torch: Any = sys.modules["torch"]
     mine = torch.tensor(stamp.order if stamp else (0, 0, 0), dtype=torch.int64, device=group.device)
     found = [torch.empty_like(mine) for _ in range(group.world_size)]
-    hold(torch.distributed.all_gather(found, mine, async_op=True)).wait()
+    torch.distributed.all_gather(found, mine)
     run_round_generation = [tuple(one.tolist()) for one in found]
     newest = max(run_round_generation)
     if not any(newest):
@@ -76,11 +66,26 @@ def pack(state: Mapping[str, object], stamp: Stamp) -> memoryview:
     return memory
 
 
+def unpack(memory: memoryview) -> snapshots.Snapshot:
+    """Return the snapshot that another rank sent.
+
+    Raises:
+        StateRefused: It is not whole.
+    """
+    try:
+        if found := snapshots.read(memory):
+            snapshots.verify(memory, found)
+            return found
+    except ValueError as problem:
+        raise StateRefused(f"what another rank sent is no whole snapshot: {problem}") from problem
+    raise StateRefused("what another rank sent is no whole snapshot: it is not sealed")
+
+
 def broadcast(group: Group, source: int, sent: memoryview | None, among: Any = None) -> memoryview:
     """Send bytes from one rank to all; return them. `among` is another process group of all than the default one."""
     torch: Any = sys.modules["torch"]
     size = torch.tensor([len(sent) if sent is not None else 0], dtype=torch.int64, device=group.device)
-    hold(torch.distributed.broadcast(size, source, group=among, async_op=True)).wait()
+    torch.distributed.broadcast(size, source, group=among)
     memory = sent if sent is not None else memoryview(bytearray(int(size.item())))
     whole = torch.frombuffer(memory, dtype=torch.uint8)
     for here in whole.split(PIECE_BYTES):

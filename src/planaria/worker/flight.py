@@ -20,6 +20,7 @@ from zlib import crc32
 from planaria.contract import snapshot as snapshots
 from planaria.contract.snapshot import ALIGNMENT, BLOCKS, of_blocks
 from planaria.errors import StateRefused
+from planaria.worker.readiness import marks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -185,10 +186,12 @@ def _straight(source: Any) -> Any:
 class Flight:
     """One commit's copy. `sources` are kept until it has landed: their memory is not given to anything else."""
 
-    def __init__(self, pad: Pad, sources: list[Any]) -> None:
+    def __init__(self, pad: Pad, sources: list[Any], marks: list[int] | None = None) -> None:
+        """Begin. `marks` are counts of changes from before, which were made ready."""
         self._pad = pad
         self._sources = sources
-        self._marks = _marks(sources)
+        self._is_ready_made = marks is not None
+        self.marks = marks_of(sources) if marks is None else marks
         self._changed = ""
         self._is_held = False
         self.is_summed = False
@@ -197,6 +200,10 @@ class Flight:
         self._begun = pad.device.mark()
         self._brought: Any = None
         self._done: Any = None
+
+    def is_as_made_ready(self) -> bool:
+        """Tell whether nothing has been changed since the marks were made ready. For the sealing thread, before `issue`."""
+        return not self._is_ready_made or marks_of(self._sources) == self.marks
 
     def issue(self, buffer: memoryview) -> None:
         """Ask for copies and digests, behind all that the program had asked for. For the sealing thread."""
@@ -224,7 +231,9 @@ class Flight:
         self._issued.set()
 
     def give_up(self) -> None:
-        """Let nobody wait for what will not be issued. After `issue` it does nothing."""
+        """Let nobody wait for what will not be issued, and go of its sources. After `issue` it does nothing."""
+        if not self._issued.is_set():
+            self._sources = []
         self._issued.set()
 
     def seal(self, buffer: memoryview, layout: Layout, stamp: Stamp | None) -> None:
@@ -288,15 +297,7 @@ class Flight:
     def _find_changed(self) -> str:
         """Return the name of a tensor that is not as it was when the flight began; nothing once it has landed."""
         sources = self._sources
-        if not sources or (marks := _marks(sources)) == self._marks:
+        if not sources or (marks := marks_of(sources)) == self.marks:
             return ""
-        pairs = zip(marks, self._marks, strict=True)
+        pairs = zip(marks, self.marks, strict=True)
         return next(self._pad.name(at) for at, (one, other) in enumerate(pairs) if one != other)
-
-
-def _marks(sources: list[Any]) -> list[int]:
-    """Return torch's count of changes of each tensor. It has none of tensors that were made for inference."""
-    try:
-        return [source._version for source in sources]  # noqa: SLF001  torch documents it
-    except RuntimeError:
-        return []

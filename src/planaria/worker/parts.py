@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from itertools import chain
+from types import NoneType
 
 from planaria.errors import StateRefused
 from planaria.worker import arrays
@@ -28,6 +30,7 @@ TORCH_RNG, NUMPY_RNG, PYTHON_RNG = "torch generator", "numpy generator", "python
 GENERATORS = (TORCH_RNG, NUMPY_RNG, PYTHON_RNG)
 BY_THEMSELVES = (STATEFUL, *GENERATORS)
 """Kinds that are loaded by their own method, which alone knows what it refuses."""
+_SIMPLE = frozenset({int, float, bool, str, NoneType})
 _WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
 
 
@@ -49,6 +52,8 @@ def is_replicated(model: Any) -> bool:
 
 def kind_of(value: Any) -> str:
     """Return what kind of part an object is."""
+    if type(value) in _SIMPLE:
+        return VALUE
     torch, numpy, random = (sys.modules.get(name) for name in ("torch", "numpy", "random"))
     if torch and isinstance(value, torch.nn.Module):
         return MODULE
@@ -100,14 +105,28 @@ def content_of(value: Any, *, is_shared: bool = False) -> tuple[str, object, obj
     return kind, value.getstate() if kind == PYTHON_RNG else value, None
 
 
-def groups_of(optimizer: Any) -> dict[str, object]:
-    """Return what `content_of` keeps of an optimizer beside its state, without walking through that. For one of torch's own."""
-    groups, first = [], 0
-    for group in optimizer.param_groups:
-        numbers = [*range(first, first + len(group["params"]))]
-        groups.append({key: item for key, item in group.items() if key != "params"} | {"params": numbers})
+def taken_groups(optimizer: Any) -> list[dict[str, Any]]:
+    """Return the groups of an optimizer as they are now, each with the count of its parameters in place of them."""
+    return [group | {"params": len(group["params"])} for group in optimizer.param_groups]
+
+
+def is_simple(groups: list[dict[str, Any]]) -> bool:
+    """Tell whether nothing in the groups can change: there are only numbers and words, and tuples of them."""
+    kinds = {type(item) for group in groups for item in group.values()}
+    if tuple in kinds:
+        tuples = [item for group in groups for item in group.values() if type(item) is tuple]
+        kinds = kinds - {tuple} | {*map(type, chain.from_iterable(tuples))}
+    return kinds <= _SIMPLE
+
+
+def groups_of(groups: list[dict[str, Any]]) -> dict[str, object]:
+    """Return what `content_of` keeps of an optimizer of torch's own beside its state, from its groups as they were taken."""
+    found, first = [], 0
+    for group in groups:
+        numbers = [*range(first, first + group["params"])]
+        found.append({key: item for key, item in group.items() if key != "params"} | {"params": numbers})
         first += len(numbers)
-    return {"param_groups": groups}
+    return {"param_groups": found}
 
 
 def check(name: str, kind: str, saved: Any, value: Any) -> None:

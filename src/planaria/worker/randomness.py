@@ -11,25 +11,46 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def states(gpu: Any = None) -> dict[str, object]:
-    """Return the state of every generator whose library has been loaded; of GPUs that of `gpu`, else of the current one."""
+def taken(gpu: Any = None) -> dict[str, Any]:
+    """Return the state of every generator whose library has been loaded; of GPUs that of `gpu`, else of the current one.
+
+    As the libraries give them, which is a copy that nobody else has: `states` makes of it what is kept, at any time.
+    """
     import random  # noqa: TID251  its global state is what user code draws from
 
-    version, words, gauss = random.getstate()
-    found: dict[str, object] = {"python": (version, pack(f"<{len(words)}I", *words), gauss)}
+    found: dict[str, Any] = {"python": random.getstate()}
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy:
-        found["numpy"] = _numpy_state(numpy.random.get_state(legacy=False))
+        found["numpy"] = numpy.random.get_state(legacy=False)
     if torch:
-        found["torch"] = _bytes(torch.get_rng_state())
+        found["torch"] = torch.get_rng_state()
         if torch.cuda.is_initialized():
-            found["cuda"] = _bytes(torch.cuda.get_rng_state(gpu or "cuda"))
+            found["cuda"] = torch.cuda.get_rng_state(gpu or "cuda")
     return found
+
+
+def is_usual(found: Mapping[str, Any]) -> bool:
+    """Tell whether `states` will be without arrays: NumPy's generator is not one that a program has chosen."""
+    return "numpy" not in found or found["numpy"]["bit_generator"] == _USUAL
+
+
+def states(found: Mapping[str, Any]) -> dict[str, object]:
+    """Return what was taken as plain data."""
+    made: dict[str, object] = {}
+    if "python" in found:
+        version, words, gauss = found["python"]
+        made["python"] = version, pack(f"<{len(words)}I", *words), gauss
+    if "numpy" in found:
+        made["numpy"] = _numpy_state(found["numpy"])
+    return made | {name: _bytes(found[name]) for name in ("torch", "cuda") if name in found}
+
+
+_USUAL = "MT19937"
 
 
 def _numpy_state(state: dict[str, Any]) -> object:
     """Return the state of NumPy's usual generator as plain data; that of another one, which a program may choose, as it is."""
-    if state["bit_generator"] != "MT19937":
+    if state["bit_generator"] != _USUAL:
         return state
     inside = state["state"]
     return state["bit_generator"], inside["key"].tobytes(), int(inside["pos"]), state["has_gauss"], state["gauss"]

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import sys
 import weakref
+from bisect import bisect_left
 
 from planaria.contract.commit import size_text
 from planaria.worker import arrays
 from planaria.worker.flight import Flight, Pad
+from planaria.worker.readiness import Readiness, marks_of
 from planaria.worker.vault import say
 
 TYPE_CHECKING = False
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from planaria.worker.device import Cuda
 
 STAGED_BYTES = 64 << 20  # of GPU memory that a commit takes for itself
+OTHERS = "model or optimizer have got other tensors"
+CHANGED = "tensors were changed between a step of their optimizer and the next, for the first time"
 TAKEN_ALONG_BYTES = 1 << 20  # of host memory that a commit is copied into before it has a slot
 
 
@@ -41,13 +45,14 @@ class Runway:
 
     def __init__(self) -> None:
         self.device: Cuda | None = None
+        self.readiness = Readiness()
         self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
         self._captured_steps: weakref.WeakSet[Any] = weakref.WeakSet()
         self._flight: Flight | None = None
         self._table = b""
         self._cover: set[int] = set()  # numbers of tensors that only a hooked optimizer changes
         self._pad: Pad | None = None
-        self._flown: list[int] = []  # numbers of tensors that fly
+        self._flown: list[int] = []  # numbers of tensors that fly, in their order
         self._staying: list[int] = []  # numbers of the others
         self._staying_bytes = 0
         self._stage: dict[int, Any] = {}  # copies within the device, by number
@@ -77,6 +82,11 @@ class Runway:
         """Return the GPU, as torch calls it; None without one."""
         return self.device.device if self.device is not None else None
 
+    @property
+    def near(self) -> list[int] | None:
+        """Return the numbers of tensors that are copied before `commit()` returns; None when that is not decided yet."""
+        return [*self._stage, *self._staying] if self.device is not None and self._table else None
+
     def knows(self, captured: Captured) -> bool:
         """Tell whether everything of a commit flies, but for a little, as in the commit before: so it needs no memory yet."""
         return bool(self._flown and self._staying_bytes <= TAKEN_ALONG_BYTES and self._is_planned(captured))
@@ -102,11 +112,43 @@ class Runway:
             torch: Any = sys.modules["torch"]
             with torch.no_grad():
                 torch._foreach_copy_([*self._stage.values()], [sources[number] for number in self._stage])
+        self._flight = flight = Flight(self._pad, self._of_flown(sources), self._marks(captured))
+        if self.readiness.is_to_compare:
+            pairs = zip(self._flown, flight.marks, strict=False)
+            self.readiness.compare({number: mark for number, mark in pairs if number not in self._stage})
+        self.readiness.depart(captured)
+        return flight, self._staying
+
+    def trusted_in_vain(self, captured: Captured, flight: Flight | None) -> str:
+        """Return why what a commit took on trust is not so; nothing when it is. For the thread that seals, before it copies."""
+        if not captured.lies_as_before():
+            return OTHERS
+        if flight is not None and not flight.is_as_made_ready():
+            self.readiness.distrust()
+            return CHANGED
+        return ""
+
+    def _of_flown(self, sources: list[Any]) -> list[Any]:
         flown = [*map(sources.__getitem__, self._flown)]
         for place, staged in self._staged:
             flown[place] = staged
-        self._flight = Flight(self._pad, flown)
-        return self._flight, self._staying
+        return flown
+
+    def _marks(self, captured: Captured) -> list[int] | None:
+        """Return the counts of changes that were made ready, for those that fly; None when none were."""
+        if captured.marks is None:
+            return None
+        traced = bisect_left(
+            self._flown, len(captured.marks)
+        )  # behind them is what belongs to neither model nor optimizer
+        others = [captured.arrays.sources[number] for number in self._flown[traced:]]
+        marks = [*map(captured.marks.__getitem__, self._flown[:traced]), *marks_of(others)]
+        staged = marks_of([one for _, one in self._staged])
+        if len(marks) != len(self._flown) or len(staged) != len(self._staged):
+            return None
+        for (place, _), mark in zip(self._staged, staged, strict=True):
+            marks[place] = mark
+        return marks
 
     def _plan(self, captured: Captured) -> None:
         layout, sources = captured.layout, captured.arrays.sources
@@ -164,13 +206,15 @@ class Runway:
         for optimizer in optimizers:
             if optimizer not in self._hooked:
                 mine = weakref.ref(self)
-                handle = optimizer.register_step_pre_hook(lambda *given, mine=mine: _before_step(mine(), *given))
-                # An optimizer may outlive the state, and be given to another.
-                weakref.finalize(self, handle.remove).atexit = False
+                before = optimizer.register_step_pre_hook(lambda *given, mine=mine: _before_step(mine(), *given))
+                behind = optimizer.register_step_post_hook(lambda *_, mine=mine: _behind_step(mine()))
+                for handle in (before, behind):  # an optimizer may outlive the state, and be given to another
+                    weakref.finalize(self, handle.remove).atexit = False
                 self._hooked.add(optimizer)
 
     def before_step(self, optimizer: Any) -> None:
         """Have the device wait for the copy: an optimizer is about to change what is copied."""
+        self.readiness.begin_step()
         if self.device is not None and self.device.is_captured():
             # A graph's replays call no hooks: from now on this optimizer's tensors cannot be left to fly.
             self._captured_steps.add(optimizer)
@@ -195,3 +239,8 @@ class Runway:
 def _before_step(runway: Runway | None, optimizer: Any, *_: object) -> None:
     if runway is not None:
         runway.before_step(optimizer)
+
+
+def _behind_step(runway: Runway | None) -> None:
+    if runway is not None:
+        runway.readiness.end_step()

@@ -176,8 +176,7 @@ class ShardedState(ElasticState):
             return is_so
         torch: Any = sys.modules["torch"]
         found = torch.tensor([is_so], dtype=torch.int32)
-        most = torch.distributed.ReduceOp.MAX
-        exchange.hold(torch.distributed.all_reduce(found, most, group=self._group, async_op=True)).wait()
+        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX, group=self._group)
         return bool(found.item())
 
     def _split(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -19,7 +19,7 @@ from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
 from planaria.errors import StateRefused
 from planaria.worker import capture, exchange, here, parts, randomness
-from planaria.worker.runway import Runway
+from planaria.worker.runway import OTHERS, Runway
 from planaria.worker.synced import log_synced
 from planaria.worker.upload import Damaged, Upload
 from planaria.worker.vault import Loaded, LocalVault, say
@@ -147,10 +147,11 @@ class ElasticState:
     def _commit(self, wait: Tier | None) -> tuple[Stamp, Captured]:
         captured = capture.Captured(
             self._kept_here(),
-            random=functools.partial(randomness.states, self._runway.gpu),
+            random=functools.partial(randomness.taken, self._runway.gpu),
             shared=self._shared(),
             before=self._captured_before(),
-            in_haste=self._is_hasty(),
+            near=self._near(),
+            ready=self._runway.readiness.taken(),
         )
         generation = self.stamp.generation + 1 if self.stamp else 1
         is_known = self._runway.knows(captured) and captured.layout.size_bytes <= self._room_bytes
@@ -175,12 +176,12 @@ class ElasticState:
         vars(self)["stamp"] = stamp
         return stamp, captured
 
-    def _is_hasty(self) -> bool:
-        """Tell whether the structure may be looked at behind the commit, which may then not be kept.
+    def _near(self) -> list[int] | None:
+        """Return which tensors are looked at before the commit; all others may be behind it, which may then not be kept.
 
-        Not where other ranks keep it: they would wait for this one to have it too, and for memory until then.
+        None where other ranks keep it: they would wait for this one to have it too, and for memory until then.
         """
-        return self._runway.device is not None and self._vault.origin.world_size == 1
+        return self._runway.near if self._vault.origin.world_size == 1 else None
 
     def _captured_before(self) -> Captured | None:
         """Return the commit before, unless a whole walk is due."""
@@ -255,7 +256,7 @@ class ElasticState:
         sent = exchange.pack(self._parts, stamp or self._vault.origin.stamp(0, 0)) if group.rank == source else None
         memory = exchange.broadcast(group, source, sent)
         if group.rank != source and (newest is None or stamp is None or stamp.order != newest):
-            found = _received(memory)
+            found = exchange.unpack(memory)
             upload = Upload(self._runway.device, Loaded((memory, found)))
             try:
                 capture.give_back(_parts_of(memory, found, upload), self._parts, upload)
@@ -284,6 +285,7 @@ class ElasticState:
         return step
 
     def _open(self, captured: Captured) -> memoryview:
+        captured.finish()
         buffer = self._vault.open(captured.layout.size_bytes)
         snapshots.unseal(buffer)
         vars(self)["_room_bytes"] = len(buffer)
@@ -319,6 +321,9 @@ class ElasticState:
     ) -> None:
         """Fill a buffer and seal it, if it is to be kept. Without one it is asked for here, behind the commit before."""
         try:
+            if why := self._runway.trusted_in_vain(captured, flight):
+                self._tell_other(stamp, why)
+                return
             if buffer is None:
                 buffer = self._open(captured)
             for at, content in taken:
@@ -327,7 +332,7 @@ class ElasticState:
                 flight.issue(buffer)
             is_kept = captured.is_as_before()
             if not is_kept:  # only told here: the next commit forgets it, perhaps before this one has landed
-                vars(self)["_is_other"] = True
+                self._tell_other(stamp, OTHERS)
             if flight is not None:
                 flight.seal(buffer, captured.layout, stamp if is_kept else None)
             elif is_kept:
@@ -335,11 +340,13 @@ class ElasticState:
         finally:
             if flight is not None:
                 flight.give_up()
-        captured.arrays.let_go()
+            captured.arrays.let_go()
         if is_kept:
             self._vault.sealed(stamp)
-        else:
-            say(f"{stamp} is not kept: model or optimizer have got other tensors; the next commit has them")
+
+    def _tell_other(self, stamp: Stamp, why: str) -> None:
+        vars(self)["_is_other"] = True
+        say(f"{stamp} is not kept: {why}; the next commit has them")
 
     def _finish_sealing(self) -> None:
         if self._sealing:
@@ -380,17 +387,6 @@ def _check_names(values: dict[str, Any]) -> None:
     taken = [name for name in values if name in vars(ElasticState) or name in (capture.RNG, "stamp")]
     if taken:
         raise StateRefused(f"an ElasticState cannot have a value called {taken[0]!r}", hint="choose another name")
-
-
-def _received(memory: memoryview) -> snapshots.Snapshot:
-    """Return the snapshot that another rank sent."""
-    try:
-        if found := snapshots.read(memory):
-            snapshots.verify(memory, found)
-            return found
-    except ValueError as problem:
-        raise StateRefused(f"what another rank sent is no whole snapshot: {problem}") from problem
-    raise StateRefused("what another rank sent is no whole snapshot: it is not sealed")
 
 
 def _parts_of(memory: memoryview, found: snapshots.Snapshot, upload: Upload) -> capture.Saved:

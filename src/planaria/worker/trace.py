@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    Look = tuple[int, Any, Any]
+    """Where a tensor lies, and its form."""
+
 _MODULE_WAYS = ("state_dict", "_save_to_state_dict", "get_extra_state")
 _MODULE_HOOKS = ("_state_dict_hooks", "_state_dict_pre_hooks")
 _OPTIMIZER_HOOKS = ("_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks")
@@ -109,8 +112,8 @@ class OptimizerTrace:
 class Known:
     """The objects that a trace found, by weak references: what a program lets go of is not held here.
 
-    While none of them has gone, a number of one (`id`) is nobody else's. A tensor that is the same object, at the same address,
-    lies there as before. Its form can be changed behind its back (`.data = ...`, `resize_`): that takes as long again to see.
+    While none of them has gone, a number of one (`id`) is nobody else's. A tensor that is the same object may lie elsewhere, or
+    have another form (`.data = ...`, `resize_`): each of these takes as long again to see.
     """
 
     def __init__(self, objects: Sequence[Any], places: Sequence[int]) -> None:
@@ -123,22 +126,39 @@ class Known:
         self._addresses = _addresses(kept)
         self._forms = _forms(kept)
 
+    def has_all(self) -> bool:
+        """Tell whether none of the objects has gone."""
+        return not self._gone
+
     def tensors(self) -> list[Any] | None:
-        """Return the tensors that are kept; None when one of them lies elsewhere, or one of the objects has gone."""
+        """Return the tensors that are kept; None when one of the objects has gone."""
         if self._gone:
             return None
         found = [*map(call, self._kept)]
         if NoneType in map(type, found):  # gone by now: the thread that seals may have been the last to hold it
             return None
-        return found if _addresses(found) == self._addresses else None
+        return found
+
+    def has_addresses_of(self, tensors: Sequence[Any]) -> bool:
+        """Tell whether the tensors that are kept, as `tensors` returned them, lie where they did."""
+        return _addresses(tensors) == self._addresses
 
     def has_forms_of(self, tensors: Sequence[Any]) -> bool:
         """Tell whether the tensors that are kept, as `tensors` returned them, have their shapes and dtypes still."""
         return _forms(tensors) == self._forms
 
+    def looks(self) -> list[Look]:
+        """Return the looks that the tensors had."""
+        return [*zip(self._addresses, *self._forms, strict=True)]
+
     def has(self, objects: Sequence[Any] | None) -> bool:
         """Tell whether these are the objects."""
         return objects is not None and not self._gone and [*map(id, objects)] == self._numbers
+
+
+def look_of(tensor: Any) -> Look:
+    """Return where a tensor lies, and its form."""
+    return tensor.data_ptr(), tensor.size(), tensor.dtype
 
 
 def _addresses(tensors: Sequence[Any]) -> list[int]:

@@ -46,6 +46,7 @@ class Life:
         self.bounds = (policy["minReplicas"], policy["maxReplicas"])
         self.server.create(JOB_KIND, job)
         self.run = Run(self.nodes, self.time, self.bounds, work, rate)
+        self.run.job = NAME
         self.operator = Operator(self.server, self.time, self.rng, NAME, self.run)
         self.operator.deleting = self._deleting
         self.states: list[str] = []

@@ -35,6 +35,7 @@ class Nodes:
         self.server, self.time, self.rng = server, time, rng
         self.running: dict[str, Container] = {}  # by uid of the pod
         self.silent: set[str] = set()
+        self.lost: set[str] = set()  # uids of pods whose containers went with their machine: nobody heard them go
         self.unheard: dict[str, tuple[Container, int]] = {}  # ended while its kubelet was silent
         self.drain_s = 3.0
         for name, room in rooms.items():
@@ -84,12 +85,21 @@ class Nodes:
     def vanish(self, name: str) -> None:
         """The machine is gone, with its containers, its Node and its pods."""
         self.silent.discard(name)
-        for uid in [uid for uid, container in self.running.items() if container.node == name]:
-            del self.running[uid]
+        self._lose(name)
         self.server.remove("Node", name)
         for pod in self.server.list("Pod"):
             if pod["spec"].get("nodeName") == name:
                 self.server.remove("Pod", pod["metadata"]["name"])
+
+    def power_off(self, name: str) -> None:
+        """The machine is off, with its containers; its Node and its pods are still there."""
+        self._lose(name)
+        self.fall_silent(name)
+
+    def _lose(self, name: str) -> None:
+        for uid in [uid for uid, container in self.running.items() if container.node == name]:
+            self.lost.add(uid)
+            del self.running[uid]
 
     def evict(self, name: str) -> None:
         pod = self.server.get("Pod", name)

@@ -34,7 +34,7 @@ class Server:
         if (kind, name) in self.objects:
             raise Conflict(f"{kind} {name} is there already")
         obj = copied(body)
-        obj["metadata"] |= {"uid": f"uid-{self._next()}", "creationTimestamp": self.stamp(), "generation": 1}
+        obj["metadata"] |= {"uid": f"{self._next():08x}-uid", "creationTimestamp": self.stamp(), "generation": 1}
         self.objects[kind, name] = obj
         self._changed(kind, name)
         return obj
@@ -48,6 +48,7 @@ class Server:
             obj[part] = copied(body[part])
         else:
             obj.update({field: copied(value) for field, value in body.items() if field not in ("metadata", "status")})
+            obj["metadata"] |= {"annotations": copied(body["metadata"].get("annotations") or {})}
         self._changed(kind, name)
         return obj
 

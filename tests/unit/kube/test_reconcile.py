@@ -349,6 +349,18 @@ def test_a_job_of_many_pods_gets_a_few_at_each_look_and_each_of_them_once() -> N
     run(story, plain_spec(100))
 
 
+def test_what_the_server_could_not_do_is_tried_again_and_is_no_refusal() -> None:
+    async def story(bench: Bench) -> None:
+        bench.before["POST Pod resnet-worker-0"] = refused(500)
+        with pytest.raises(KubeError):
+            await bench.look()
+        assert bench.events == ["JobCreated: PyTorchJob resnet is created."]
+        await bench.look()
+        assert bench.names("Pod") == ["resnet-worker-0"]
+
+    run(story, plain_spec(1, master=False))
+
+
 def test_what_was_refused_before_costs_no_turn() -> None:
     async def story(bench: Bench) -> None:
         for number in range(40):

@@ -114,8 +114,7 @@ def test_a_job_whose_workers_run_and_do_not_train_says_so_after_a_while_and_come
     assert desk.state == "Running"  # the count begins anew
 
 
-def test_a_replacement_that_waits_for_a_majority_that_is_lost_is_not_called_running() -> None:
-    desk = _ours()
+def _with_a_lost_majority(desk: Desk) -> Desk:
     desk.change(0, is_going=True, node="n2", is_ready=False)
     desk.world["lost_nodes"] = frozenset({"n2"})
     desk.look()
@@ -124,9 +123,22 @@ def test_a_replacement_that_waits_for_a_majority_that_is_lost_is_not_called_runn
     desk.look()
     desk.look(120.0)
     assert (desk.state, desk.reason) == ("BelowMin", "NotTraining")
-    assert desk.message.endswith(
-        "the log of resnet-worker-1 says what they wait for; resnet-worker-0 is on n2, which is lost."
+    return desk
+
+
+def test_a_replacement_that_waits_for_a_majority_that_is_lost_is_not_called_running() -> None:
+    assert _with_a_lost_majority(_ours()).message.endswith(
+        "the log of resnet-worker-1 says what they wait for; "
+        "resnet-worker-0 is on n2, which is lost; if that machine is off for good, delete its Node."
     )
+
+
+def test_where_the_agents_do_not_meet_through_the_cluster_nobody_is_told_to_delete_a_node() -> None:
+    spec = elastic_spec(
+        policy={"rdzvBackend": "etcd", "rdzvEndpoint": "etcd:2379"},
+        worker={"template": template(command=["planaria", "run"])},
+    )
+    assert _with_a_lost_majority(_running(spec)).message.endswith("resnet-worker-0 is on n2, which is lost.")
 
 
 def test_a_job_runs_as_soon_as_its_first_workers_train_and_not_before() -> None:

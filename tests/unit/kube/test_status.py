@@ -50,3 +50,13 @@ def test_a_job_that_was_wrong_first_may_wait_for_the_objects_of_one_before_it() 
     desk.look()
     assert (desk.state, desk.reason) == ("BelowMin", "NameTaken")
     assert [condition["type"] for condition in desk.status["conditions"]] == ["Created", "Invalid", "BelowMin"]
+
+
+@pytest.mark.parametrize(("failed", "told"), [(10, 10), (11, 11), (600, 11)])
+def test_many_pods_that_fail_at_once_are_a_few_events(failed: int, told: int) -> None:
+    attempts = {f"resnet-worker-{index}": {"uid": str(index), "why": f"{index} ended"} for index in range(failed)}
+    found = status.events({}, {"conditions": [], "operator": {"attempts": attempts}})
+    assert len(found) == told
+    assert found[0].message == "0 ended; it is replaced"
+    if failed > 10:
+        assert found[-1].message == f"{failed - 10} more pods failed or were taken"

@@ -56,7 +56,7 @@ def leads(node: str, address: str, **changes: object) -> Leads:
 
 
 def test_all_keys_are_asked_for() -> None:
-    assert Claim(OWN).begin(0.0) == [ReadKey("leader"), ReadKey("round"), ReadKey("outcome")]
+    assert Claim(OWN).begin(0.0) == [ReadKey("leader"), ReadKey("round"), ReadKey("outcome"), ReadKey("buried")]
 
 
 def test_nothing_is_decided_before_all_keys_are_read() -> None:

@@ -291,6 +291,45 @@ def test_closing_does_not_wait_long_for_a_store_that_is_silent(bench: Bench) -> 
     assert done == [100.5]
 
 
+def test_closing_waits_for_what_the_store_was_asked_last(bench: Bench) -> None:
+    """A real store loses what it has not answered when its connection is closed: so does this one."""
+    usual, closed, done = bench.store.ask, bench.store.close, []
+    left: list[bool] = []
+
+    def slow(asked: Request, on_reply: Callable[[Reply], object], *, timeout_s: float = 5.0) -> None:
+        bench.loop.call_later(0.2, lambda: None if left else usual(asked, on_reply, timeout_s=timeout_s))
+
+    bench.store.ask = slow  # type: ignore[method-assign]
+    bench.store.close = lambda: (left.append(True), closed())  # type: ignore[method-assign]
+    bench.other.read("round")
+    bench.records.write(WriteKey("round", "empty", 0))
+    bench.records.close(lambda: done.append(bench.clock.now))
+    assert done == []
+    bench.settle(1)
+    assert bench.other_heard[-1].value == "empty"
+    assert bench.take() == [], "nobody is told after it was closed"
+    assert done == [100.2]
+
+
+def test_closing_gives_the_lease_back_although_a_question_stays_open(bench: Bench) -> None:
+    bench.records.write(WriteKey("leader", "mine", 0, leased=True))
+    bench.settle()
+    usual = bench.store.ask
+
+    def deaf(asked: Request, on_reply: Callable[[Reply], object], *, timeout_s: float = 5.0) -> None:
+        if not isinstance(asked, Put):
+            usual(asked, on_reply, timeout_s=timeout_s)
+
+    bench.store.ask = deaf  # type: ignore[method-assign]
+    bench.records.write(WriteKey("round", "empty", 0))
+    bench.other.read("leader")
+    done: list[float] = []
+    bench.records.close(lambda: done.append(bench.clock.now))
+    bench.settle(2)
+    assert done == [100.5]
+    assert bench.other_heard[-1] == KeyRead("leader", None, 0)
+
+
 def test_a_run_id_that_no_store_can_hold_is_named() -> None:
     assert why_no_run("fine") is None
     assert why_no_run("x" * 600) is not None
