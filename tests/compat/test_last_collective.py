@@ -54,7 +54,10 @@ def room() -> Iterator[Room]:
         found.close()
 
 
-def test_a_process_that_ends_while_gloos_threads_let_go_of_its_last_messages_is_not_aborted(room: Room) -> None:
-    end = room.start(("--nproc-per-node=1",), SCRIPT).wait(200)
+@pytest.mark.parametrize(("flag", "first"), [("--max-restarts=0", ""), ("--no-bootstrap", "import planaria.worker\n")])
+def test_a_process_that_ends_while_gloos_threads_let_go_of_its_last_messages_is_not_aborted(
+    room: Room, flag: str, first: str
+) -> None:
+    end = room.start(("--nproc-per-node=1", flag), first + SCRIPT).wait(200)
     assert end.status == 0, end.err
     assert room.heard() == [f"ended {[0] * LIVES}"], end.err

@@ -110,7 +110,10 @@ class Chores:
             else:
                 on_done(not why)
 
-        self._pushes[_LEAVING] = Push(self._road, addresses[0], parts, lambda: next(tries, None) is not None, done)
+        # A plan that comes meanwhile may say that some of them count no more.
+        self._pushes[_LEAVING] = Push(
+            self._road, addresses[0], parts, lambda: next(tries, None) is not None, done, all_or_none=False
+        )
 
     def write(self, asked: Write) -> None:
         """Write parts into the directory, and say so."""

@@ -74,7 +74,8 @@ class Road(Value):
 class Push:
     """Parts on their way to one other agent, one after the other. `on_done("")` once all are verified there, or why not.
 
-    `is_wanted` says, after a lost connection, whether to go on; an agent that is out of reach for long is given up.
+    `is_wanted` says, after a lost connection, whether to go on; an agent that is out of reach for long is given up. With
+    `all_or_none` a part that counts no more meanwhile ends it; else that one is passed over.
     """
 
     def __init__(
@@ -84,9 +85,12 @@ class Push:
         slots: Iterable[Slot],
         is_wanted: Callable[[], bool],
         on_done: Callable[[str], object],
+        *,
+        all_or_none: bool = True,
     ) -> None:
         self._road = road
         self._address = address
+        self._all_or_none = all_or_none
         self._held = [(slot, road.stock.hold(slot)) for slot in slots]
         self._is_wanted = is_wanted
         self._on_done = on_done
@@ -111,7 +115,7 @@ class Push:
             return
         slot = self._held[0][0]
         if slot.stamp is None:
-            self._stored(f"{REFUSED}it could not be read")
+            self._stored(f"{REFUSED}it could not be read" if self._all_or_none else "")
             return
         try:
             header, view = as_dict(part_in(slot)), self._road.stock.view(slot)

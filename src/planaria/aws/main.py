@@ -39,6 +39,7 @@ def main() -> None:
 
 
 def _interrupt(number: int, _: object) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # a terminal that is closed may say so twice, and would end the taking back
     raise Interrupted(number)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERSION = 1
 KEY = "buried"
 """The run's key in its store that holds the note."""
-UID_DIGITS = 8  # two pods that share them are taken for one, which then seems to live
+UID_DIGITS = 8  # two pods that share them are taken for one, which seems to live; a host of another name is another pod
 _LONGEST = 64 << 10
 _HEX = frozenset("0123456789abcdef")
 

@@ -238,6 +238,6 @@ class Attendance:
 
         A machine that was started anew gives its pods other addresses, so nobody refuses a connection at the old ones.
         """
-        missing = {node: pod for node in self._roll.missing() if (pod := pod_of(node))}
-        here = {pod_of(node) for node in self._seats} if missing else set()
-        return {node for node, pod in missing.items() if pod in here}
+        missing = {node for node in self._roll.missing() if pod_of(node)}
+        here = {node.rpartition(".")[0] for node in self._seats if pod_of(node)} if missing else set()
+        return {node for node in missing if node.rpartition(".")[0] in here}

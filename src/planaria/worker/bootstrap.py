@@ -147,7 +147,7 @@ def _wait_for_last_work() -> None:
         return
     try:
         _load("last_work")["wait_for_gloo"]()
-    except OSError:  # without /proc, or without our own files: the program has ended, and well
+    except OSError:  # our own file is gone: the program has ended, and well
         return
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 
 from planaria.base.value import Value
@@ -9,6 +10,7 @@ from planaria.contract import snapshot as snapshots
 from planaria.errors import StateRefused
 from planaria.worker import parts
 from planaria.worker.capture import Captured
+from planaria.worker.last_work import wait_for_gloo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from planaria.contract.commit import Order, Stamp
 
+atexit.register(wait_for_gloo)  # also where no bootstrap has: under other launchers, or with --no-bootstrap
 PIECE_BYTES = 64 << 20  # a GPU that holds a model has no room for its whole state once more
 
 

@@ -1,4 +1,4 @@
-"""Wait for Gloo's threads before the interpreter ends. Loaded by path, only where torch is, by `bootstrap.py`.
+"""Wait for Gloo's threads before the interpreter ends. `bootstrap.py` loads it by path; `exchange` has it for other starts.
 
 A collective is over for the program a little sooner than for the thread that did it. That thread needs the interpreter's
 lock to free a tensor that nobody else holds, and a thread that waits for the lock while the interpreter goes away is ended
@@ -7,6 +7,7 @@ Programs that destroy their process group are not safe either: a model that is w
 """
 
 import os
+import sys
 import time
 
 _THREAD = b"pt_gloo_runloop"  # as torch names them
@@ -18,9 +19,13 @@ _WITHIN_S = 1.0
 def wait_for_gloo() -> None:
     """Let Gloo's threads come to rest. One that is busy for longer than a second does not wait for the lock."""
     deadline, rested = time.monotonic() + _WITHIN_S, 0
-    while rested < _LOOKS and time.monotonic() < deadline:
+    while "torch.distributed" in sys.modules and rested < _LOOKS and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)  # noqa: TID251  without the lock; nobody tells when a thread rests
-        rested = 0 if any(map(_is_at_work, os.listdir("/proc/self/task"))) else rested + 1
+        try:
+            tasks = os.listdir("/proc/self/task")
+        except OSError:  # no /proc
+            return
+        rested = 0 if any(map(_is_at_work, tasks)) else rested + 1
 
 
 def _is_at_work(task: str) -> bool:

@@ -80,6 +80,20 @@ def test_a_plan_that_comes_while_a_node_leaves_does_not_keep_it_waiting(rig: Rig
     assert told == [True]
 
 
+def test_parts_that_a_plan_makes_void_meanwhile_are_passed_over(rig: Rig) -> None:
+    for part in (Part(1, 4, 8, 80, 2, 0, True, 5000), Part(1, 4, 7, 70, 2, 1, False, 5000)):
+        slot = rig.stock.lodge(5000)
+        settle(slot, part)
+        rig.stock.release(slot)
+    told: list[bool] = []
+    rig.chores.hand_over(("c:1",), told.append)
+    rig.chores.cancel()
+    rig.stock.begin(PART.order, None)
+    rig.loop.run_until(rig.loop.at + 600.0)
+    assert told == [True]
+    assert rig.asked == ["b:1", "b:1"], "both parts of the commit that counts"
+
+
 def test_at_the_end_of_a_round_nothing_is_brought_any_more(rig: Rig) -> None:
     told: list[bool] = []
     rig.chores.hand_over(("c:1",), told.append)

@@ -80,8 +80,12 @@ def test_a_note_counts_as_a_refusal_does_where_no_round_can_have_been_missed(tie
 
 
 def test_another_agent_in_its_pod_buries_a_node_and_one_in_another_pod_does_not() -> None:
-    pods = ("resnet-worker-0-00000001.00000000", "resnet-worker-1-00000002.00000000")
-    last = replace(LAST, size=2, deputies=tuple(Deputy(node, "10.0.0.1:1") for node in pods))
+    pods = (
+        "resnet-worker-0-00000001.00000000",
+        "resnet-worker-1-00000002.00000000",
+        "resnet-worker-2-00000001.00000000",  # by chance
+    )
+    last = replace(LAST, deputies=tuple(Deputy(node, "10.0.0.1:1") for node in pods))
     own = "resnet-worker-0-00000001.11111111"
     hall = Hall(last, external=True, node=own, address="x:1")
     hall.leader = Leader(hall.settings, hall.now, term=2, standing=last, held=Held())
