@@ -13,7 +13,7 @@ from planaria.contract import burial
 from planaria.rendezvous.keys import read_round
 from planaria.rendezvous.records import key_of
 from planaria.store.kubernetes_keys import read_keys, read_values, write_keys
-from planaria.store.model import Put
+from planaria.store.model import Put, Written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,12 +55,14 @@ def noted(found: Plain, run_id: str, nodes: Collection[str]) -> Json:
     """Return the ConfigMap with a note that names these nodes beside those of the newest round that it names already.
 
     Raises:
-        ValueError: What is there is not ours.
+        ValueError: What is there is not ours, or has no room for it.
     """
     known = round_seen(found, run_id)
     keys = read_keys(found)
     text = burial.write({*nodes, *known.buried.intersection(known.nodes)})
-    keys.perform(Put(key_of(run_id, burial.KEY), text.encode(), None))
+    reply = keys.perform(Put(key_of(run_id, burial.KEY), text.encode(), None))
+    if not isinstance(reply, Written):
+        raise ValueError(f"the note was not taken: {reply}")
     keys.trim()
     return write_keys(found, keys)
 

@@ -131,7 +131,7 @@ def test_what_agents_pushed_is_found_by_the_name_of_its_job() -> None:
         '{"version":1,"revision":1e999,"forgotten":0,"keys":{},"changes":[],"leases":[]}',
         '{"version":1,"revision":3,"forgotten":0,"keys":{},"changes":[],"leases":[Infinity]}',
         '{"version":1,"revision":3,"forgotten":0,"keys":{"planaria/u1/round":[1e999,null]},"changes":[],"leases":[]}',
-        "[" * 100_000,
+        pytest.param("[" * 100_000, id="deep"),
     ],
 )
 def test_whatever_is_written_into_a_store_the_books_go_on(index: str) -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 import random
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -143,7 +143,7 @@ def test_a_lease_takes_its_keys_with_it() -> None:
         '{"version":1,"revision":3,"forgotten":0,"keys":{"k":[3,null]},"changes":[],"leases":[]}',
         '{"version":1,"revision":1e999,"forgotten":0,"keys":{},"changes":[],"leases":[]}',
         '{"version":1,"revision":3,"forgotten":0,"keys":{},"changes":[],"leases":[Infinity]}',
-        "[" * 100_000,
+        pytest.param("[" * 100_000, id="deep"),
     ],
 )
 def test_what_is_not_ours_is_said_and_not_taken(index: str) -> None:
@@ -151,7 +151,9 @@ def test_what_is_not_ours_is_said_and_not_taken(index: str) -> None:
         read_keys({"data": {INDEX: index}})
 
 
-@pytest.mark.parametrize("index", ["", "[]", "{}", '{"version":1,"keys":{"k":[1e999,null]}}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "index", ["", "[]", "{}", '{"version":1,"keys":{"k":[1e999,null]}}', pytest.param("[" * 100_000, id="deep")]
+)
 def test_of_what_is_not_ours_no_value_is_read(index: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  the words are JSON's or ours
         read_values({"data": {INDEX: index}}, ("k",))
