@@ -14,7 +14,7 @@ import pytest
 
 from planaria.errors import KubeError, UsageError
 from planaria.kube.api import Api, Call, connect
-from planaria.kube.resources import JOB, LEASE, POD, path
+from planaria.kube.resources import JOB, LEASE, NODE, POD, path
 from planaria.kube.watching import Copy, Selection, Watcher
 
 Answer = tuple[int, object, str]  # status, JSON or lines of it, more headers
@@ -182,12 +182,14 @@ def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
         listed = await api.list(POD, "n", labels="x=y", metadata=True, keep=lambda obj: {**obj, "kept": True})
         assert (listed.items, listed.version) == (({"a": 1, "kept": True}, {"b": 2, "kept": True}), "7")
         await api.list(POD, "n")
+        await api.list(NODE)
 
     speak(tmp_path, server, story)
     assert [target.partition("?")[2] for _, target, _, _ in server.asked] == [
         "limit=500&labelSelector=x%3Dy",
         "limit=500&labelSelector=x%3Dy&continue=more",
-        "limit=50",  # whole objects, which may be large
+        "limit=10",  # whole objects, which may be large
+        "limit=50",  # those of an administrator
     ]
     assert server.asked[0][2]["accept"] == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
