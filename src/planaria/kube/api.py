@@ -20,6 +20,7 @@ import aiohttp
 from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.errors import KubeError, UsageError
+from planaria.kube import shallow
 from planaria.kube.resources import CONFIG_MAP, JOB, KINDS, POD, Kind, path
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Api:
             try:
                 await self._check(reply, asked)
                 async for line in reply.content:
-                    yield _change(json.loads(line), asked)
+                    yield _change(shallow.read(line), asked)
             finally:
                 reply.close()
 
@@ -217,7 +218,7 @@ class Api:
         return raw.decode("utf-8", "replace")
 
     async def _json(self, asked: _Request) -> Json:
-        found: Json = json.loads(await self._read(asked))
+        found: Json = shallow.read(await self._read(asked))
         return found
 
     async def _read(self, asked: _Request) -> bytes:

@@ -194,6 +194,20 @@ def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
     assert server.asked[0][2]["accept"] == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
+def test_one_object_that_is_nested_too_deep_hides_no_others(tmp_path: Path) -> None:
+    deep = b'{"metadata":{"name":"deep","resourceVersion":"8"},"spec":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    page = b'{"metadata":{"resourceVersion":"7"},"items":[' + deep + b',{"metadata":{"name":"plain"}}]}'
+    server = Server((200, page, ""), (200, [b'{"type":"ADDED","object":' + deep + b"}"], ""))
+
+    async def story(api: Api) -> None:
+        listed = await api.list(JOB, "n")
+        assert [obj["metadata"]["name"] for obj in listed.items] == ["deep", "plain"]
+        changes = [change async for change in api.watch(JOB, "n", listed.version)]
+        assert [change.obj["metadata"]["resourceVersion"] for change in changes] == ["8"]
+
+    speak(tmp_path, server, story)
+
+
 def test_a_delete_says_which_object_it_means_and_how_long_it_may_take(tmp_path: Path) -> None:
     server = Server((200, {"kind": "Pod"}, ""))
 
