@@ -20,14 +20,19 @@ import aiohttp
 from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.errors import KubeError, UsageError
-from planaria.kube.resources import KINDS, POD, Kind, path
+from planaria.kube import shallow
+from planaria.kube.resources import CONFIG_MAP, JOB, KINDS, POD, Kind, path
 
 if TYPE_CHECKING:
     from planaria.kube.model import Json
 
 CALL_S = 15.0  # one call; the server itself gives up after 60
 WATCH_S = 60  # a watch ends and goes on where it was: a connection that died unseen costs no more than this
-_PAGE, _METADATA_PAGE = 50, 500  # objects of one page of a list: one may have 1.5 MB, and a page has to fit into memory
+_PAGE, _METADATA_PAGE = 50, 500  # objects of one page of a list, which has to fit into memory
+_LARGE_PAGE, _LARGE = (
+    10,
+    (JOB, POD, CONFIG_MAP),
+)  # anybody's: one may have 1.5 MB, and ten times of that when it is read
 _MOST_QUIET_S = 30.0
 _GOODBYE_S = 0.25
 _JSON = "application/json"
@@ -124,7 +129,8 @@ class Api:
             KubeError: Status 410 if it took so long that the server forgot the first page.
         """
         items: list[Json] = []
-        query = {"limit": str(_METADATA_PAGE if metadata else _PAGE)} | ({"labelSelector": labels} if labels else {})
+        limit = _METADATA_PAGE if metadata else _LARGE_PAGE if kind in _LARGE else _PAGE
+        query = {"limit": str(limit)} | ({"labelSelector": labels} if labels else {})
         while True:
             page = await self._json(_Request("GET", path(kind, namespace), query, accept=_accept(metadata, many=True)))
             items += map(keep, page.get("items") or ())
@@ -154,7 +160,7 @@ class Api:
             try:
                 await self._check(reply, asked)
                 async for line in reply.content:
-                    yield _change(json.loads(line), asked)
+                    yield _change(shallow.read(line), asked)
             finally:
                 reply.close()
 
@@ -212,7 +218,7 @@ class Api:
         return raw.decode("utf-8", "replace")
 
     async def _json(self, asked: _Request) -> Json:
-        found: Json = json.loads(await self._read(asked))
+        found: Json = shallow.read(await self._read(asked))
         return found
 
     async def _read(self, asked: _Request) -> bytes:

@@ -191,9 +191,13 @@ class Books:
             self._part_changed(old, new)
 
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
-        if old is None or new is None or old["status"] != new["status"] or old["spec"] != new["spec"]:
+        if old is None or new is None or _room(old) != _room(new):
             self._is_free_stale = True
             self.wake_all()
+
+
+def _room(node: Json) -> tuple[object, object]:
+    return node.get("spec"), node.get("status")
 
 
 def _edition(job: Json | None) -> tuple[object, object] | None:

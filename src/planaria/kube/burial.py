@@ -12,15 +12,14 @@ from planaria.base.value import Value
 from planaria.contract import burial
 from planaria.rendezvous.keys import read_round
 from planaria.rendezvous.records import key_of
-from planaria.store.kubernetes_keys import read_keys, write_keys
-from planaria.store.model import Found, Get, Put
+from planaria.store.kubernetes_keys import read_keys, read_values, write_keys
+from planaria.store.model import Put, Written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from planaria.kube.model import Json, Plain
-    from planaria.store.kubernetes_keys import Keys
 
 _MOST_NAMES = 5
 _LONGEST_NAME = 80
@@ -35,13 +34,14 @@ class RoundSeen(Value):
 
 def round_seen(found: Plain, run_id: str) -> RoundSeen:
     """Read the ConfigMap of the `kubernetes` store; no round where nothing of ours is in it."""
+    newest_key, note_key = key_of(run_id, "round"), key_of(run_id, burial.KEY)
     try:
-        keys = read_keys(found)
+        texts = {key: text.decode(errors="replace") for key, text in read_values(found, (newest_key, note_key)).items()}
     except ValueError:
         return RoundSeen()
-    newest = read_round(_text(keys, key_of(run_id, "round")))
+    newest = read_round(texts.get(newest_key))
     members = newest.deputies[: newest.size]
-    buried = burial.read(_text(keys, key_of(run_id, burial.KEY)))
+    buried = burial.read(texts.get(note_key))
     return RoundSeen(tuple(one.node for one in members if burial.pod_of(one.node)), buried)
 
 
@@ -55,12 +55,14 @@ def noted(found: Plain, run_id: str, nodes: Collection[str]) -> Json:
     """Return the ConfigMap with a note that names these nodes beside those of the newest round that it names already.
 
     Raises:
-        ValueError: What is there is not ours.
+        ValueError: What is there is not ours, or has no room for it.
     """
     known = round_seen(found, run_id)
     keys = read_keys(found)
     text = burial.write({*nodes, *known.buried.intersection(known.nodes)})
-    keys.perform(Put(key_of(run_id, burial.KEY), text.encode(), None))
+    reply = keys.perform(Put(key_of(run_id, burial.KEY), text.encode(), None))
+    if not isinstance(reply, Written):
+        raise ValueError(f"the note was not taken: {reply}")
     keys.trim()
     return write_keys(found, keys)
 
@@ -70,8 +72,3 @@ def told(nodes: Collection[str]) -> str:
     names = [safe_line(node.rpartition("-")[0], _LONGEST_NAME) for node in nodes]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(names[:_MOST_NAMES]) + more
-
-
-def _text(keys: Keys, key: str) -> str | None:
-    found = keys.perform(Get(key))
-    return found.value.decode(errors="replace") if isinstance(found, Found) else None

@@ -126,7 +126,13 @@ def read(argv: Sequence[str]) -> argparse.Namespace:
     found = _parser(verb).parse_args(rest)
     found.verb = verb
     if verb == "install":
-        _parser("run").parse_args(found.flag)  # or pods would say it, one by one, to nobody
+        handed = _parser("run").parse_args(found.flag)  # or pods would say it, one by one, to nobody
+        if found.jobs_in and (handed.namespace or handed.lease):
+            raise UsageError(
+                "--jobs-in makes the Roles for its namespaces and for the Lease: --flag cannot name others by --namespace "
+                "or --lease",
+                hint="planaria operator install --help",
+            )
     return found
 
 

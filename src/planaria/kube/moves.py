@@ -11,6 +11,7 @@ PENDING = f"There exists pending pods{RETURN}"
 BEST = "Pytorch job has reached the max metrics"
 FULL = "Pytorch job has reached the max replicas"
 NO_ROOM = "There is no room for the smallest number of replicas, the job waits for it"
+NO_MORE = f"There was no room for more replicas{RETURN}"
 UNMEASURED = f"Inconclusive: more replicas could not be measured{RETURN}"
 
 
@@ -51,7 +52,7 @@ def stand(evidence: Evidence, now_s: float, reason: str) -> Evidence:
     if evidence.cause == "gain":
         block = replace(block, condition="ReachMaxMetric", goes_on=False, message=BEST)
     elif evidence.cause:
-        message = PENDING if evidence.cause == "room" else UNMEASURED
+        message = NO_MORE if evidence.cause == "room" else UNMEASURED
         block = replace(block, condition="Stop", goes_on=False, message=message)
     else:
         block = _continuing(evidence)

@@ -121,7 +121,7 @@ class Operator:
             if problem.status != 403:
                 raise
             self._books.nodes = None
-            self._means.say(f"going on without a view of nodes: {problem}")
+            self._means.say(f"going on without a view of nodes: {problem.message}")
 
     def _wake(self, key: Key) -> None:
         self._queue.wake(key)

@@ -129,7 +129,7 @@ def _at_work(case: Case) -> Decision:
     wakes = (made.wake_after_s, verdict.wake_after_s if verdict else None, ending.wake_after(case, started))
     wake = _soonest(*wakes, standing.wake_after(case))
     wants = verdict.wants if verdict is not None else Wants()
-    actions = (*made.actions, *_burials(case))
+    actions = (*_burials(case), *made.actions)  # first: it needs nothing that is made, and others wait for it
     return Decision(after, actions, status.events(case.job.status, after), wake, wants)
 
 

@@ -77,6 +77,8 @@ class Reconciler:
         status: Json = json.loads(json.dumps(decision.status))  # as it will be read: a tuple becomes a list
         if status != job.status:
             obj = await self._write_status(obj, status)
+        wanted = ((action.kind, action.name) for action in decision.actions if isinstance(action, Create))
+        self._refusals.keep(key, frozenset(wanted))
         due_s = self._gatherer.taken(key, len(metrics.samples), decision.wants)
         self._gatherer.follow(key, source_of(job, world, status))
         for event in decision.events:
@@ -178,23 +180,34 @@ class Reconciler:
 
         Pods are listed anew, of the whole namespace: a copy may be behind, and one whose labels were taken away still trains.
         """
-        namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
-        pods = (await self._api.list(POD, namespace)).items
-        dead = burial.gone(action.nodes, [pod["metadata"]["uid"] for pod in pods if not has_ended(pod)])
-        found = await self._api.get(CONFIG_MAP, namespace, Names(job["metadata"]["name"]).run) if dead else None
-        if found is None or owner_of(found) != uid:
-            return None
         try:
-            self._books.wrote(CONFIG_MAP, await self._api.replace(burial.noted(found, uid, dead)))
+            dead = await self._note(job, action)
         except KubeError as problem:
-            if problem.status != _CONFLICT:
+            if problem.status == _CONFLICT:
+                return AGAIN_S
+            if problem.status not in _REFUSED:
                 raise
-            return AGAIN_S
-        except ValueError:  # nothing of ours is in there any more
+            return REFUSED_S  # what else there is to do need not wait for it
+        if not dead:
             return None
         told = f"The run goes on without {burial.told(dead)}, whose pods are gone for good."
         await self._teller.tell(job, Event("MembersGone", told), self._wall())
         return None
+
+    async def _note(self, job: Json, action: Bury) -> tuple[str, ...]:
+        """Return the nodes that the note names now; none where there is nothing of ours to write it into, or no room."""
+        namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
+        pods = (await self._api.list(POD, namespace, keep=_end_of)).items
+        dead = burial.gone(action.nodes, [pod["metadata"]["uid"] for pod in pods if not has_ended(pod)])
+        found = await self._api.get(CONFIG_MAP, namespace, Names(job["metadata"]["name"]).run) if dead else None
+        if found is None or owner_of(found) != uid:
+            return ()
+        try:
+            noted = burial.noted(found, uid, dead)
+        except ValueError:
+            return ()
+        self._books.wrote(CONFIG_MAP, await self._api.replace(noted))
+        return dead
 
     async def _delete(self, job: Json, action: Delete) -> None:
         kind, key = KINDS[action.kind], (job["metadata"]["namespace"], action.name)
@@ -208,6 +221,11 @@ class Reconciler:
             self._books.wrote(kind, answer)
         else:
             self._books.gone(kind, key, action.uid)
+
+
+def _end_of(pod: Json) -> Json:
+    """Keep of a pod which one it is, and whether it has ended."""
+    return {"metadata": {"uid": pod["metadata"]["uid"]}, "status": pod.get("status") or {}}
 
 
 def _key(obj: Json) -> Key:

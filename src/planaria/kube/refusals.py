@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,6 +57,12 @@ class Refusals:
     def clear(self, key: Key, action: Create) -> None:
         """Take note that it was made after all."""
         self._known.get(key, {}).pop((action.kind, action.name), None)
+
+    def keep(self, key: Key, wanted: Collection[tuple[str, str]]) -> None:
+        """Forget what was refused and nobody wants any more: it says nothing about what is wanted later."""
+        known = self._known.get(key, {})
+        for place in [place for place in known if place not in wanted]:
+            del known[place]
 
     def forget(self, key: Key) -> None:
         """Forget a job."""

@@ -101,6 +101,8 @@ class Trials:
             trial.sentence = await self._check(trial.metric)
         except KubeError as problem:
             trial.trouble = problem.message
+        except Exception as problem:  # noqa: BLE001  its job would wait for ever
+            trial.trouble = f"it could not be tried: {type(problem).__name__}"
         if self._known.get(key) is not trial:  # it has gone, or has another pattern by now
             return
         if trial.sentence is None:

@@ -57,14 +57,16 @@ class Copy:
         self.selection = selection
         self.is_synced = asyncio.Event()
         self._unlisted = set(selection.namespaces)
+        self.say: Callable[[str], object] = lambda _words: None
         self._wake = wake
-        self.keep = keep
+        self._keep = keep
         self._objects: dict[Key, Json] = {}
         self._of_job: dict[Key, set[Key]] = {}
         self._written: set[Key] = set()  # by us, since the last list was asked for
         self._buried: dict[
             str, None
         ] = {}  # uids of what is gone, the oldest first: an answer that comes late revives nobody
+        self._unread: set[Key] = set()
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -79,6 +81,19 @@ class Copy:
     def of_job(self, job: Key) -> Iterable[Json]:
         """Return the objects that carry a job's label, sorted by name."""
         return [self._objects[key] for key in sorted(self._of_job.get(job, ()))]
+
+    def keep(self, obj: Json) -> Json:
+        """Return what stays of an object. Its owner may write what he likes: at worst there is its metadata alone."""
+        key = _key(obj)
+        try:
+            kept = self._keep(obj)
+        except Exception as problem:  # noqa: BLE001  one object must not end the operator of all
+            if key not in self._unread:
+                self._unread.add(key)
+                self.say(f"{self.selection.kind.name} {'/'.join(key)} is not read: {type(problem).__name__}")
+            return {"metadata": trimmed(obj)["metadata"]}
+        self._unread.discard(key)
+        return kept
 
     def wrote(self, obj: Json) -> None:
         """Take what the server answered to a write of ours; the watch tells it later, or was faster."""
@@ -139,6 +154,7 @@ class Copy:
     def _drop(self, key: Key) -> None:
         old = self._objects.pop(key)
         self._written.discard(key)
+        self._unread.discard(key)
         self._bury(old["metadata"].get("uid", ""))
         self._unlist(old)
         self._wake(old, None)
@@ -164,7 +180,7 @@ class Watcher:
         self.heard_at = time.monotonic()
         self._api = api
         self._chance = chance
-        self._say = say
+        self._say = copy.say = say
         self._version = ""
         self._failures = 0
 

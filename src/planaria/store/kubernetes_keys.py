@@ -48,6 +48,7 @@ MOST_CHANGES = 256  # that are remembered; one write of the object brings a quar
 MOST_PAST_BYTES = 128 << 10  # of values that are remembered only for those who watch
 SIZE_LIMIT_BYTES = (1 << 20) - (8 << 10)  # a ConfigMap has at most 1 MiB of data, and others may keep some there
 _CHANGE_BYTES = 48  # what a change costs in the index beside its key
+_NOT_OURS = (LookupError, TypeError, AttributeError, NotBase64, ArithmeticError, RecursionError)
 
 
 class Keys:
@@ -179,27 +180,38 @@ def read_keys(found: Mapping[str, Any]) -> Keys:
         ValueError: What is there is not ours.
     """
     keys = Keys(_start(found))
-    text = (found.get("data") or {}).get(INDEX)
-    if text is None:
-        return keys
-    values = found.get("binaryData") or {}
     try:
-        index = json.loads(text)
-        if index["version"] != VERSION:
-            raise ValueError(f"it is of version {index['version']!r}, ours is {VERSION}")
+        index = _index(found)
+        if index is None:
+            return keys
+        values = _Values(found)
         keys.revision = int(index["revision"])
         entries = [
-            Entry(str(key), _value(values, revision), int(revision), lease)
+            Entry(str(key), values.of(revision), int(revision), lease)
             for key, (revision, lease) in index["keys"].items()
         ]
         history = [
-            Changed(str(key), None if removed else _value(values, revision), int(revision))
+            Changed(str(key), None if removed else values.of(revision), int(revision))
             for revision, key, removed in index["changes"]
         ]
         keys.load(entries, history, map(int, index["leases"]), int(index["forgotten"]))
-    except (LookupError, TypeError, AttributeError, NotBase64) as exc:
+    except _NOT_OURS as exc:
         raise ValueError(f"{INDEX} of the ConfigMap is not ours: {exc!r}") from exc
     return keys
+
+
+def read_values(found: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, bytes]:
+    """Return the values of those of the wanted keys that are in a ConfigMap, and look at no others.
+
+    Raises:
+        ValueError: What is there is not ours.
+    """
+    try:
+        index, values = _index(found), _Values(found)
+        keys = {} if index is None else index["keys"]
+        return {key: values.of(keys[key][0]) for key in wanted if key in keys}
+    except _NOT_OURS as exc:
+        raise ValueError(f"{INDEX} of the ConfigMap is not ours: {exc!r}") from exc
 
 
 def write_keys(found: Mapping[str, Any], keys: Keys) -> Json:
@@ -228,8 +240,29 @@ def _start(found: Mapping[str, Any]) -> int:
     return int(digits[-10:] or "0", 16)
 
 
-def _value(values: Mapping[str, str], revision: int) -> bytes:
-    return b64decode(values[f"{VALUE}{revision}"] or "", validate=True)  # nothing at all may come back as null
+def _index(found: Mapping[str, Any]) -> Json | None:
+    text = (found.get("data") or {}).get(INDEX)
+    if text is None:
+        return None
+    index: Json = json.loads(text)
+    if index["version"] != VERSION:
+        raise ValueError(f"it is of version {index['version']!r}, ours is {VERSION}")
+    return index
+
+
+class _Values:
+    """The values in an object, each decoded once, however many keys and changes name its revision."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        self._coded = found.get("binaryData") or {}
+        self._known: dict[int, bytes] = {}
+
+    def of(self, revision: object) -> bytes:
+        number = int(str(revision))
+        if number not in self._known:
+            coded = self._coded[f"{VALUE}{number}"] or ""  # nothing at all may come back as null
+            self._known[number] = b64decode(coded, validate=True)
+        return self._known[number]
 
 
 def _cost(key: str, value: bytes) -> int:

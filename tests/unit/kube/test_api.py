@@ -14,7 +14,7 @@ import pytest
 
 from planaria.errors import KubeError, UsageError
 from planaria.kube.api import Api, Call, connect
-from planaria.kube.resources import JOB, LEASE, POD, path
+from planaria.kube.resources import JOB, LEASE, NODE, POD, path
 from planaria.kube.watching import Copy, Selection, Watcher
 
 Answer = tuple[int, object, str]  # status, JSON or lines of it, more headers
@@ -182,14 +182,30 @@ def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
         listed = await api.list(POD, "n", labels="x=y", metadata=True, keep=lambda obj: {**obj, "kept": True})
         assert (listed.items, listed.version) == (({"a": 1, "kept": True}, {"b": 2, "kept": True}), "7")
         await api.list(POD, "n")
+        await api.list(NODE)
 
     speak(tmp_path, server, story)
     assert [target.partition("?")[2] for _, target, _, _ in server.asked] == [
         "limit=500&labelSelector=x%3Dy",
         "limit=500&labelSelector=x%3Dy&continue=more",
-        "limit=50",  # whole objects, which may be large
+        "limit=10",  # whole objects, which may be large
+        "limit=50",  # those of an administrator
     ]
     assert server.asked[0][2]["accept"] == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+
+def test_one_object_that_is_nested_too_deep_hides_no_others(tmp_path: Path) -> None:
+    deep = b'{"metadata":{"name":"deep","resourceVersion":"8"},"spec":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    page = b'{"metadata":{"resourceVersion":"7"},"items":[' + deep + b',{"metadata":{"name":"plain"}}]}'
+    server = Server((200, page, ""), (200, [b'{"type":"ADDED","object":' + deep + b"}"], ""))
+
+    async def story(api: Api) -> None:
+        listed = await api.list(JOB, "n")
+        assert [obj["metadata"]["name"] for obj in listed.items] == ["deep", "plain"]
+        changes = [change async for change in api.watch(JOB, "n", listed.version)]
+        assert [change.obj["metadata"]["resourceVersion"] for change in changes] == ["8"]
+
+    speak(tmp_path, server, story)
 
 
 def test_a_delete_says_which_object_it_means_and_how_long_it_may_take(tmp_path: Path) -> None:

@@ -4,14 +4,20 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+from stored_rounds import ONE, RUN, stored
+from stored_rounds import node as worker
 from waiting import PATIENCE_S
 
 from planaria.kube.api import Change
 from planaria.kube.books import Books
+from planaria.kube.burial import RoundSeen
 from planaria.kube.queue import Queue
 from planaria.kube.resources import CONFIG_MAP, LEASE, POD, SECRET, SERVICE
 from planaria.kube.resources import JOB as JOB_KIND
 from planaria.kube.seen import NO_METRICS, JobSeen
+from planaria.store.kubernetes_keys import INDEX, read_keys, write_keys
+from planaria.store.model import Put
 
 KEY = ("n", "resnet")
 JOB = JobSeen("resnet", "n", "u1", 1, False, {}, {})
@@ -117,6 +123,39 @@ def test_what_agents_pushed_is_found_by_the_name_of_its_job() -> None:
     books.wrote(CONFIG_MAP, obj("resnet-progress", data={"progress": "{}", "more": "x"}))
     assert books.progress(KEY) == "{}"
     assert woken == [KEY]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        '{"version":1,"revision":1e999,"forgotten":0,"keys":{},"changes":[],"leases":[]}',
+        '{"version":1,"revision":3,"forgotten":0,"keys":{},"changes":[],"leases":[Infinity]}',
+        '{"version":1,"revision":3,"forgotten":0,"keys":{"planaria/u1/round":[1e999,null]},"changes":[],"leases":[]}',
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
+def test_whatever_is_written_into_a_store_the_books_go_on(index: str) -> None:
+    books, _ = made()
+    said: list[str] = []
+    books.config_maps.say = said.append
+    for name in ("resnet-run", "resnet-other"):
+        books.config_maps.take(Change("ADDED", obj(name, data={INDEX: index})))
+    books.wrote(CONFIG_MAP, obj("resnet-run", 2, data={INDEX: index}))
+    books.config_maps.reset([books.config_maps.keep(obj("resnet-run", 3, data={INDEX: index}))])
+    assert books.world(JOB, NO_METRICS).round == RoundSeen()
+    assert said == [], "it is read as nothing of ours"
+
+
+def test_of_a_store_only_the_two_keys_are_decoded_that_matter() -> None:
+    found = stored(worker(ONE))
+    keys = read_keys(found)
+    for number in range(3):
+        keys.perform(Put(f"planaria/{number}", b"x"))
+    found = write_keys(found, keys)
+    found["binaryData"] |= {f"planaria.value.{keys.revision}": "no base64"}
+    books, _ = made()
+    books.wrote(CONFIG_MAP, obj("resnet-run", owner=RUN) | {part: found[part] for part in ("data", "binaryData")})
+    assert books.world(JOB, NO_METRICS).round == RoundSeen((worker(ONE),))
 
 
 def test_progress_that_is_renewed_many_times_is_looked_at_once_and_with_its_last_words() -> None:

@@ -10,7 +10,7 @@ from planaria.base.value import replace
 from planaria.contract.burial import KEY
 from planaria.kube import burial
 from planaria.kube.burial import RoundSeen
-from planaria.kube.model import Bury
+from planaria.kube.model import Bury, Create
 from planaria.kube.seen import has_ended
 from planaria.rendezvous.records import key_of
 from planaria.store.kubernetes_keys import read_keys
@@ -124,6 +124,15 @@ def test_a_node_is_buried_once_when_its_pod_has_ended_or_is_gone() -> None:
     assert buried(desk) == [(lost,)]
     desk.world["round"] = RoundSeen((lost,), frozenset({lost}))
     assert buried(desk) == []
+
+
+def test_the_note_comes_before_all_that_is_made() -> None:
+    desk = at_work()
+    desk.world["round"] = RoundSeen((of_the_only_worker(desk),))
+    desk.vanish(0)
+    actions = desk.decide().actions
+    assert isinstance(actions[0], Bury)
+    assert any(isinstance(action, Create) for action in actions)
 
 
 def test_a_pod_of_the_same_name_does_not_keep_the_one_before_it_alive() -> None:

@@ -48,6 +48,8 @@ def test_every_flag_is_read() -> None:
         (["install", "--image=x", "--flag=--nonsense"], "--nonsense"),
         (["run", "--namespace=A"], "argument --namespace: expected a name of lower-case letters"),
         (["install", "--image=x", "--jobs-in="], "argument --jobs-in: expected a name of lower-case letters"),
+        (["install", "--image=x", "--jobs-in=a", "--flag=--namespace=c"], "--flag cannot name others"),
+        (["install", "--image=x", "--jobs-in=a", "--flag=--lease=a/b"], "--flag cannot name others"),
         (["run", "--lease=x"], "argument --lease: expected NAMESPACE/NAME, got 'x'"),
         (["run", "--port=65536"], "argument --port: expected a port from 0 to 65535, got '65536'"),
         (["run", "--lease-duration=nan"], "argument --lease-duration: expected seconds, at least 1, got 'nan'"),

@@ -70,6 +70,17 @@ def test_the_lease_is_renewed_while_the_first_objects_are_listed() -> None:
     asyncio.run(story())
 
 
+def test_without_a_view_of_nodes_nobody_is_asked_for_permissions_that_are_not_meant_to_be() -> None:
+    async def no_nodes(*_: object, **__: object) -> None:
+        raise KubeError("GET /api/v1/nodes was refused with 403", hint="are they in place?", status=403)
+
+    said: list[str] = []
+    api = SimpleNamespace(before_call=lambda _: None, list=no_nodes)
+    operator = Operator(api, Settings("me"), Means(said.append, lambda: 0.0, lambda: "", lambda: 0.5))  # type: ignore[arg-type]  # only lists
+    asyncio.run(operator._look_for_nodes())
+    assert said == ["going on without a view of nodes: GET /api/v1/nodes was refused with 403"]
+
+
 def test_the_lease_is_renewed_though_the_server_asks_for_quiet() -> None:
     api = SimpleNamespace(before_call=lambda _: None)
     Operator(api, Settings("me"), Means(print, lambda: 0.0, lambda: "", lambda: 0.5))  # type: ignore[arg-type]  # nobody is called

@@ -111,6 +111,16 @@ def pushed(step: int) -> str:
     return json.dumps(told)
 
 
+def runs(pod: Json) -> None:
+    state = {"name": "pytorch", "ready": True, "restartCount": 0, "state": {"running": {}}}
+    pod["spec"]["nodeName"] = "n1"
+    pod["status"] = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [state],
+    }
+
+
 def made(asked: list[str]) -> list[str]:
     return [what for what in asked if what.startswith(("POST", "DELETE")) and " Event " not in what]
 
@@ -312,6 +322,36 @@ def test_what_is_refused_is_told_holds_up_nothing_else_and_is_tried_again_after_
         assert bench.condition["reason"] == "WorkersMissing"
 
     run(story, plain_spec(2))
+
+
+def test_a_refusal_of_a_worker_that_nobody_wants_any_more_shrinks_nothing() -> None:
+    grace_s = 5  # less than until the refused one is tried again
+
+    async def story(bench: Bench) -> None:
+        def run_all() -> None:
+            for name in bench.names("Pod"):
+                bench.server.edit("Pod", name, runs)
+            bench.hear()
+
+        bench.before["POST Pod resnet-worker-2"] = refused(403)
+        await bench.look()
+        run_all()
+        await bench.look()
+        bench.time.now += grace_s + 1
+        await bench.look()
+        assert bench.job["status"]["targetReplicas"] == 2
+        for _ in range(5):
+            await bench.look()
+            bench.time.now += grace_s
+        bench.server.remove("Pod", "resnet-worker-1")
+        bench.hear()
+        for _ in range(5):
+            await bench.look()
+            bench.time.now += grace_s
+        assert bench.job["status"]["targetReplicas"] == 2
+        assert bench.names("Pod") == ["resnet-worker-0", "resnet-worker-1"]
+
+    run(story, elastic_spec(1, 3, 3, policy={"pendingGraceSeconds": grace_s}))
 
 
 def test_a_pattern_that_takes_long_holds_up_its_own_job_and_not_the_look() -> None:

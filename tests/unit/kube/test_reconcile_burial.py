@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from stored_rounds import NEXT, ONE, RUN, TWO, node, stored
 
 from planaria.errors import KubeError
@@ -14,6 +16,9 @@ from planaria.kube.books import Books
 from planaria.kube.burial import round_seen
 from planaria.kube.model import Bury
 from planaria.kube.reconcile import AGAIN_S, Reconciler
+from planaria.kube.refusals import REFUSED_S
+from planaria.store.kubernetes_keys import read_keys, write_keys
+from planaria.store.model import Put, Written
 
 JOB = {"apiVersion": "v1", "kind": "PyTorchJob", "metadata": {"name": "resnet", "namespace": "n", "uid": RUN}}
 
@@ -30,9 +35,9 @@ class Server:
         self.events: list[str] = []
         self.status = 0
 
-    async def list(self, _kind: object, _namespace: str, *, labels: str = "") -> Listed:
+    async def list(self, _kind: object, _namespace: str, *, keep: Callable[[Any], Any], labels: str = "") -> Listed:
         self.selected.append(labels)
-        return Listed(tuple(self.pods), "1")
+        return Listed(tuple(map(keep, self.pods)), "1")
 
     async def get(self, *_: object) -> dict[str, Any]:
         return self.found
@@ -87,6 +92,31 @@ def test_when_agents_write_at_the_same_time_it_looks_again_soon() -> None:
     server.status = 409
     assert look(server, node(ONE)) == AGAIN_S
     assert server.events == []
+
+
+@pytest.mark.parametrize("status", [403, 413, 422])
+def test_a_note_that_the_server_will_not_have_holds_up_nothing_else(status: int) -> None:
+    server = Server()
+    server.status = status
+    assert look(server, node(ONE)) == REFUSED_S
+    assert server.events == []
+
+
+def test_a_note_that_the_server_could_not_write_is_no_refusal() -> None:
+    server = Server()
+    server.status = 500
+    with pytest.raises(KubeError):
+        look(server, node(ONE))
+
+
+def test_nobody_is_told_of_a_note_for_which_the_store_has_no_room() -> None:
+    server = Server()
+    keys = read_keys(server.found)
+    while isinstance(keys.perform(Put(f"k{keys.revision}", b"x" * 1000)), Written):
+        pass
+    server.found = write_keys(server.found, keys)
+    assert look(server, node(ONE), *(node(ONE, "x" * 2000, own) for own in range(3))) is None
+    assert (server.written, server.events) == ([], [])
 
 
 def test_an_object_of_another_job_or_with_something_else_in_it_is_left_alone() -> None:

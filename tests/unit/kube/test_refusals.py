@@ -30,6 +30,17 @@ def test_another_spec_is_tried_at_once() -> None:
     assert not refusals.is_fresh(KEY, POD)
 
 
+def test_what_nobody_wants_any_more_is_forgotten() -> None:
+    refusals = Refusals(time.monotonic)
+    refusals.of(KEY, 1)
+    refusals.keep(KEY, ())
+    refusals.add(KEY, POD, "refused")
+    refusals.keep(KEY, {("Pod", "resnet-worker-0")})
+    assert refusals.is_fresh(KEY, POD)
+    refusals.keep(KEY, {("Service", "resnet-worker-0")})
+    assert refusals.of(KEY, 1) == {}
+
+
 def test_a_job_that_is_no_more_leaves_nothing() -> None:
     refusals = Refusals(time.monotonic)
     refusals.of(KEY, 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from scaling_story import Story, block
 
+from planaria.kube import moves
+
 CONTINUES = "Pytorch job continues to be scaled"
 PENDING = "There exists pending pods, return to the last replicas"
 NO_ROOM = "There is no room for the smallest number of replicas, the job waits for it"
@@ -51,6 +53,17 @@ def test_pods_that_the_server_will_not_make_bring_the_last_size_back_with_its_wo
     story.measure(200.0, refused_s=61.0, refusal=QUOTA)  # it is remembered for a moment
     story.see(after_s=story.policy.retry_s)
     assert story.sizes == [1, 2, 3, 2, 3]
+
+
+def test_what_is_said_again_later_is_true_of_nodes_and_of_quotas() -> None:
+    story = Story(2, most=3)
+    story.measure(100.0)
+    story.see(placed=2, running=2, refused_s=60.0, refusal=QUOTA, after_s=60.0)
+    stood = moves.stand(story.verdict.evidence, story.now_s, "Measured")
+    assert (stood.elastic.condition, stood.elastic.message) == (
+        "Stop",
+        "There was no room for more replicas, return to the last replicas",
+    )
 
 
 def test_where_the_server_makes_too_few_pods_at_all_the_size_stays() -> None:

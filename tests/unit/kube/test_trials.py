@@ -26,6 +26,7 @@ class Desk:
         self.asked: list[str] = []
         self.go_on = asyncio.Event()
         self.failures = 0
+        self.problem: Exception = KubeError("got no turn")
         self.trials = Trials(self.wake, self.check)
 
     def wake(self, key: tuple[str, str]) -> None:
@@ -38,7 +39,7 @@ class Desk:
             await self.go_on.wait()
         if self.failures:
             self.failures -= 1
-            raise KubeError("got no turn")
+            raise self.problem
         return "it is bad" if metric == BAD else ""
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -89,6 +90,20 @@ def test_what_could_not_be_tried_says_why_and_is_tried_again() -> None:
         await desk.until(lambda: len(desk.woken) == 1)
         assert (trial.sentence, trial.trouble) == (None, "got no turn")
         await desk.until(lambda: len(desk.woken) == 4)
+        assert desk.trials.of(KEY, GOOD).sentence == ""
+
+    run(story())
+
+
+def test_a_trial_that_ends_by_a_fault_says_so_and_is_tried_again() -> None:
+    async def story() -> None:
+        desk = Desk()
+        desk.failures, desk.problem = 1, RuntimeError("fork")
+        trial = desk.trials.of(KEY, GOOD)
+        trial.pause_s = 0.0
+        await desk.until(lambda: len(desk.woken) == 1)
+        assert (trial.sentence, trial.trouble) == (None, "it could not be tried: RuntimeError")
+        await desk.until(lambda: len(desk.woken) == 2)
         assert desk.trials.of(KEY, GOOD).sentence == ""
 
     run(story())

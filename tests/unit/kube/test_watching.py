@@ -52,6 +52,23 @@ def test_changes_come_in_and_what_nobody_reads_is_dropped() -> None:
     assert (len(seen.copy), seen.names()) == (0, [])
 
 
+def test_an_object_that_cannot_be_read_is_said_once_and_leaves_its_metadata_and_all_others() -> None:
+    def keep(obj: dict[str, Any]) -> dict[str, Any]:
+        if obj["metadata"]["name"] == "bad":
+            raise OverflowError
+        return obj
+
+    said: list[str] = []
+    copy = Copy(Selection(POD), lambda _old, _new: None, keep)
+    Watcher(None, copy, lambda: 0.5, said.append)  # type: ignore[arg-type]  # it asks nobody
+    for version in (1, 2):
+        copy.take(Change("MODIFIED", pod("bad", version) | {"spec": {}}))
+    copy.take(Change("ADDED", pod("good", 3)))
+    assert [obj["metadata"]["name"] for obj in copy.of_job(("n", "resnet"))] == ["bad", "good"]
+    assert list(copy.get(("n", "bad")) or ()) == ["metadata"]
+    assert said == ["Pod n/bad is not read: OverflowError"]
+
+
 def test_what_we_wrote_is_there_at_once_and_an_older_tale_of_it_is_not_believed() -> None:
     seen = Seen()
     seen.copy.wrote(pod("a", 7))

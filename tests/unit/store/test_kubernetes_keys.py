@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from planaria.store.kubernetes_keys import (
     SIZE_LIMIT_BYTES,
     Keys,
     read_keys,
+    read_values,
     write_keys,
 )
 from planaria.store.machine import Machine
@@ -139,8 +141,37 @@ def test_a_lease_takes_its_keys_with_it() -> None:
         "{}",
         '{"version": 2}',
         '{"version":1,"revision":3,"forgotten":0,"keys":{"k":[3,null]},"changes":[],"leases":[]}',
+        '{"version":1,"revision":1e999,"forgotten":0,"keys":{},"changes":[],"leases":[]}',
+        '{"version":1,"revision":3,"forgotten":0,"keys":{},"changes":[],"leases":[Infinity]}',
+        pytest.param("[" * 100_000, id="deep"),
     ],
 )
 def test_what_is_not_ours_is_said_and_not_taken(index: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  the words are JSON's or ours
         read_keys({"data": {INDEX: index}})
+
+
+@pytest.mark.parametrize(
+    "index", ["", "[]", "{}", '{"version":1,"keys":{"k":[1e999,null]}}', pytest.param("[" * 100_000, id="deep")]
+)
+def test_of_what_is_not_ours_no_value_is_read(index: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  the words are JSON's or ours
+        read_values({"data": {INDEX: index}}, ("k",))
+
+
+def test_only_the_values_are_read_that_are_asked_for() -> None:
+    keys = Keys(0)
+    keys.perform(Put("a", b"1"))
+    keys.perform(Put("b", b"2"))
+    written = write_keys(empty(), keys)
+    written["binaryData"] |= {"planaria.value.2": "no base64"}
+    assert read_values(written, ("a", "c")) == {"a": b"1"}
+    assert read_values(empty(), ("a",)) == {}
+
+
+def test_a_value_that_many_keys_name_is_decoded_once() -> None:
+    index = {"version": 1, "revision": 3, "forgotten": 0, "changes": [[3, "x", 0]], "leases": []}
+    index["keys"] = {f"k{number}": [3, None] for number in range(400)}
+    coded = {"planaria.value.3": b64encode(b"x" * 1000).decode()}
+    keys = read_keys({"data": {INDEX: json.dumps(index)}, "binaryData": coded})
+    assert len({id(entry.value) for entry in keys.entries()} | {id(keys.history[0].value)}) == 1
