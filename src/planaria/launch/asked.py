@@ -92,9 +92,8 @@ def _run(job: Job, options: Options, scratch_dir: str) -> int:
         raise
     except Exception as problem:  # noqa: BLE001  a handler of others may raise whatever it likes
         _say(f"{options.source('rdzv_backend')} {options.rdzv_backend}: {_sentence(problem)}")
-        if isinstance(problem, OSError):
-            return exit_status.of_error(problem)
-        return exit_status.WORKER_FAILED if is_named(problem, "RendezvousError") else exit_status.USAGE
+        could_work = isinstance(problem, OSError) or is_named(problem, "RendezvousError")
+        return exit_status.WORKER_FAILED if could_work else exit_status.USAGE
     return _carry_out(agent, config, job, scratch_dir)
 
 

@@ -148,21 +148,22 @@ class Gateway:
             except _TokenRefused as exc:
                 raise EtcdAway(str(exc), was_sent=False) from exc
 
-    def login(self) -> None:
-        """Get a token for the user, if there is one and we have none."""
+    def login(self) -> bool:
+        """Get a token for the user, if there is one and we have none; tell whether the token is an old one."""
         client = self.client
         if not self._where.user or "Authorization" in client.session.headers:
-            return
+            return bool(self._where.user)
         body = {"name": self._where.user, "password": self._where.password}
         try:
             answer = _post(client, "/auth/authenticate", body)
         except _AuthOff:
-            return  # an etcd without users lets everybody in
+            return False  # an etcd without users lets everybody in
         except (_TokenRefused, EtcdRefused, EtcdDenied) as exc:
             raise EtcdDenied(f"etcd does not let {self._where.user!r} in: {exc}", by_rights=True) from exc
         except EtcdAway as exc:
             raise EtcdAway(str(exc), was_sent=False) from exc  # the token may have been made; the request was not sent
         client.session.headers["Authorization"] = str(answer.get("token"))
+        return False
 
     def logout(self) -> None:
         """Forget the token: the next request gets a new one."""

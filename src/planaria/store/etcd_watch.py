@@ -103,7 +103,7 @@ class EtcdWatching(Watching):
         """Follow one stream to its end; silence, or our own end of it, is an end in order, everything else is an error."""
         gateway.choose()
         gateway.client.timeout = _CONNECT_WITHIN_S
-        gateway.login()
+        is_old = gateway.login()
         client = gateway.client
         asked = {**span(self._prefix), "start_revision": self._position + 1, "progress_notify": True}
         order: Any = {"create_request": asked}
@@ -124,18 +124,18 @@ class EtcdWatching(Watching):
             _be_patient(answer)
             try:
                 for line in _lines(answer):
-                    self._handle(gateway, json.loads(line))
+                    self._handle(gateway, json.loads(line), is_old)
                 if not self._ending.is_set() and not gateway.is_left:
                     raise EtcdAway("the watch was ended by the other side", was_sent=False)
             except requests.exceptions.ConnectionError as exc:
                 if "timed out" not in str(exc):
                     raise
 
-    def _handle(self, gateway: Gateway, message: Mapping[str, Any]) -> None:
+    def _handle(self, gateway: Gateway, message: Mapping[str, Any], is_old: bool) -> None:
         result = message.get("result")
         if not isinstance(result, dict) or (result.get("canceled") and "compact_revision" not in result):
-            gateway.logout()  # it may be the token that is refused
-            if "permission denied" in json.dumps(message):
+            gateway.logout()  # it may be the token that is refused: an etcd that was started anew says "permission denied" then
+            if not is_old and "permission denied" in json.dumps(message):
                 raise EtcdDenied("watch", by_rights=True)
             raise EtcdAway(json.dumps(message), was_sent=False)
         if int(result.get("compact_revision", 0)):
