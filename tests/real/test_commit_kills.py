@@ -77,8 +77,9 @@ class Mortals(Training):
         """Let a worker die in a commit."""
         (node, rank), pid = self._rng.choice(sorted(life.pids.items()))
         name = f"{node}.{rank}"
-        self.wait_step(life.step + 2, life)
-        point = self._order("worker", name, mortal.points(self._place(name)))
+        self.wait_step(life.step + 2, life)  # of all workers together: one may have written down nothing yet
+        known = wait_until(lambda: mortal.points(self._place(name)), f"a point that {name} passes")
+        point = self._order("worker", name, known)
         where = self._wait_death(point, lambda: not is_alive(pid), lambda: kill(pid))
         mortal.take_back(self._place(name))
         self.workers_lost(life, f"worker {name} at {where}")
@@ -87,7 +88,8 @@ class Mortals(Training):
         """Kill a worker, and then one that restores."""
         node, rank = self._rng.choice(sorted(life.pids))
         name = f"{node}.{rank}.begin"
-        point = self._order("begins", name, mortal.points(self._place(name)))
+        known = wait_until(lambda: mortal.points(self._place(name)), f"a point that {name} passes")
+        point = self._order("begins", name, known)
         kill(self._rng.choice([*life.pids.values()]))
         self.workers_lost(life, "a worker")
         pid, self._over = wait_until(lambda: self.book.look().worker(node, rank, life.round), "a worker that restores")

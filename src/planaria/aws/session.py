@@ -104,7 +104,9 @@ class Cloud:
         if self._session is None:
             boto3, errors = _boto3()
             try:
-                self._session = boto3.Session(region_name=self._region, profile_name=self._profile)
+                session = boto3.Session(region_name=self._region, profile_name=self._profile)
+                _ = session.region_name  # the files may be read only now
+                self._session = session
             except errors.ProfileNotFound as problem:
                 raise UsageError(
                     f"--profile is {problem.kwargs['profile']!r}, and there is no such profile",

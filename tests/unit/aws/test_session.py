@@ -28,8 +28,13 @@ def test_without_a_region_the_flag_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         _ = Cloud(None, None).region
 
 
-def test_a_profile_that_the_environment_names_and_nobody_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_a_profile_that_the_environment_names_and_nobody_has_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_lazy: bool
+) -> None:
     pytest.importorskip("boto3")
+    if is_lazy:  # then a session needs nothing of the files to begin with
+        monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path))
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
