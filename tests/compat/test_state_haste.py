@@ -17,11 +17,10 @@ if importlib.util.find_spec("torch") is None:
 import numpy as np
 import torch
 from fake_device import FakeDevice
-from on_device import copies, equal, make, tensors, train
+from on_device import Watched, copies, equal, make, tensors, train
 from torch import nn
 from waiting import wait_until
 
-from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
 from planaria.worker import arrays, capture
 from planaria.worker.flight import Pad
@@ -29,24 +28,11 @@ from planaria.worker.trace import Known
 from planaria.worker.vault import LocalVault
 
 if TYPE_CHECKING:
-    from planaria.contract.commit import Stamp
     from planaria.worker.state import ElasticState
 
 pytestmark = pytest.mark.torch
 PATIENCE_S = 30
 NOT_KEPT = "is not kept: model or optimizer have got other tensors"
-
-
-class Watched(LocalVault):
-    """Takes note of what it is told of."""
-
-    def __init__(self, world_size: int = 1) -> None:
-        super().__init__(Origin(world_size=world_size))
-        self.generations: list[int] = []
-
-    def sealed(self, stamp: Stamp) -> None:
-        self.generations.append(stamp.generation)
-        super().sealed(stamp)
 
 
 def trusted(vault: LocalVault | None = None, **values: Any) -> ElasticState:

@@ -15,34 +15,20 @@ if importlib.util.find_spec("torch") is None:
 import numpy as np
 import torch
 from fake_device import FakeDevice
-from on_device import copies, equal, make, tensors, train
+from on_device import Watched, copies, equal, make, tensors, train
 from waiting import wait_until
 
-from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
 from planaria.worker import capture, readiness
 from planaria.worker.vault import LocalVault
 
 if TYPE_CHECKING:
-    from planaria.contract.commit import Stamp
     from planaria.worker.state import ElasticState
 
 pytestmark = pytest.mark.torch
 PATIENCE_S = 30
 CHANGED = "is not kept: tensors were changed between a step of their optimizer and the next"
 OTHERS = "is not kept: model or optimizer have got other tensors"
-
-
-class Watched(LocalVault):
-    """Takes note of what it is told of."""
-
-    def __init__(self, world_size: int = 1) -> None:
-        super().__init__(Origin(world_size=world_size))
-        self.generations: list[int] = []
-
-    def sealed(self, stamp: Stamp) -> None:
-        self.generations.append(stamp.generation)
-        super().sealed(stamp)
 
 
 def step_and_commit(state: ElasticState) -> bool:

@@ -7,8 +7,21 @@ from typing import Any
 import torch
 from torch import nn
 
+from planaria.contract.commit import Origin, Stamp
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
+
+
+class Watched(LocalVault):
+    """Takes note of what it is told of."""
+
+    def __init__(self, world_size: int = 1) -> None:
+        super().__init__(Origin(world_size=world_size))
+        self.generations: list[int] = []
+
+    def sealed(self, stamp: Stamp) -> None:
+        self.generations.append(stamp.generation)
+        super().sealed(stamp)
 
 
 def make(vault: LocalVault | None = None, **values: Any) -> ElasticState:
