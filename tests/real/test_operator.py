@@ -268,7 +268,7 @@ def test_an_api_server_that_goes_away_for_a_moment_costs_no_pod_and_no_evidence(
         rig.wait_for(stage, "it has two workers", lambda _: stage.most == 2)
         kube_api.stop_api()
         kube_api.start_api()
-        rig.call(rig.player.give_room(stage, 3))
+        rig.insist(lambda: rig.player.give_room(stage, 3))
         rig.wait_for(stage, "it has three workers", lambda _: stage.most == 3)
         assert not running.done(), "the Lease lasts longer than that"
         assert len(stage.uids["quick-worker-0"]) == len(stage.uids["quick-worker-1"]) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,19 @@ class Who(NamedTuple):
     token: str = ""
 
 
+class _Connection(http.client.HTTPSConnection):
+    """Has its socket before it connects: one that is reset before `wrap_socket` gets it is left open by Python."""
+
+    def __init__(self, who: Who, timeout_s: float, context: ssl.SSLContext) -> None:
+        super().__init__(who.host, who.port, timeout=timeout_s)
+        self._trust = context
+
+    def connect(self) -> None:
+        self.sock = self._trust.wrap_socket(socket.socket(), server_hostname=self.host)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect((self.host, self.port))
+
+
 class Client:
     """Every call is a connection of its own, so it may be shared by threads, and survives a server that comes and goes."""
 
@@ -44,7 +58,7 @@ class Client:
     def _ask(
         self, method: str, path: str, body: object, kind: str, timeout_s: float
     ) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:
-        connection = http.client.HTTPSConnection(self.who.host, self.who.port, timeout=timeout_s, context=self._context)
+        connection = _Connection(self.who, timeout_s, self._context)
         headers = {"Accept": "application/json", "Content-Type": kind}
         if self.who.token:
             headers["Authorization"] = f"Bearer {self.who.token}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kube_player import Player, Stage
 from waiting import wait_until
 
+from planaria.errors import KubeError
 from planaria.kube.api import connect
 from planaria.kube.crd import definition
 from planaria.kube.install import apply
@@ -68,6 +69,17 @@ class Rig:
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Do something on the loop, and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+
+    def insist(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Do something until the API server takes it: one that was just started ends connections that were kept."""
+
+        def is_done() -> bool:
+            with contextlib.suppress(KubeError):
+                self.call(work())
+                return True
+            return False
+
+        wait_until(is_done, "the API server takes it", PATIENCE_S, 0.1)
 
     @contextlib.contextmanager
     def stage(self, job: str, room: int = 8, speed: Callable[[int], float] | None = None) -> Iterator[Stage]:
