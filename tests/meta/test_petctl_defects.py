@@ -8,7 +8,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 DOOR, LIFE, FAULTS = "real/test_petctl_door.py", "real/test_petctl_life.py", "real/test_petctl_faults.py"
-BOOT = "real/test_boot.py"
+BOOT, LEFT = "real/test_boot.py", "real/test_petctl_left.py"
 SPECS, PLAN, SESSION = "unit/aws/test_specs.py", "unit/aws/test_plan.py", "unit/aws/test_session.py"
 
 DEFECTS = {
@@ -65,7 +65,7 @@ DEFECTS = {
     ],
     "any name was taken for a job, and one in use broke off half way": [
         ("unit/aws/test_names.py", "test_any_other_name_is_refused_before_anything_is_made"),
-        (LIFE, "test_a_name_in_use_is_refused_and_the_job_that_has_it_is_left_alone"),
+        (LEFT, "test_a_name_in_use_is_refused_and_the_job_that_has_it_is_left_alone"),
     ],
     "archives were unpacked wherever they led, and addresses were run by a shell": [
         ("real/test_ship.py", "test_an_archive_that_leads_out_is_not_unpacked"),
@@ -74,11 +74,11 @@ DEFECTS = {
     ],
     "what was made stayed behind when a later step failed": [
         (FAULTS, "test_run_job_leaves_nothing_when_one_call_fails"),
-        (LIFE, "test_ctrl_c_takes_back_what_was_made_also_the_call_that_it_met"),
+        (LEFT, "test_ctrl_c_takes_back_what_was_made_also_the_call_that_it_met"),
     ],
     "nothing had tags, so nobody found what was left": [
         (LIFE, "test_everything_a_job_has_carries_its_tags"),
-        (LIFE, "test_gc_removes_what_ended_what_expired_and_what_nothing_claims_and_nothing_else"),
+        (LEFT, "test_gc_removes_what_ended_what_expired_and_what_nothing_claims_and_nothing_else"),
     ],
 }
 

@@ -41,7 +41,7 @@ def main() -> None:
 
 def begin(options: argparse.Namespace) -> None:
     while not options.checkpoint_file.with_name("begin").exists():
-        time.sleep(0.05)
+        time.sleep(0.05)  # the test tells by a file, on a volume of another machine
 
 
 def tell(step: int, took_s: float, data_s: float = 0.0, loss: float = 0.0) -> None:
@@ -53,7 +53,7 @@ def pace(options: argparse.Namespace) -> None:
     seconds = options.pace[int(os.environ["WORLD_SIZE"]) - 1]
     begin(options)
     for step in itertools.count():
-        time.sleep(seconds)
+        time.sleep(seconds)  # what a step takes: that is what is measured
         tell(step, seconds)
 
 

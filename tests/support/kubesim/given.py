@@ -165,3 +165,11 @@ class Desk:
             size = len([pod for pod in self.pods.values() if pod.kind == WORKER])
             self.sample(size, rates[size])
         return targets
+
+
+def running(spec: dict[str, object]) -> Desk:
+    """Return a job whose pods run."""
+    desk = Desk(spec)
+    desk.look()
+    desk.run_all().look()
+    return desk

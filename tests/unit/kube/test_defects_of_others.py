@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 
 import pytest
-from kubesim.given import Desk, elastic_spec, plain_spec, template
+from kubesim.given import Desk, elastic_spec, plain_spec, running, template
 
 from planaria.kube.model import Create, Now
 from planaria.kube.names import MASTER
@@ -16,22 +16,15 @@ from planaria.kube.seen import Ended, JobSeen, World
 LINEAR = {1: 10.0, 2: 19.0, 3: 27.0, 4: 34.0}
 
 
-def _running(spec: dict[str, object]) -> Desk:
-    desk = Desk(spec)
-    desk.look()
-    desk.run_all().look()
-    return desk
-
-
 def test_doubling_does_not_jump_over_the_maximum() -> None:
-    desk = _running(elastic_spec(1, 3, 1))
+    desk = running(elastic_spec(1, 3, 1))
     targets = desk.grow(LINEAR)
     assert max(targets) == 3
     assert (desk.block["elasticCondition"], desk.block["currentReplicas"]) == ("ReachMaxReplicas", 3)
 
 
 def test_an_operator_that_starts_in_the_middle_knows_what_was_measured() -> None:
-    desk = _running(elastic_spec(1, 3, 1))
+    desk = running(elastic_spec(1, 3, 1))
     desk.grow(LINEAR, looks=3)
     reborn = _reborn(desk)
     assert reborn.grow(LINEAR, looks=4) == desk.grow(LINEAR, looks=4)
@@ -47,13 +40,13 @@ def _reborn(desk: Desk) -> Desk:
 
 
 def test_a_job_that_starts_above_its_minimum_has_no_last_size_and_needs_none() -> None:
-    desk = _running(elastic_spec(1, 4, 2))
+    desk = running(elastic_spec(1, 4, 2))
     assert "lastReplicas" not in desk.block
     assert desk.grow(LINEAR)[-1] == 4
 
 
 def test_no_room_after_a_step_back_leads_down_and_never_up_to_the_larger_last_size() -> None:
-    desk = _running(elastic_spec(1, 4, 1))
+    desk = running(elastic_spec(1, 4, 1))
     assert desk.grow({1: 10.0, 2: 19.0, 3: 19.1, 4: 19.2})[-1] == 2
     assert desk.block["lastReplicas"] > 2
     desk.vanish(1)
@@ -68,7 +61,7 @@ def test_no_room_after_a_step_back_leads_down_and_never_up_to_the_larger_last_si
 def _stepped_back() -> Desk:
     """Return a job that tried 2 Workers, for which there was no room."""
     asks = template(resources={"limits": {"nvidia.com/gpu": 1}})
-    desk = _running(elastic_spec(1, 3, 1, worker={"template": asks}))
+    desk = running(elastic_spec(1, 3, 1, worker={"template": asks}))
     desk.world["free"] = {"nvidia.com/gpu": 1.0}
     desk.grow(LINEAR, looks=2)
     assert desk.status["targetReplicas"] == 2
@@ -112,7 +105,7 @@ def test_a_job_that_stepped_back_tries_again_after_a_pause_also_when_nobody_sees
 
 
 def test_a_job_that_has_no_room_at_its_minimum_is_not_forgotten() -> None:
-    desk = _running(elastic_spec(1, 3, 1))
+    desk = running(elastic_spec(1, 3, 1))
     desk.vanish(0)
     desk.look()
     desk.change(0, unschedulable="no room")
@@ -126,8 +119,8 @@ def test_a_job_that_has_no_room_at_its_minimum_is_not_forgotten() -> None:
 
 def test_two_decisions_about_two_jobs_share_nothing() -> None:
     spec = elastic_spec()
-    before, alone = copy.deepcopy(spec), _running(elastic_spec())
-    one, other = _running(spec), _running(spec)
+    before, alone = copy.deepcopy(spec), running(elastic_spec())
+    one, other = running(spec), running(spec)
     for _ in range(12):
         one.grow(LINEAR, looks=1)
         other.look(100.0)
@@ -138,7 +131,7 @@ def test_two_decisions_about_two_jobs_share_nothing() -> None:
 
 
 def test_a_job_of_the_same_name_before_this_one_leaves_nothing_behind() -> None:
-    old = _running(elastic_spec())
+    old = running(elastic_spec())
     old.grow(LINEAR)
     fresh = JobSeen("resnet", "elsewhere", "another-uid", 1, False, elastic_spec(), {})
     decision = decide(fresh, World(), Now(old.now_s, "t"))
@@ -151,7 +144,7 @@ def test_a_job_of_the_same_name_before_this_one_leaves_nothing_behind() -> None:
     "stuck", [None, "ImagePullBackOff: no such image", "CreateContainerConfigError: no such secret"]
 )
 def test_a_pod_that_starts_slowly_has_a_node_and_is_not_taken_for_one_without_room(stuck: str | None) -> None:
-    desk = _running(elastic_spec(1, 3, 1))
+    desk = running(elastic_spec(1, 3, 1))
     desk.grow(LINEAR, looks=1)
     desk.look(100.0)
     assert desk.status["targetReplicas"] == 2
@@ -163,16 +156,16 @@ def test_a_pod_that_starts_slowly_has_a_node_and_is_not_taken_for_one_without_ro
 
 
 def test_a_job_without_a_policy_is_a_plain_one_and_nobody_falls_over_it() -> None:
-    desk = _running(plain_spec(2))
+    desk = running(plain_spec(2))
     assert (desk.state, "elasticScaling" in desk.status) == ("Running", False)
-    desk = _running(plain_spec(1, enableElastic=True))
+    desk = running(plain_spec(1, enableElastic=True))
     assert (desk.state, "targetReplicas" in desk.status) == ("Running", False)
 
 
 def test_bounds_that_are_missing_come_from_the_workers_and_the_master_gets_none_of_it() -> None:
     spec = elastic_spec(master=True, start=2)
     spec["elasticPolicy"] = {"maxReplicas": 4}
-    desk = _running(spec)
+    desk = running(spec)
     assert desk.status["operator"]["fixed"]["elasticPolicy.minReplicas"] == "2"
     assert desk.status["replicaStatuses"]["Master"]["active"] == 1
     assert desk.status["targetReplicas"] == 2
@@ -185,7 +178,7 @@ def test_bounds_that_are_missing_come_from_the_workers_and_the_master_gets_none_
 
 
 def test_no_pod_is_restarted_by_a_resize() -> None:
-    desk = _running(elastic_spec(1, 4, 1))
+    desk = running(elastic_spec(1, 4, 1))
     uids = {}
     for _ in range(12):
         desk.grow(LINEAR, looks=1)
@@ -195,7 +188,7 @@ def test_no_pod_is_restarted_by_a_resize() -> None:
 
 
 def test_a_pod_that_is_done_holds_up_nobody() -> None:
-    desk = _running(elastic_spec(1, 3, 3))
+    desk = running(elastic_spec(1, 3, 3))
     desk.end(0, 0)
     decision = desk.look()
     assert decision.actions == ()
@@ -208,7 +201,7 @@ def test_a_pod_that_is_done_holds_up_nobody() -> None:
 
 @pytest.mark.parametrize("written", [3, 0, 7])
 def test_who_writes_replicas_says_where_to_start_and_never_fights_with_the_search(written: int) -> None:
-    desk = _running(elastic_spec(1, 3, 1))
+    desk = running(elastic_spec(1, 3, 1))
     desk.grow(LINEAR, looks=3)
     desk.spec["pytorchReplicaSpecs"]["Worker"]["replicas"] = written
     desk.generation += 1
@@ -220,7 +213,7 @@ def test_who_writes_replicas_says_where_to_start_and_never_fights_with_the_searc
 
 
 def test_replacements_of_pods_that_run_out_of_memory_again_and_again_come_to_an_end() -> None:
-    desk = _running(elastic_spec(worker={"restartPolicy": "ExitCode"}, backoffLimit=3))
+    desk = running(elastic_spec(worker={"restartPolicy": "ExitCode"}, backoffLimit=3))
     for _ in range(4):
         desk.end(0, 137, reason="OOMKilled")
         desk.look()
@@ -232,8 +225,8 @@ def test_replacements_of_pods_that_run_out_of_memory_again_and_again_come_to_an_
     assert (desk.state, desk.reason) == ("Failed", "BackoffLimitExceeded")
 
 
-def test_a_pod_that_never_got_a_node_does_not_keep_a_finished_job_running() -> None:
-    desk = _running(elastic_spec(1, 3, 2))
+def test_a_pod_that_never_got_a_node_does_not_keep_a_finished_jobrunning() -> None:
+    desk = running(elastic_spec(1, 3, 2))
     desk.vanish(1)
     desk.look()
     desk.change(1, unschedulable="no room")
@@ -243,14 +236,14 @@ def test_a_pod_that_never_got_a_node_does_not_keep_a_finished_job_running() -> N
 
 
 def test_a_success_waits_for_the_writers_beside_it() -> None:
-    desk = _running(plain_spec(1))
+    desk = running(plain_spec(1))
     desk.end(0, 0, MASTER)
     desk.look()
     assert (desk.state, desk.deleted) == ("Running", [])
 
 
 def test_losing_a_worker_is_no_failure_while_enough_are_left() -> None:
-    desk = _running(elastic_spec(1, 3, 3))
+    desk = running(elastic_spec(1, 3, 3))
     desk.change(2, is_running=False, restarts=1, last=Ended(1), stuck="CrashLoopBackOff")
     desk.look()
     assert desk.state == "Running"

@@ -1,18 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from kubesim.given import Desk, elastic_spec, plain_spec
+from kubesim.given import Desk, elastic_spec, plain_spec, running
 
 from planaria.kube.model import Create
 from planaria.kube.names import MASTER
 from planaria.kube.seen import Ended, Metrics
-
-
-def _running(spec: dict[str, object]) -> Desk:
-    desk = Desk(spec)
-    desk.look()
-    desk.run_all().look()
-    return desk
 
 
 def test_an_elastic_job_gets_its_rights_its_objects_and_its_pods_in_the_order_in_which_they_are_needed() -> None:
@@ -47,7 +40,7 @@ def test_a_job_whose_pattern_is_not_tried_yet_gets_nothing_and_says_what_it_wait
 
 
 def test_a_job_that_runs_goes_on_while_another_pattern_is_tried_and_one_that_was_wrong_stays_so() -> None:
-    desk = _running(elastic_spec())
+    desk = running(elastic_spec())
     desk.world["untried"] = "it is being tried"
     desk.look()
     assert desk.state == "Running"
@@ -73,14 +66,14 @@ def test_a_plain_job_gets_pods_and_services_only() -> None:
 
 
 def test_what_is_missing_is_made_again_and_nothing_else_is() -> None:
-    desk = _running(elastic_spec())
+    desk = running(elastic_spec())
     del desk.owned["ConfigMap", "resnet-run"]
     assert [(action.kind, action.name) for action in desk.look().actions] == [("ConfigMap", "resnet-run")]
     assert desk.look().actions == ()
 
 
 def test_the_status_is_what_people_know_it_to_be() -> None:
-    desk = _running(elastic_spec(master=True))
+    desk = running(elastic_spec(master=True))
     condition = desk.status["conditions"][-1]
     assert (condition["type"], condition["status"], condition["reason"], condition["message"]) == (
         "Running",
@@ -100,7 +93,7 @@ def test_the_status_is_what_people_know_it_to_be() -> None:
 
 
 def test_a_failed_pod_comes_back_under_its_own_name_when_the_old_one_is_gone() -> None:
-    desk = _running(elastic_spec(start=2, worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(start=2, worker={"restartPolicy": "ExitCode"}))
     desk.end(0, 137)
     desk.look()
     assert (desk.deleted, desk.created[2:]) == (["resnet-worker-0"], [])
@@ -111,7 +104,7 @@ def test_a_failed_pod_comes_back_under_its_own_name_when_the_old_one_is_gone() -
 
 
 def test_a_pod_that_fails_again_and_again_is_replaced_later_and_later_and_can_be_read_meanwhile() -> None:
-    desk = _running(elastic_spec(worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(worker={"restartPolicy": "ExitCode"}))
     waits = []
     for _ in range(5):
         desk.end(0, 137)
@@ -126,7 +119,7 @@ def test_a_pod_that_fails_again_and_again_is_replaced_later_and_later_and_can_be
 
 
 def test_a_pod_that_lived_long_is_replaced_at_once() -> None:
-    desk = _running(elastic_spec(worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(worker={"restartPolicy": "ExitCode"}))
     for _ in range(4):
         desk.end(0, 137, lived_s=3600.0)
         desk.look()
@@ -136,7 +129,7 @@ def test_a_pod_that_lived_long_is_replaced_at_once() -> None:
 
 
 def test_a_pod_that_somebody_deleted_is_made_again_at_once_and_counts_as_no_restart() -> None:
-    desk = _running(elastic_spec(start=2))
+    desk = running(elastic_spec(start=2))
     desk.vanish(0)
     desk.look()
     assert desk.created[2:] == ["resnet-worker-0"]
@@ -144,7 +137,7 @@ def test_a_pod_that_somebody_deleted_is_made_again_at_once_and_counts_as_no_rest
 
 
 def test_a_pod_that_drains_keeps_its_place_until_it_is_gone() -> None:
-    desk = _running(elastic_spec(start=2))
+    desk = running(elastic_spec(start=2))
     desk.change(0, is_going=True)
     desk.look()
     assert desk.created[2:] == []
@@ -155,7 +148,7 @@ def test_a_pod_that_drains_keeps_its_place_until_it_is_gone() -> None:
 
 @pytest.mark.parametrize("how", ["the node is lost", "its grace is long over"])
 def test_the_next_index_takes_the_place_of_a_pod_that_nobody_will_hear_of(how: str) -> None:
-    desk = _running(elastic_spec(start=2))
+    desk = running(elastic_spec(start=2))
     desk.change(0, is_going=True, node="n2", grace_s=60.0)
     if how == "the node is lost":
         desk.world["lost_nodes"] = frozenset({"n2"})
@@ -178,18 +171,18 @@ def test_the_next_index_takes_the_place_of_a_pod_that_nobody_will_hear_of(how: s
 
 
 def test_a_pod_on_a_lost_node_is_left_alone_as_long_as_nobody_takes_it() -> None:
-    desk = _running(elastic_spec(start=2))
+    desk = running(elastic_spec(start=2))
     desk.world["lost_nodes"] = frozenset({"n1"})
     assert desk.look().actions == ()
 
 
 def test_scaling_down_takes_who_serves_least_then_the_highest_index() -> None:
-    desk = _running(elastic_spec(start=3))
+    desk = running(elastic_spec(start=3))
     desk.spec["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
     desk.generation += 1
     desk.look()
     assert desk.deleted == ["resnet-worker-2"]
-    desk = _running(elastic_spec(start=3))
+    desk = running(elastic_spec(start=3))
     desk.change(1, is_ready=False)
     desk.spec["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
     desk.look()
@@ -198,13 +191,13 @@ def test_scaling_down_takes_who_serves_least_then_the_highest_index() -> None:
 
 
 def test_the_owner_s_spec_is_never_an_output() -> None:
-    desk = _running(elastic_spec())
+    desk = running(elastic_spec())
     desk.grow({1: 10.0, 2: 19.0, 3: 27.0})
     assert desk.spec == elastic_spec()
 
 
 def test_below_the_minimum_the_job_waits_says_why_and_comes_back() -> None:
-    desk = _running(elastic_spec(least=2, start=2))
+    desk = running(elastic_spec(least=2, start=2))
     desk.vanish(1)
     desk.look()
     desk.change(1, unschedulable="0/2 nodes are available: 2 Insufficient nvidia.com/gpu.")
@@ -284,7 +277,7 @@ def test_what_is_refused_of_others_ends_no_trial() -> None:
 
 
 def test_a_container_that_crashes_again_and_again_is_shown_as_restarting_with_its_status() -> None:
-    desk = _running(elastic_spec())
+    desk = running(elastic_spec())
     desk.change(0, is_running=False, restarts=3, last=Ended(2, "Error"), stuck="CrashLoopBackOff")
     desk.look()
     assert desk.state == "Restarting"
@@ -317,7 +310,7 @@ def test_a_name_that_somebody_has_holds_up_that_place_alone() -> None:
 
 
 def test_a_failure_that_is_over_is_not_what_the_job_waits_for() -> None:
-    desk = _running(elastic_spec(least=2, start=2, worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(least=2, start=2, worker={"restartPolicy": "ExitCode"}))
     desk.end(0, 137)
     desk.look()
     desk.look()
@@ -330,7 +323,7 @@ def test_a_failure_that_is_over_is_not_what_the_job_waits_for() -> None:
 
 
 def test_what_the_cluster_took_is_told_as_such_and_is_no_failure() -> None:
-    desk = _running(elastic_spec())
+    desk = running(elastic_spec())
     desk.change(0, phase="Failed", reason="Evicted", is_running=False)
     for _ in range(3):  # taken, made again, starting
         desk.look()
@@ -344,7 +337,7 @@ def test_what_the_cluster_took_is_told_as_such_and_is_no_failure() -> None:
 
 
 def test_a_plain_job_counts_pods() -> None:
-    desk = _running(plain_spec(1))
+    desk = running(plain_spec(1))
     desk.change(0, is_running=False, ended=Ended(1, "Error"))  # the kubelet is about to restart it
     desk.look()
     assert desk.message.startswith(
@@ -354,7 +347,7 @@ def test_a_plain_job_counts_pods() -> None:
 
 
 def test_the_comings_and_goings_of_others_are_not_written_down() -> None:
-    desk = _running(elastic_spec())
+    desk = running(elastic_spec())
     before = dict(desk.status)
     for amount in (5.0, 0.0, 9.0):
         desk.world["free"] = {"nodes": amount}
@@ -363,11 +356,11 @@ def test_the_comings_and_goings_of_others_are_not_written_down() -> None:
 
 
 def test_a_search_says_when_to_look_again() -> None:
-    assert _running(elastic_spec(policy={"cooldownSeconds": 30})).look(10.0).wake_after_s == pytest.approx(19.0)
+    assert running(elastic_spec(policy={"cooldownSeconds": 30})).look(10.0).wake_after_s == pytest.approx(19.0)
 
 
 def test_a_master_outside_the_world_is_kept_and_its_end_is_no_success() -> None:
-    desk = _running(elastic_spec(master=True))
+    desk = running(elastic_spec(master=True))
     desk.end(0, 0, MASTER)
     desk.look()
     assert desk.state == "Running"
@@ -376,7 +369,7 @@ def test_a_master_outside_the_world_is_kept_and_its_end_is_no_success() -> None:
 
 
 def test_a_master_that_fails_for_now_is_replaced_and_the_workers_go_on() -> None:
-    desk = _running(elastic_spec(master=True))
+    desk = running(elastic_spec(master=True))
     desk.end(0, 143, MASTER)
     desk.look()
     desk.look()
@@ -394,14 +387,14 @@ def test_the_token_is_fresh_for_a_job_without_one_and_stays() -> None:
 
 
 def test_a_search_grows_the_job_while_it_pays_and_the_status_says_so() -> None:
-    desk = _running(elastic_spec())
+    desk = running(elastic_spec())
     assert desk.grow({1: 10.0, 2: 19.0, 3: 27.0}, looks=5) == [1, 2, 3, 3, 3]
     assert (desk.block["elasticCondition"], desk.block["continue"]) == ("ReachMaxReplicas", False)
     assert desk.deleted == []
 
 
 def test_metrics_that_do_not_come_are_told_of() -> None:
-    desk = _running(elastic_spec(policy={"trialTimeoutSeconds": 60}))
+    desk = running(elastic_spec(policy={"trialTimeoutSeconds": 60}))
     desk.world["metrics"] = Metrics(trouble="the pattern took too long")
     desk.look(61.0)
     desk.look(61.0)

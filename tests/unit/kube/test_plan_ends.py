@@ -1,25 +1,15 @@
 from __future__ import annotations
 
-import copy
-from typing import Any
-
 import pytest
-from kubesim.given import Desk, elastic_spec, plain_spec, template
+from kubesim.given import Desk, elastic_spec, plain_spec, running, template
 
 from planaria.kube.ending import SETTLE_S
 from planaria.kube.names import MASTER
 from planaria.kube.seen import Ended
 
 
-def _running(spec: dict[str, object]) -> Desk:
-    desk = Desk(spec)
-    desk.look()
-    desk.run_all().look()
-    return desk
-
-
 def _done(spec: dict[str, object]) -> Desk:
-    desk = _running(spec)
+    desk = running(spec)
     for name, pod in list(desk.pods.items()):
         if name.startswith("resnet-worker"):
             desk.end(pod.index, 0)
@@ -36,7 +26,7 @@ def test_an_elastic_job_is_done_when_its_workers_are() -> None:
 
 
 def test_the_last_workers_get_a_moment_to_end_and_no_more() -> None:
-    desk = _running(elastic_spec(start=2))
+    desk = running(elastic_spec(start=2))
     desk.end(0, 0)
     wake = desk.look().wake_after_s
     assert (desk.state, desk.created, wake) == ("Running", ["resnet-worker-0", "resnet-worker-1"], 60.0)
@@ -45,7 +35,7 @@ def test_the_last_workers_get_a_moment_to_end_and_no_more() -> None:
 
 
 def test_who_fails_after_the_run_is_done_does_not_undo_it() -> None:
-    desk = _running(elastic_spec(start=3, worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(start=3, worker={"restartPolicy": "ExitCode"}))
     desk.end(0, 0)
     desk.end(1, 1)
     desk.look()
@@ -63,7 +53,7 @@ ETCD = {"rdzvBackend": "etcd", "rdzvEndpoint": "etcd:2379"}
 def test_who_fails_while_others_are_done_fails_a_job_whose_agents_may_not_agree_on_its_end(
     restart: str, status: int, moment: str
 ) -> None:
-    desk = _running(elastic_spec(start=2, policy=ETCD, worker={"restartPolicy": restart}))
+    desk = running(elastic_spec(start=2, policy=ETCD, worker={"restartPolicy": restart}))
     desk.end(0, 0)
     if moment == "a moment later":
         desk.look()
@@ -77,7 +67,7 @@ def test_who_fails_while_others_are_done_fails_a_job_whose_agents_may_not_agree_
 
 def test_an_agent_that_is_ours_by_its_command_agrees_with_the_others() -> None:
     worker = {"restartPolicy": "ExitCode", "template": template(command=["planaria", "run"])}
-    desk = _running(elastic_spec(start=2, policy=ETCD, worker=worker))
+    desk = running(elastic_spec(start=2, policy=ETCD, worker=worker))
     desk.end(0, 0)
     desk.end(1, 1)
     desk.look()
@@ -85,7 +75,7 @@ def test_an_agent_that_is_ours_by_its_command_agrees_with_the_others() -> None:
 
 
 def test_what_the_cluster_takes_while_others_are_done_fails_nothing() -> None:
-    desk = _running(elastic_spec(start=2, policy=ETCD, worker={"restartPolicy": "Never"}))
+    desk = running(elastic_spec(start=2, policy=ETCD, worker={"restartPolicy": "Never"}))
     desk.end(0, 0)
     desk.change(1, phase="Failed", reason="Evicted", is_running=False)
     desk.look()
@@ -93,7 +83,7 @@ def test_what_the_cluster_takes_while_others_are_done_fails_nothing() -> None:
 
 
 def test_a_master_outside_the_world_that_is_done_is_not_made_again() -> None:
-    desk = _running(elastic_spec(master=True))
+    desk = running(elastic_spec(master=True))
     desk.end(0, 0, MASTER)
     desk.look()
     desk.vanish(0, MASTER)
@@ -102,7 +92,7 @@ def test_a_master_outside_the_world_that_is_done_is_not_made_again() -> None:
 
 
 def test_a_master_outside_the_world_that_was_told_to_end_is_made_again() -> None:
-    desk = _running(elastic_spec(master=True))
+    desk = running(elastic_spec(master=True))
     desk.end(0, 0, MASTER)
     desk.change(0, MASTER, is_going=True)
     desk.look()
@@ -112,7 +102,7 @@ def test_a_master_outside_the_world_that_was_told_to_end_is_made_again() -> None
 
 
 def test_a_worker_that_never_started_does_not_hold_up_the_end() -> None:
-    desk = _running(elastic_spec(start=2))
+    desk = running(elastic_spec(start=2))
     desk.vanish(1)
     desk.look()
     desk.end(0, 0)
@@ -121,7 +111,7 @@ def test_a_worker_that_never_started_does_not_hold_up_the_end() -> None:
 
 
 def test_a_worker_that_was_told_to_end_says_nothing_about_the_run() -> None:
-    desk = _running(elastic_spec(start=2))
+    desk = running(elastic_spec(start=2))
     desk.end(1, 0)
     desk.change(1, is_going=True, phase="Running")
     desk.look()
@@ -129,7 +119,7 @@ def test_a_worker_that_was_told_to_end_says_nothing_about_the_run() -> None:
 
 
 def test_a_master_that_trains_speaks_for_the_run_as_a_worker_does() -> None:
-    desk = _running(elastic_spec(master=True, policy={"masterTrains": True}))
+    desk = running(elastic_spec(master=True, policy={"masterTrains": True}))
     desk.end(0, 0, MASTER)
     desk.look()
     assert desk.state == "Running"  # the Worker gets its moment
@@ -139,7 +129,7 @@ def test_a_master_that_trains_speaks_for_the_run_as_a_worker_does() -> None:
 
 
 def test_a_plain_job_is_done_when_all_its_pods_are_whoever_deletes_them_afterwards() -> None:
-    desk = _running(plain_spec(1))
+    desk = running(plain_spec(1))
     desk.end(0, 0, MASTER)
     desk.look()
     assert desk.state == "Running"
@@ -169,7 +159,7 @@ def test_every_pod_of_a_plain_job_has_to_run_and_every_one_has_to_be_done(spec: 
 
 
 def test_a_kind_that_was_taken_out_of_the_spec_is_named_and_its_pods_go_on() -> None:
-    desk = _running(plain_spec(1))
+    desk = running(plain_spec(1))
     del desk.spec["pytorchReplicaSpecs"]["Master"]
     assert desk.look().actions == ()
     assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
@@ -177,7 +167,7 @@ def test_a_kind_that_was_taken_out_of_the_spec_is_named_and_its_pods_go_on() -> 
 
 
 def test_a_permanent_failure_fails_the_job_and_what_still_runs_is_ended() -> None:
-    desk = _running(elastic_spec(start=2, worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(start=2, worker={"restartPolicy": "ExitCode"}))
     desk.end(0, 1)
     desk.look()
     assert desk.state == "Failed"
@@ -188,7 +178,7 @@ def test_a_permanent_failure_fails_the_job_and_what_still_runs_is_ended() -> Non
 
 
 def test_never_means_that_the_first_failure_of_its_own_is_the_last_but_not_the_cluster_s() -> None:
-    desk = _running(elastic_spec(start=2, worker={"restartPolicy": "Never"}))
+    desk = running(elastic_spec(start=2, worker={"restartPolicy": "Never"}))
     desk.change(0, phase="Failed", reason="Evicted", is_running=False)
     desk.look()
     desk.look()
@@ -200,7 +190,7 @@ def test_never_means_that_the_first_failure_of_its_own_is_the_last_but_not_the_c
 
 
 def test_a_master_outside_the_world_that_fails_for_good_fails_the_job() -> None:
-    desk = _running(elastic_spec(master=True))
+    desk = running(elastic_spec(master=True))
     desk.end(0, 1, MASTER)
     desk.look()
     assert desk.state == "Failed"
@@ -208,7 +198,7 @@ def test_a_master_outside_the_world_that_fails_for_good_fails_the_job() -> None:
 
 
 def test_backoff_limit_counts_restarts_in_place_and_replacements_alike_and_the_cluster_s_doings_not() -> None:
-    desk = _running(elastic_spec(start=2, backoffLimit=2))
+    desk = running(elastic_spec(start=2, backoffLimit=2))
     desk.change(0, restarts=1, last=Ended(1))
     desk.look()
     desk.vanish(0)  # what it counted is not forgotten
@@ -233,7 +223,7 @@ def test_backoff_limit_counts_restarts_in_place_and_replacements_alike_and_the_c
 def test_a_master_that_is_always_started_again_after_status_0_costs_the_job_nothing() -> None:
     spec = elastic_spec(master=True, backoffLimit=1)
     spec["pytorchReplicaSpecs"]["Master"]["restartPolicy"] = "Always"
-    desk = _running(spec)
+    desk = running(spec)
     for restarts in (1, 2, 3):
         desk.change(0, MASTER, restarts=restarts, last=Ended(0, "Completed"), is_running=restarts < 3)
         desk.look()
@@ -268,14 +258,14 @@ def test_an_init_container_that_fails_again_and_again_is_named_and_counts() -> N
 
 
 def test_running_out_of_memory_is_tried_again_under_every_policy_and_counts() -> None:
-    desk = _running(elastic_spec(start=2, worker={"restartPolicy": "Never"}, backoffLimit=0))
+    desk = running(elastic_spec(start=2, worker={"restartPolicy": "Never"}, backoffLimit=0))
     desk.end(0, 137, reason="OOMKilled")
     desk.look()
     assert (desk.state, desk.reason) == ("Failed", "BackoffLimitExceeded")
 
 
 def test_a_deadline_fails_the_job_on_time() -> None:
-    desk = _running(elastic_spec(activeDeadlineSeconds=100))
+    desk = running(elastic_spec(activeDeadlineSeconds=100))
     wake = desk.look(50.0).wake_after_s
     assert wake is not None
     assert wake <= 100.0 - 51.0
@@ -285,11 +275,11 @@ def test_a_deadline_fails_the_job_on_time() -> None:
 
 
 def test_what_ends_with_time_ends_at_the_moment_that_the_operator_is_woken_for() -> None:
-    late = _running(elastic_spec(activeDeadlineSeconds=100))
+    late = running(elastic_spec(activeDeadlineSeconds=100))
     assert late.look(98.0).wake_after_s == 1.0
     late.look(1.0)
     assert late.reason == "DeadlineExceeded"
-    done = _running(elastic_spec(start=2))
+    done = running(elastic_spec(start=2))
     done.end(0, 0)
     assert done.look().wake_after_s == SETTLE_S
     done.look(SETTLE_S)
@@ -297,19 +287,19 @@ def test_what_ends_with_time_ends_at_the_moment_that_the_operator_is_woken_for()
 
 
 def test_who_fails_while_nobody_is_done_is_tried_again_whatever_the_agent() -> None:
-    desk = _running(elastic_spec(start=2, policy=ETCD, worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(start=2, policy=ETCD, worker={"restartPolicy": "ExitCode"}))
     desk.end(0, 137)
     desk.look()
     assert desk.state == "Running"
 
 
 def test_a_deadline_wakes_the_operator() -> None:
-    desk = _running(plain_spec(1, activeDeadlineSeconds=100))
+    desk = running(plain_spec(1, activeDeadlineSeconds=100))
     assert desk.look(49.0).wake_after_s == 50.0
 
 
 def test_a_limit_that_is_lowered_holds_for_what_was_counted_before() -> None:
-    desk = _running(elastic_spec())
+    desk = running(elastic_spec())
     desk.change(0, restarts=1)
     desk.look()
     desk.vanish(0)
@@ -355,7 +345,7 @@ def test_a_clock_that_was_set_back_deletes_nothing_early_and_waits_no_longer_tha
 
 @pytest.mark.parametrize("state", ["Succeeded", "Failed"])
 def test_the_end_is_the_end_whatever_happens_then(state: str) -> None:
-    desk = _running(elastic_spec(worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(worker={"restartPolicy": "ExitCode"}))
     desk.end(0, 0 if state == "Succeeded" else 1)
     desk.look()
     completed = desk.status["completionTime"]
@@ -366,184 +356,3 @@ def test_the_end_is_the_end_whatever_happens_then(state: str) -> None:
     desk.look(1e6)
     assert (desk.state, desk.status["completionTime"]) == (state, completed)
     assert desk.created == ["resnet-worker-0"]
-
-
-def test_a_suspended_job_has_no_pods_keeps_its_place_in_the_search_and_comes_back() -> None:
-    desk = _running(elastic_spec())
-    desk.grow({1: 10.0, 2: 19.0, 3: 27.0}, looks=4)
-    desk.spec["suspend"] = True
-    desk.look()
-    assert desk.state == "Suspended"
-    assert sorted(desk.deleted) == ["resnet-worker-0", "resnet-worker-1", "resnet-worker-2"]
-    assert "startTime" not in desk.status
-    desk.settle()
-    desk.look()
-    desk.spec["suspend"] = False
-    desk.look()
-    assert desk.state == "Created"
-    assert desk.created[3:] == ["resnet-worker-0", "resnet-worker-1", "resnet-worker-2"]
-    desk.run_all().look()
-    assert desk.state == "Running"
-
-
-def test_a_trial_goes_on_after_a_suspension_of_any_length() -> None:
-    desk = _running(elastic_spec())
-    desk.sample(1, 10.0)
-    desk.look(100.0)
-    desk.world.clear()
-    desk.run_all().look()
-    assert desk.status["targetReplicas"] == 2
-    desk.spec["suspend"] = True
-    desk.look()
-    desk.settle()
-    desk.look(86_400.0)
-    desk.spec["suspend"] = False
-    desk.look()
-    desk.run_all().look(30.0)
-    desk.look()
-    assert (desk.state, desk.status["targetReplicas"]) == ("Running", 2)
-    assert desk.block["elasticCondition"] == "Continue"
-
-
-def test_a_plain_job_that_is_resumed_runs_anew_with_all_its_ranks() -> None:
-    desk = Desk(plain_spec(2))
-    desk.look()
-    desk.run_all().look()
-    desk.end(0, 0)
-    desk.look()
-    desk.spec["suspend"] = True
-    desk.look()
-    desk.pods.clear()
-    desk.look()
-    desk.spec["suspend"] = False
-    desk.created.clear()
-    desk.look()
-    assert sorted(desk.created) == ["resnet-master-0", "resnet-worker-0", "resnet-worker-1"]
-
-
-def test_a_job_can_start_suspended() -> None:
-    desk = Desk(elastic_spec(suspend=True))
-    assert desk.look().actions == ()
-    assert desk.state == "Suspended"
-    desk.spec["suspend"] = False
-    desk.look()
-    assert (desk.state, desk.created) == ("Created", ["resnet-worker-0"])
-
-
-def test_the_deadline_is_counted_from_the_last_start() -> None:
-    desk = _running(elastic_spec(activeDeadlineSeconds=100))
-    desk.spec["suspend"] = True
-    desk.look()
-    desk.settle()
-    desk.spec["suspend"] = False
-    desk.look(1000.0)
-    desk.run_all().look(90.0)
-    assert desk.state == "Running"
-
-
-def test_a_wrong_spec_is_shown_as_a_condition_and_nothing_is_made_until_it_is_mended() -> None:
-    desk = Desk(elastic_spec(least=4, most=3))
-    assert desk.look().actions == ()
-    assert (desk.state, desk.reason) == ("Invalid", "InvalidSpec")
-    assert desk.message == "spec.elasticPolicy.minReplicas: expected at most maxReplicas (3), got 4"
-    desk.spec["elasticPolicy"]["minReplicas"] = 1
-    desk.look()
-    assert (desk.state, desk.created) == ("Created", ["resnet-worker-0"])
-
-
-def test_what_others_find_wrong_is_a_condition_too() -> None:
-    desk = Desk(elastic_spec())
-    desk.world["problems"] = ("spec.elasticPolicy.metric.pattern does not match its sample",)
-    assert desk.look().actions == ()
-    assert (desk.state, desk.message) == ("Invalid", "spec.elasticPolicy.metric.pattern does not match its sample")
-
-
-def test_what_cannot_change_is_named_and_nothing_is_made_until_it_is_undone_while_the_pods_go_on() -> None:
-    desk = _running(elastic_spec(start=2))
-    desk.spec["elasticPolicy"]["maxReplicas"] = 5
-    desk.look()
-    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
-    assert desk.message == (
-        "spec.elasticPolicy.maxReplicas was changed from 3, which a job with pods cannot do: undo it, or suspend the job first"
-    )
-    desk.vanish(0)
-    assert desk.look().actions == ()
-    desk.spec["elasticPolicy"]["maxReplicas"] = 3
-    desk.look()
-    assert (desk.state, desk.created[2:]) == ("Running", ["resnet-worker-0"])
-
-
-def test_a_run_that_ends_while_its_spec_is_wrong_ends_well() -> None:
-    desk = _running(elastic_spec())
-    desk.spec["elasticPolicy"]["nProcPerNode"] = 8
-    desk.look()
-    desk.end(0, 0)
-    desk.look()
-    assert desk.state == "Succeeded"
-
-
-def test_a_suspended_job_may_change_everything() -> None:
-    desk = _running(elastic_spec())
-    desk.spec["suspend"] = True
-    desk.look()
-    desk.settle()
-    desk.look()
-    desk.spec |= {"suspend": False}
-    desk.spec["elasticPolicy"]["maxReplicas"] = 5
-    desk.look()
-    assert desk.state == "Created"
-
-
-@pytest.mark.parametrize("spec", [elastic_spec(master=True), plain_spec(1)], ids=["elastic", "plain"])
-def test_a_template_that_was_refused_is_mended_by_another_while_pods_of_the_other_kind_run(
-    spec: dict[str, Any],
-) -> None:
-    desk = Desk(copy.deepcopy(spec))
-    desk.look()
-    del desk.pods["resnet-worker-0"]  # it was refused
-    desk.world["refusals"] = {("Pod", "resnet-worker-0"): "Pod resnet-worker-0 was refused: 4GB is no quantity"}
-    desk.run_all().look()
-    del desk.pods["resnet-worker-0"]
-    assert desk.reason == "CreateRefused"
-    desk.spec["pytorchReplicaSpecs"]["Worker"]["template"] = template(image="trainer:2")
-    desk.world.clear()
-    desk.created.clear()
-    desk.look()
-    assert (desk.reason, desk.created) == ("WorkersMissing", ["resnet-worker-0"])
-    desk.run_all().look()
-    assert desk.state == "Running"
-    desk.vanish(0)
-    desk.spec["pytorchReplicaSpecs"]["Worker"]["template"] = template(image="trainer:3")
-    assert desk.look().actions == ()
-    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged"), "it has had pods of this one"
-
-
-def test_the_size_of_a_plain_job_is_in_its_master_though_it_never_had_a_worker() -> None:
-    desk = Desk(plain_spec(1))
-    desk.look()
-    del desk.pods["resnet-worker-0"]
-    desk.run_all().look()
-    del desk.pods["resnet-worker-0"]
-    desk.spec["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
-    desk.look()
-    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
-
-
-def test_a_job_whose_pods_are_still_going_may_not() -> None:
-    desk = _running(elastic_spec())
-    desk.spec["suspend"] = True
-    desk.look()
-    desk.spec |= {"suspend": False}
-    desk.spec["elasticPolicy"]["maxReplicas"] = 5
-    desk.look()
-    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
-
-
-def test_a_job_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
-    from planaria.kube.model import Now
-    from planaria.kube.plan import decide
-    from planaria.kube.seen import JobSeen, World
-
-    job = JobSeen("resnet", "default", "u", 1, True, elastic_spec(), {"state": "Running"})
-    decision = decide(job, World(), Now(1.0, "t"))
-    assert (decision.actions, decision.status) == ((), {"state": "Running"})

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from kubesim.given import Desk, elastic_spec, template
+from kubesim.given import Desk, elastic_spec, running, template
 
 from planaria.kube.seen import Ended
 
 NO_ROOM = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
 
 
-def _running(spec: dict[str, object]) -> Desk:
-    desk = Desk(spec)
-    desk.look()
-    desk.run_all().look()
-    return desk
-
-
 @pytest.mark.parametrize("how", ["evicted", "failed"])
 @pytest.mark.parametrize("later_s", [1.0, 120.0, 3600.0])
 def test_what_a_replacement_waits_for_comes_before_why_it_is_there(how: str, later_s: float) -> None:
-    desk = _running(elastic_spec(least=2, start=2, worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(least=2, start=2, worker={"restartPolicy": "ExitCode"}))
     if how == "evicted":
         desk.change(1, phase="Failed", reason="Evicted", is_running=False)
     else:
@@ -36,7 +29,7 @@ def test_what_a_replacement_waits_for_comes_before_why_it_is_there(how: str, lat
 
 
 def test_a_failure_is_told_until_its_replacement_runs() -> None:
-    desk = _running(elastic_spec(worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(worker={"restartPolicy": "ExitCode"}))
     desk.end(0, 137)
     for _ in range(4):  # failed, being made again, starting
         desk.look()
@@ -47,7 +40,7 @@ def test_a_failure_is_told_until_its_replacement_runs() -> None:
 
 
 def test_a_pod_of_a_larger_size_that_failed_once_is_no_reason_of_today() -> None:
-    desk = _running(elastic_spec(start=3, worker={"restartPolicy": "ExitCode"}))
+    desk = running(elastic_spec(start=3, worker={"restartPolicy": "ExitCode"}))
     desk.end(2, 137)
     desk.spec["pytorchReplicaSpecs"]["Worker"]["replicas"] = 1
     desk.look()
@@ -67,7 +60,7 @@ def test_a_pod_of_a_larger_size_that_failed_once_is_no_reason_of_today() -> None
 
 
 def test_a_failure_and_an_obstacle_are_both_told() -> None:
-    desk = _running(elastic_spec(least=2, start=2))
+    desk = running(elastic_spec(least=2, start=2))
     desk.change(0, is_running=False, restarts=1, last=Ended(1, "Error"), stuck="CrashLoopBackOff: back-off 10s")
     desk.vanish(1)
     desk.look()
@@ -79,7 +72,7 @@ def test_a_failure_and_an_obstacle_are_both_told() -> None:
 
 
 def test_a_container_that_failed_and_now_lacks_its_image_says_that() -> None:
-    desk = _running(elastic_spec())
+    desk = running(elastic_spec())
     desk.change(0, is_running=False, restarts=1, last=Ended(1, "Error"), stuck="ImagePullBackOff: no such image")
     desk.look()
     assert (desk.state, desk.reason) == ("BelowMin", "ContainerWaiting")
@@ -87,7 +80,7 @@ def test_a_container_that_failed_and_now_lacks_its_image_says_that() -> None:
 
 def _ours(**rest: object) -> Desk:
     """The kubelet asks the agents of this one: nobody else knows its backend."""
-    return _running(elastic_spec(policy={"rdzvBackend": "kubernetes"}, **rest))  # type: ignore[arg-type]
+    return running(elastic_spec(policy={"rdzvBackend": "kubernetes"}, **rest))  # type: ignore[arg-type]
 
 
 def test_a_job_whose_workers_run_and_do_not_train_says_so_after_a_while_and_comes_back() -> None:
@@ -126,7 +119,7 @@ def _with_a_lost_majority(desk: Desk) -> Desk:
     return desk
 
 
-def test_a_replacement_that_waits_for_a_majority_that_is_lost_is_not_called_running() -> None:
+def test_a_replacement_that_waits_for_a_majority_that_is_lost_is_not_calledrunning() -> None:
     assert _with_a_lost_majority(_ours()).message.endswith(
         "the log of resnet-worker-1 says what they wait for; "
         "resnet-worker-0 is on n2, which is lost; if that machine is off for good, delete its Node."
@@ -138,7 +131,7 @@ def test_where_the_agents_do_not_meet_through_the_cluster_nobody_is_told_to_dele
         policy={"rdzvBackend": "etcd", "rdzvEndpoint": "etcd:2379"},
         worker={"template": template(command=["planaria", "run"])},
     )
-    assert _with_a_lost_majority(_running(spec)).message.endswith("resnet-worker-0 is on n2, which is lost.")
+    assert _with_a_lost_majority(running(spec)).message.endswith("resnet-worker-0 is on n2, which is lost.")
 
 
 def test_a_job_runs_as_soon_as_its_first_workers_train_and_not_before() -> None:
@@ -172,7 +165,7 @@ def test_a_worker_that_was_restarted_is_restarting_until_it_trains() -> None:
     ids=["whose agent it is, nobody knows", "the probes are the user's"],
 )
 def test_readiness_says_nothing_where_the_kubelet_does_not_ask_our_agent(spec: dict[str, object]) -> None:
-    desk = _running(spec)
+    desk = running(spec)
     desk.change(0, is_ready=False)
     desk.look()
     desk.look(3600.0)
@@ -180,7 +173,7 @@ def test_readiness_says_nothing_where_the_kubelet_does_not_ask_our_agent(spec: d
 
 
 def test_a_run_that_is_done_waits_for_nobody_to_train() -> None:
-    desk = _running(elastic_spec(start=2))
+    desk = running(elastic_spec(start=2))
     desk.end(0, 0)
     desk.change(1, is_ready=False)
     desk.look()
