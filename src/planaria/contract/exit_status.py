@@ -30,7 +30,10 @@ TABLE: tuple[ExitStatus, ...] = (
     ExitStatus(WORKER_FAILED, "worker failed", "a worker failed and the restart budget is spent", False),
     ExitStatus(USAGE, "usage", "a flag, variable or script is wrong; nothing was started", False),
     ExitStatus(
-        UNAVAILABLE, "unavailable", "the code could not be fetched, or AWS refused petctl or did not answer", True
+        UNAVAILABLE,
+        "unavailable",
+        "the code could not be fetched, or AWS or Kubernetes refused or did not answer; no `planaria run` ends so",
+        True,
     ),
     ExitStatus(INTERNAL, "internal", "a bug in planaria; please report what was printed", False),
     ExitStatus(NODE_FAILED, "node failed", "the system refused the agent something: this node's trouble alone", True),
@@ -75,6 +78,6 @@ def may_run_again(status: int) -> bool:
 
 def meaning(status: int) -> str:
     """Say in a few words what a status means; empty for one that is nobody's but the program's."""
-    if status > SIGNAL_BASE:
+    if status >= SIGNAL_BASE:
         return f"signal {status - SIGNAL_BASE}"
     return next((row.meaning for row in TABLE if row.status == status), "")

@@ -33,7 +33,7 @@ from planaria.elastic.multiprocessing import SignalException
 from planaria.elastic.multiprocessing.errors import ChildFailedError, record
 from planaria.elastic.multiprocessing.signals import raise_on_signals
 from planaria.elastic.rendezvous.api import is_named
-from planaria.errors import PlanariaError
+from planaria.errors import PlanariaError, ProcessError
 from planaria.process.descendants import end_descendants
 from planaria.run import config_from_args
 
@@ -73,7 +73,7 @@ def run_asked(job: Job, options: Options, line: Line, mask: set[int], scratch_di
         return exit_status.by_signal(told.sigval)
     except OSError as problem:
         _say(f"cannot go on: {problem}")
-        return exit_status.NODE_FAILED
+        return exit_status.of_error(problem)
     finally:
         remove_tree(scratch_dir)  # the guardian does it too, but may be gone
         _flush()
@@ -106,6 +106,9 @@ def _carry_out(agent: LocalElasticAgent, config: LaunchConfig, job: Job, scratch
         _say(f"job failed:{_report(failed, scratch_dir)}")
         _, first = failed.get_first_failure()
         return exit_status.of_worker(first.exitcode) if job.worker_exit_code else exit_status.WORKER_FAILED
+    except ProcessError as problem:  # of this node, and no handler's
+        _say(f"cannot go on: {_sentence(problem)}")
+        return exit_status.of_error(problem)
     except Exception as problem:  # noqa: BLE001  a handler of others may raise whatever it likes
         if not isinstance(problem, PlanariaError) and not is_named(problem, "RendezvousError"):
             sys.excepthook(type(problem), problem, problem.__traceback__)

@@ -155,15 +155,14 @@ def _supervise(planned: Plan, options: Options, environ: Mapping[str, str]) -> i
 
     job = planned.job
     run = _agent_of(planned, options)
-    scratch = private_path(
-        environ.get("TMPDIR")
-    )  # the agent makes it: there is never a folder and only one to remove it
+    # The agent makes it: there is never a folder and only one to remove it.
+    scratch = private_path(environ.get("TMPDIR"))
     try:
         agent = start_agent(lambda line, mask: run(line, mask, scratch), job.signals)
         end = guard(agent, job.signals, time.monotonic)
     except OSError as problem:
         _complain(f"cannot start the agent: {problem.strerror} (is the limit of processes or the memory used up?)")
-        return exit_status.WORKER_FAILED
+        return exit_status.of_error(problem)
     finally:
         remove_tree(scratch)
     if not end.clean:
@@ -195,7 +194,7 @@ def _print(text: str) -> int:
         return exit_status.DONE
     except OSError as problem:
         _complain(f"cannot write to standard output: {problem.strerror}")
-        return exit_status.WORKER_FAILED
+        return exit_status.of_error(problem)
     return exit_status.DONE
 
 
