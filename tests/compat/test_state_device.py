@@ -6,7 +6,7 @@ import gc
 import importlib.util
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import adler32
 
 import pytest
@@ -30,9 +30,6 @@ from planaria.worker.device import block_sums
 from planaria.worker.runway import Runway
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.torch
 PATIENCE_S = 30

@@ -236,7 +236,6 @@ def test_tensors_replaced_between_step_and_commit_cost_one_and_are_not_held(capf
     kept = state.optimizer.state[state.model[0].weight]
     old = weakref.ref(kept["exp_avg"])
     kept["exp_avg"] = kept["exp_avg"].clone()
-    wanted = copies(state)
     commit(state)
     assert capfd.readouterr().err.count(OTHERS) == 1
     train(state)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 from aws_server import aws
@@ -16,9 +15,6 @@ from planaria.aws.names import Names
 from planaria.aws.plan import plan_removal
 from planaria.aws.steps import Call
 from planaria.errors import AwsError, UsageError
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["aws", "cloud", "petctl"]
 

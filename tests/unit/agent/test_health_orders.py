@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,6 @@ from planaria.observe import responder
 from planaria.observe.request import Reply, Request
 from planaria.process.model import Command
 from planaria.rendezvous.driver import Snapshot
-
-if TYPE_CHECKING:
-    pass
 
 ALONE = Job(Command("script", "a.py", ()), 1, "job7", "default", 3, 30.0, (15,), {})
 MANY = replace(ALONE, meeting=Meeting("embedded", ("h:1",), "job7", 1, 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pytest
 from net_ends import Client, Names, Server, descriptors, until
@@ -12,9 +12,6 @@ from net_ends import Client, Names, Server, descriptors, until
 from planaria.base import addresses
 from planaria.base.loop import Loop
 from planaria.base.net import join_address, split_address
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.mark.parametrize(

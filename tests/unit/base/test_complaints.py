@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
 from clocks import Clock
 from net_ends import Server, until
@@ -11,9 +10,6 @@ from strangers import has_ended
 
 from planaria.base.loop import Loop
 from planaria.base.net import Complaints, Listener
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_lines_come_at_most_once_a_second_and_count_the_others() -> None:
