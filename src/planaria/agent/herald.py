@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planaria.base.loop import Loop
     from planaria.store.kubernetes_api import Access
 
-LOOK_S = 1.0  # how often it is looked whether there is anything to tell
+LOOK_S = 1.0  # ranks report many times a second: to look now and then is less work than to hear each of them
 WITHIN_S = 5.0
 
 

@@ -126,9 +126,11 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     seat = None if job.meeting is None else _take_seat(job, loop, driver, line, screen)
     _open_doors(job, loop, driver, screen, scratch_dir)
     herald = _proclaim(job, loop, driver, screen) if job.environment.get(KUBE_PROGRESS) else None
-    outcome = driver.run()
-    if herald is not None:
-        herald.close()
+    try:
+        outcome = driver.run()
+    finally:
+        if herald is not None:
+            herald.close()
     if driver.keeper is not None:
         outcome = _shelter(job, loop, driver, outcome)
     if timer_file:

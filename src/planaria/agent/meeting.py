@@ -99,7 +99,7 @@ if TYPE_CHECKING:
 LONGEST_REASON = 500  # characters of a reason that workers are told
 FAREWELL_S = 0.1  # what was sent is the kernel's to deliver at once, unless its buffer is full
 LAST_WORDS_S = (
-    1.0  # how long the end waits for peers to take what was sent, and for a store to answer and to take its lease back
+    1.0  # how long the end waits for peers to take what was sent, and for a store to answer and take its lease
 )
 
 

@@ -56,9 +56,8 @@ class Tidings:
         samples: int | None = None
         seconds = 0.0
         if reports:
-            report, at = reports[
-                min(reports)
-            ]  # ranks are in step; where they are not, the first is the one people look at
+            # Ranks are in step; where they are not, the first is the one people look at.
+            report, at = reports[min(reports)]
             step, seconds = report.step, max(at - self._began_at, 0.0)
             counted = dict(report.values).get("samples")
             samples = int(counted) if counted is not None and isfinite(counted) else None

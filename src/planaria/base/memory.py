@@ -24,10 +24,10 @@ def free_bytes() -> int:
 
 
 def counter_paths(proc_cgroup: bytes, mounts: bytes) -> list[tuple[str, str]]:
-    """Return the files that may hold the counter, from the contents of /proc/self/cgroup and /proc/self/mounts.
+    """Return the files that may hold the OOM killer's counter, from the contents of /proc/self/cgroup and /proc/self/mounts.
 
-    Each comes with a second place to look: a container that shares the host's cgroup names is told the host's path, but
-    its own cgroup is what is mounted.
+    The limits lie beside it. Each comes with a second place to look: a container that shares the host's cgroup names is told
+    the host's path, but its own cgroup is what is mounted.
     """
     roots: dict[str, str] = {}
     for line in mounts.decode("utf-8", "replace").splitlines():

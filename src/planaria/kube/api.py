@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 CALL_S = 15.0  # one call; the server itself gives up after 60
 WATCH_S = 60  # a watch ends and goes on where it was: a connection that died unseen costs no more than this
 _PAGE, _METADATA_PAGE = 50, 500  # objects of one page of a list, which has to fit into memory
-_LARGE_PAGE, _LARGE = (
-    10,
-    (JOB, POD, CONFIG_MAP),
-)  # anybody's: one may have 1.5 MB, and ten times of that when it is read
+_LARGE_PAGE = 10
+_LARGE = (JOB, POD, CONFIG_MAP)  # anybody's: one may have 1.5 MB, and ten times of that when it is read
 _MOST_QUIET_S = 30.0
 _GOODBYE_S = 0.25
 _JSON = "application/json"

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-_FOLDER = __file__.rpartition("/")[
-    0
-]  # the name is taken away when the main program has ended, before what is done at exit
+# `__file__` is taken away when the main program has ended, before what is done at exit.
+_FOLDER = __file__.rpartition("/")[0]
 DUMP_STACKS = 62  # SIGRTMAX-2; `contract.blackbox` has the same numbers, and a test compares them
 LIFELINE = 3
 
@@ -142,8 +141,11 @@ def _record(black_box: int, error: BaseException) -> None:
 
 
 def _wait_for_last_work() -> None:
-    """Let the threads of a process group come to rest before the interpreter ends; the last of what is done at exit."""
-    if "torch.distributed" not in sys.modules:
+    """Let the threads of a process group come to rest before the interpreter ends; the last of what is done at exit.
+
+    A program that uses `planaria.worker` has done so by itself.
+    """
+    if "torch.distributed" not in sys.modules or "planaria.worker.last_work" in sys.modules:
         return
     try:
         _load("last_work")["wait_for_gloo"]()

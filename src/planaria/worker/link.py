@@ -156,8 +156,13 @@ class Link:
     def _catch_up(self) -> None:
         if not self._late or self._is_inside:
             return
-        for call in self._late.pop(_thread.get_ident(), ()):
-            call()
+        late = self._late.pop(_thread.get_ident(), [])
+        try:
+            while late:
+                late.pop(0)()
+        finally:  # the others, where one raised, have to be done too
+            if late:
+                self._late.setdefault(_thread.get_ident(), []).extend(late)
 
     def _peer(self) -> socket.socket | None:
         """Return the connection of this process; a forked child makes its own."""

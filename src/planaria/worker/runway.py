@@ -138,9 +138,8 @@ class Runway:
         """Return the counts of changes that were made ready, for those that fly; None when none were."""
         if captured.marks is None:
             return None
-        traced = bisect_left(
-            self._flown, len(captured.marks)
-        )  # behind them is what belongs to neither model nor optimizer
+        # Behind them is what belongs to neither model nor optimizer.
+        traced = bisect_left(self._flown, len(captured.marks))
         others = [captured.arrays.sources[number] for number in self._flown[traced:]]
         marks = [*map(captured.marks.__getitem__, self._flown[:traced]), *marks_of(others)]
         staged = marks_of([one for _, one in self._staged])
