@@ -91,6 +91,24 @@ def test_a_dry_run_asks_nothing_and_needs_no_credentials(tmp_path: Path, nobody:
     assert not was_asked(nobody)
 
 
+@pytest.mark.parametrize("verb", ["run_job", "upload"])
+def test_a_specs_file_may_be_a_pipe(tmp_path: Path, nobody: socket.socket, verb: str) -> None:
+    """Whoever writes `--specs_file <(jq ...)` has one that can be read once."""
+    flags = {"run_job": ["--size", "2", "--name", "ann-job"], "upload": []}[verb]
+    words = run_words(tmp_path, SPECS)
+    command = [sys.executable, str(ROOT / "aws/petctl.py"), verb, "--dry-run", "--specs_file", "/dev/stdin", *flags]
+    with (
+        open(tmp_path / words[4], "rb") as specs,
+        subprocess.Popen(["cat"], stdin=specs, stdout=subprocess.PIPE) as cat,
+    ):
+        done = subprocess.run(
+            [*command, "train.py"], cwd=tmp_path, env=environment(tmp_path, nobody, {}), stdin=cat.stdout,
+            capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "s3://my-bucket/planaria/" in done.stdout
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -35,7 +35,9 @@ def faulty(aws: Aws, cloud: object, proxy: Proxy, tmp_path_factory: pytest.TempP
     """`cloud` ends the clients that go past the proxy."""
     made = open_cloud(aws, proxy.endpoint, TIMEOUT_S)
     proxy.decide_for(made)
-    yield Petctl(aws, made, tmp_path_factory.mktemp("petctl"))
+    found = Petctl(aws, made, tmp_path_factory.mktemp("petctl"))
+    found.write_specs(found.with_image_parameter())
+    yield found
     made.close()
 
 
@@ -52,6 +54,7 @@ def whole(faulty: Petctl, proxy: Proxy) -> list[str]:
     seen = list(proxy.seen)
     faulty.type("kill_job", job, "--purge")
     assert len([what for what in seen if is_write(what)]) == 9
+    assert "ssm GetParameter" in seen
     return seen
 
 

@@ -23,6 +23,8 @@ __all__ = ["aws", "cloud", "petctl"]
 # From here to the description; `test_boot.py` has the way from there to the script.
 TORTURE = ["--epochs", "", "a b", "$(touch x)", "%h `id`", "a \"b\" 'c'", "two\nlines", "--", "*", "\\", "é", "\udcff"]
 
+MISSING_IMAGE = "there is no parameter /no/such/image in this region"
+
 
 def test_a_job_lives_from_run_job_to_kill_job(petctl: Petctl) -> None:
     job = fresh_job()
@@ -31,11 +33,16 @@ def test_a_job_lives_from_run_job_to_kill_job(petctl: Petctl) -> None:
     assert len(petctl.left(job)) == 2 + 2 + 3 + 1 + 1  # groups, templates, instances, token, logs
     [code] = [key for key in petctl.files(job) if "/code/" in key]
     [description] = [key for key in petctl.files(job) if key.endswith("job.json")]
-    told = json.loads(petctl.client("s3").get_object(Bucket=petctl.bucket, Key=description)["Body"].read())
+    told = json.loads(petctl.content(description))
     assert told["argv"] == TORTURE
     assert told["source"] == f"s3://{petctl.bucket}/{code}"
     assert told["sha256"] in code
     assert json.loads(petctl.data("status", job))["state"] == "running"
+    petctl.type("status", job)
+    heads = {line.split()[0]: line.split()[1:] for line in petctl.out.splitlines() if line}
+    assert heads[job][1:4] == ["running", "2/2", "-"]
+    assert heads[f"{job}_worker"] == ["2", "2", "2", "2", "-"]
+    assert heads[f"{job}_rdzv"] == ["1", "1", "1", "1", "-"]
     petctl.end(job, 0)
     assert json.loads(petctl.data("status", job))["state"] == "done"
     assert petctl.type("wait", job) == 0
@@ -177,6 +184,10 @@ def test_hosts_of_a_job_are_listed_at_once_also_when_there_are_none(petctl: Petc
     rows = json.loads(petctl.data("list_hosts", job))
     assert [row["group"] for row in rows] == [f"{job}_worker"] * 2 + [f"{job}_rdzv"]
     assert all(row["address"] != "-" for row in rows)
+    petctl.type("hosts", job)
+    head, *lines = petctl.out.splitlines()
+    assert head.split() == ["GROUP", "INSTANCE", "STATE", "TYPE", "MARKET", "ZONE", "ADDRESS"]
+    assert [line.split() for line in lines] == [list(row.values()) for row in rows]
     petctl.type("stop", job)
     assert json.loads(petctl.data("hosts", job)) == []
     with pytest.raises(UsageError, match="there is no job 'nobody'"):
@@ -229,8 +240,7 @@ def test_upload_goes_below_the_prefix_of_the_workers_or_where_it_is_told(petctl:
     assert petctl.type("upload", "--specs_file", str(petctl.specs_file), str(petctl.script)) == 0
     assert petctl.out.startswith(f"s3://{petctl.bucket}/jobs/uploads/code/")
     petctl.type("upload", str(petctl.script), f"s3://{petctl.bucket}/mine/x.py")
-    body = petctl.client("s3").get_object(Bucket=petctl.bucket, Key="mine/x.py")["Body"].read()
-    assert body == b"print('trained')\n"
+    assert petctl.content("mine/x.py") == "print('trained')\n"
 
 
 def test_upload_refuses_a_key_by_which_nodes_would_take_it_for_something_else(petctl: Petctl) -> None:
@@ -240,13 +250,19 @@ def test_upload_refuses_a_key_by_which_nodes_would_take_it_for_something_else(pe
     petctl.type("upload", "--dry-run", str(petctl.folder), f"s3://{petctl.bucket}/x.tgz")
 
 
+@pytest.mark.parametrize("where", ["s3://b/dir/", "s3://b", "s3://", "s3://b/x.zip", "http://b/x.py", "x.py"])
+def test_a_destination_that_is_none_is_said_to_be_the_destination(petctl: Petctl, where: str) -> None:
+    with pytest.raises(UsageError, match=f"^the destination is '{where}', expected s3://BUCKET/KEY"):
+        petctl.type("upload", "--dry-run", str(petctl.script), where)
+
+
 def test_code_in_s3_is_pinned_when_the_job_is_submitted(petctl: Petctl) -> None:
     job = fresh_job()
     petctl.client("s3").put_object(Bucket=petctl.bucket, Key="x.py", Body=b"print(1)\n")
     petctl.script = f"s3://{petctl.bucket}/x.py"  # type: ignore[assignment]  any text will do
     petctl.submit(job)
     [key] = petctl.files(job)
-    told = json.loads(petctl.client("s3").get_object(Bucket=petctl.bucket, Key=key)["Body"].read())
+    told = json.loads(petctl.content(key))
     assert told["sha256"] == hashlib.sha256(b"print(1)\n").hexdigest()
     petctl.script = f"s3://{petctl.bucket}/missing.py"  # type: ignore[assignment]
     with pytest.raises(UsageError, match="there is no object"):
@@ -304,6 +320,7 @@ def test_everything_a_job_has_carries_its_tags(petctl: Petctl) -> None:
     ]
     assert len(found) == 2 + 2 + 1 + 3 + 2
     assert all(wanted <= {tag["Key"] for tag in tags} for tags in found)
+    assert wanted <= set(petctl.client("logs").list_tags_log_group(logGroupName=f"/planaria/{job}")["tags"])
 
 
 def test_the_token_is_in_the_parameter_and_nowhere_else(petctl: Petctl) -> None:
@@ -313,8 +330,18 @@ def test_the_token_is_in_the_parameter_and_nowhere_else(petctl: Petctl) -> None:
     assert parameter["Type"] == "SecureString"
     token = parameter["Value"]
     assert len(token) == 64
-    versions = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=f"{job}_worker")
-    assert token not in json.dumps(versions, default=str) + petctl.out + petctl.err
+    said = petctl.out + petctl.err
+    user_data = [boot_script(petctl, f"{job}_{role}") for role in ("worker", "rdzv")]
+    files = [petctl.content(key) for key in petctl.files(job)]
+    assert len(files) == 2
+    assert not [text for text in (said, *user_data, *files) if token in text]
+
+
+def boot_script(petctl: Petctl, template: str) -> str:
+    """Return user data as a host gets it. The API has it in base64, where nothing can be found."""
+    listed = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=template)
+    data = listed["LaunchTemplateVersions"][0]["LaunchTemplateData"]["UserData"]
+    return base64.b64decode(data).decode()
 
 
 def test_doctor_finds_what_is_wrong_and_what_is_right(petctl: Petctl) -> None:
@@ -330,7 +357,8 @@ def test_doctor_finds_what_is_wrong_and_what_is_right(petctl: Petctl) -> None:
         "docker_image": registry,
     }
     petctl.write_specs({**petctl.specs, "worker": worker})
-    checks = json.loads(petctl.data("doctor", "--specs_file", str(petctl.specs_file)))
+    assert petctl.type("doctor", "--json", "--specs_file", str(petctl.specs_file)) == 1
+    checks = json.loads(petctl.out)
     found = {check["what"]: (check["verdict"], check["told"]) for check in checks}
     assert found["credentials"][0] == found["worker.s3_bucket"][0] == found["worker.instance_role"][0] == "ok"
     assert found["worker.subnets"][0] == found["worker.instance_type"][0] == "ok"
@@ -360,11 +388,23 @@ def test_user_data_is_a_script_with_its_interpreter_and_knows_no_address(petctl:
     job = fresh_job()
     petctl.submit(job)
     for name in (f"{job}_worker", f"{job}_rdzv"):
-        listed = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=name)
-        text = base64.b64decode(listed["LaunchTemplateVersions"][0]["LaunchTemplateData"]["UserData"]).decode()
+        text = boot_script(petctl, name)
         assert text.startswith("#!/bin/bash")
         addresses = [row["address"] for row in json.loads(petctl.data("hosts", job))]
         assert not [address for address in addresses if address in text]
+
+
+def test_an_image_is_the_one_that_an_ssm_parameter_has_when_the_job_is_submitted(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.write_specs(petctl.with_image_parameter())
+    petctl.submit(job)
+    listed = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=f"{job}_worker")
+    image = listed["LaunchTemplateVersions"][0]["LaunchTemplateData"]["ImageId"]
+    assert image == petctl.specs["worker"]["image_id"]
+    checks = json.loads(petctl.data("doctor", "--specs_file", str(petctl.specs_file)))
+    [told] = [check["told"] for check in checks if check["what"] == "worker.image_parameter"]
+    assert "/dev/sda1" in told  # of that image
+    petctl.type("kill_job", job)
 
 
 def test_an_image_that_is_not_there_is_one_sentence_and_nothing_is_made(petctl: Petctl) -> None:
@@ -373,4 +413,6 @@ def test_an_image_that_is_not_there_is_one_sentence_and_nothing_is_made(petctl: 
     petctl.write_specs({**petctl.specs, "worker": {**worker, "image_parameter": "/no/such/image"}})
     with pytest.raises(UsageError, match="there is no image under the SSM parameter /no/such/image in us-east-1"):
         petctl.submit(job)
+    checks = json.loads(petctl.data("doctor", "--specs_file", str(petctl.specs_file)))
+    assert {"what": "worker.image_parameter", "verdict": "wrong", "told": MISSING_IMAGE} in checks
     assert petctl.left(job) == []

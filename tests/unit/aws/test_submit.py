@@ -10,6 +10,7 @@ import pytest
 
 from planaria.aws.desk import Desk
 from planaria.aws.flags import read
+from planaria.aws.main import given_specs
 from planaria.aws.session import Cloud
 from planaria.aws.submit import run_job
 
@@ -56,6 +57,7 @@ def planned(folder: Path, specs: object, **variables: str) -> dict[str, Any]:
     desk = Desk(
         options=asked.options,
         script_args=asked.script_args,
+        specs=given_specs(asked),
         environ=variables,
         cloud=Cloud("us-west-2", None),
         say=pytest.fail,
