@@ -33,6 +33,14 @@ HOST = {
 SPECS = {"region": "us-west-2", "worker": {**HOST, "docker_image": "trainer:1", "s3_bucket": "my-bucket"}, "rdzv": HOST}
 
 
+PASSED_OVER = "petctl: a group that the job does not have is passed over\n"
+NOTES = {
+    "gc": "petctl: this is what happens to each JOB; `petctl gc --list` asks AWS which they are\n",
+    "scale": PASSED_OVER,
+    "stop": PASSED_OVER,
+}
+
+
 @pytest.fixture
 def nobody() -> Iterator[socket.socket]:
     """An endpoint that takes connections and never answers; who connects is seen."""
@@ -124,8 +132,7 @@ def test_a_specs_file_may_be_a_pipe(tmp_path: Path, nobody: socket.socket, verb:
 def test_other_dry_runs_and_help_ask_nothing(tmp_path: Path, nobody: socket.socket, words: list[str]) -> None:
     (tmp_path / "train.py").write_text("")
     done = petctl(tmp_path, nobody, *words, AWS_DEFAULT_REGION="us-west-2")
-    note = "petctl: this is what happens to each JOB; `petctl gc --list` asks AWS which they are\n"
-    assert (done.returncode, done.stderr) == (0, note if words[0] == "gc" else "")
+    assert (done.returncode, done.stderr) == (0, NOTES.get(words[0], ""))
     assert done.stdout
     if "--dry-run" in words:
         assert "nothing was asked of AWS\n\n1. " in done.stdout
