@@ -98,11 +98,8 @@ SHORT = {
     "efs_id": "",
     "commits": "",
     "shm_gb": "",
-    "launch_hook": "planaria-ready",
-    "terminate_hook": "planaria-drain",
     "grace_s": "90",
     "shutdown_timeout_s": "75",
-    "max_restarts": "10",
     "endpoint": "",
 }
 
@@ -129,7 +126,6 @@ def test_a_worker_s_host_is_told_everything_that_a_full_specs_file_says(tmp_path
         "store_group": "ann-job_rdzv",
         "etcd_url": "https://example.com/etcd.tar.gz",
         "etcd_sha256": "0" * 64,
-        "launch_hook": "planaria-ready",
         "endpoint": "http://aws.example",
     }
 
