@@ -307,7 +307,7 @@ def test_the_store_s_host_is_ready_once_etcd_answers_and_then_only_etcd_s_end_wa
 
 def test_the_store_s_host_is_not_ready_while_etcd_does_not_answer(tmp_path: Path) -> None:
     host = Store(tmp_path, serves=False)
-    host.program("aws", "")
+    host.program("aws", f"echo >{tmp_path}/release")
     end = f'echo >{tmp_path}/release; wait "$etcd"'
     said = host.run_with(f"case $((++slept)) in 3) {end} ;; 4) exit 0 ;; esac")
     assert re.search(r"etcd ended with status \d+; starting it again\n$", said)
