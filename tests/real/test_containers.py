@@ -111,6 +111,8 @@ def test_no_secret_and_no_environment_gets_into_an_image(engine: Engine, tmp_pat
         ".env",
         ".git/config",
         "examples/a/.env",
+        "examples/a/host.pem",
+        "src/a.key",
         "examples/a.py",
         "src/.venv/a",
         "src/a.py",

@@ -122,7 +122,7 @@ def test_ctrl_c_while_things_are_taken_back_says_who_removes_them(
         with pytest.raises(KeyboardInterrupt):
             petctl.submit(job)
     told = petctl.err.splitlines()[-1]
-    assert told.startswith("interrupted again, and something may be left: the same command again goes on, and ")
+    assert told.startswith("that was interrupted, and something may be left: the same command again goes on, and ")
     petctl.submit(job)
     assert len(petctl.left(job)) == 9
     petctl.type("kill_job", job, "--purge")
@@ -157,6 +157,22 @@ def test_gc_leaves_a_run_alone_that_began_after_it_looked(petctl: Petctl) -> Non
     hands = petctl.desk(read(["gc"])).hands
     assert not remove(plan_removal(job, "20200101-000000-aabbcc", logs=False), hands, wait=True)
     assert petctl.left(job) == before
+
+
+def test_a_bug_of_ours_takes_back_what_was_made_and_is_not_called_an_interruption(
+    petctl: Petctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, call = fresh_job(), petctl.cloud.call
+
+    def broken(order: Call) -> object:
+        assert order.method != "create_launch_template"
+        return call(order)
+
+    monkeypatch.setattr(petctl.cloud, "call", broken)
+    with pytest.raises(AssertionError):
+        petctl.submit(job)
+    assert "stopped by AssertionError: taking back what was made" in petctl.err
+    assert petctl.left(job) == petctl.files(job) == []
 
 
 @pytest.mark.parametrize("place", range(9))

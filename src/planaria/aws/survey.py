@@ -9,10 +9,11 @@ from dataclasses import replace
 from planaria.aws.model import JobSeen, Result, jobs_of, result_of
 from planaria.aws.names import JOB_TAG, RUN_TAG, TOKEN_PREFIX, Names, tags_of
 from planaria.aws.plan import look_at
-from planaria.aws.session import Cloud, is_denied
+from planaria.aws.session import Cloud
 from planaria.aws.specs import Host
 from planaria.aws.steps import Call, Kind
 from planaria.errors import AwsError, UsageError
+from planaria.ship.refusals import is_denied
 
 _TAGGED = [{"Name": "tag-key", "Values": [JOB_TAG]}]
 
