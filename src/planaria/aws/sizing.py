@@ -42,9 +42,9 @@ def _sizable(job: JobSeen, size: int) -> Group:
 def plan_stop(job: str, seen: JobSeen | None) -> Plan:
     """Return the steps to zero hosts, the workers first: agents that drain still need the store."""
     names = Names(job)
-    groups = (names.worker_group, names.store_group)
+    groups = [names.worker_group, names.store_group]
     if seen is not None:
-        groups = tuple(group.name for group in (seen.worker, seen.store) if group is not None)
+        groups = [group.name for group in (seen.worker, seen.store) if group is not None]
     return _plan(job, *(_sized(group, 0, low=0) for group in groups))
 
 
