@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 
 from planaria.base.value import Value, replace
+from planaria.store.kubernetes_keys import BROKEN, not_ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def read_beats(found: Mapping[str, Any]) -> dict[int, Beat]:
             int(number): Beat(float(ttl_s), int(count), float(at))
             for number, (ttl_s, count, at) in told["leases"].items()
         }
-    except (LookupError, TypeError, AttributeError) as exc:
-        raise ValueError(f"the annotation {ANNOTATION} of the Lease is not ours: {exc!r}") from exc
+    except BROKEN as exc:
+        raise not_ours(f"the annotation {ANNOTATION} of the Lease", exc) from exc
 
 
 def write_beats(found: Mapping[str, Any], beats: Mapping[int, Beat]) -> Json:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Coroutine
 from typing import TypeVar
 
@@ -93,7 +94,10 @@ def test_after_its_rest_a_pattern_is_tried_again_and_each_rest_is_longer(monkeyp
         assert matcher.pid is not None
         os.kill(matcher.pid, 9)
         lost = await matcher.read(["step 2 of epoch 0: 1 ms"])
-        assert "could not be run" in lost.trouble
+        assert lost.trouble == (
+            "elasticPolicy.metric.pattern could not be run on lines of this job: "
+            "its process was ended from outside (signal 9)"
+        )
         assert await matcher.read(["step 3 of epoch 0: 1 ms"]) == Matched((Reading(0.001, 3, 0),))
         await matcher.close()
 
@@ -111,7 +115,8 @@ def test_rests_double_up_to_the_longest_while_the_pattern_is_not_to_blame(monkey
         rests = []
         for _ in range(9):
             matcher._rests_until = 0.0
-            assert (await matcher.read(["a"])).trouble
+            told = (await matcher.read(["a"])).mishap
+            assert told == "no process could be started for it (Resource temporarily unavailable)"
             rests.append(matcher._pause_s)
         assert not matcher.given_up
         return rests
@@ -250,7 +255,7 @@ def test_a_machine_without_a_turn_for_the_child_says_nothing_about_the_pattern()
     lost = run(story())
     assert (lost.fault, lost.trouble) == (
         "",
-        "elasticPolicy.metric.pattern was not done within 0.5 s on lines of this job",
+        "elasticPolicy.metric.pattern could not be run on lines of this job: it was not done within 0.5 s",
     )
 
 
@@ -263,5 +268,6 @@ def test_a_child_that_is_killed_while_a_sample_is_tried_is_no_verdict(monkeypatc
         return child
 
     monkeypatch.setattr(Matcher, "_start", killed)
-    with pytest.raises(KubeError, match="could not be tried"):
+    sentence = "it could not be tried on the sample: its process was ended from outside (signal 9)"
+    with pytest.raises(KubeError, match=re.escape(sentence)):
         run(check(Metric(OURS.pattern, sample="step 5 of epoch 2: 250 ms"), wall_s=PATIENT_S))

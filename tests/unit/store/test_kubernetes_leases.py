@@ -34,9 +34,18 @@ def test_the_object_holds_the_leases_and_keeps_what_is_not_ours() -> None:
     assert read_beats({"metadata": {}}) == {}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"version": 2}', '{"version": 1, "leases": {"x": [1, 2, 3]}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"version": 2}',
+        '{"version": 1, "leases": {"x": [1, 2, 3]}}',
+        '{"version": 1, "leases": {"7": [1, 1e999, 3]}}',
+    ],
+)
 def test_an_annotation_that_is_not_ours_is_said_and_not_taken(text: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  the words are JSON's or ours
+    with pytest.raises(ValueError, match=f"^the annotation {ANNOTATION} of the Lease is not ours: "):
         read_beats({"metadata": {"annotations": {ANNOTATION: text}}})
 
 
