@@ -270,7 +270,7 @@ def test_logs_of_a_job_whose_pattern_was_given_up_are_not_read_any_more() -> Non
             logs.print("w-0", f"step {step} took 0.5")
             found = await hopeless.look(source("w-0"), 25)
             assert found[0] == []
-            assert found[1].startswith("elasticPolicy.metric.pattern: expected a regular expression of Python")
+            assert found[1].startswith("spec.elasticPolicy.metric.pattern expects a regular expression of Python")
             asked = len(logs.asked)
             assert (await other.look(source("w-0"), 25))[1] == ""
         await hopeless.look(source("w-0"), 25)

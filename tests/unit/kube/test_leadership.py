@@ -124,7 +124,7 @@ def test_answers_that_are_lost_and_a_server_that_is_away_for_a_moment_cost_nothi
         server = Server()
         one = candidate(server, "a")
         await one.acquire(lambda _: None)
-        server.faults = ["after"]
+        server.faults = ["after", "before"]
         keeping = asyncio.ensure_future(one.keep())
         await until(lambda: server.writes >= 5)
         assert (one.is_held, server.holder, keeping.done()) == (True, "a", False)

@@ -86,7 +86,7 @@ def test_a_wrong_spec_is_shown_as_a_condition_and_nothing_is_made_until_it_is_me
     desk = Desk(elastic_spec(least=4, most=3))
     assert desk.look().actions == ()
     assert (desk.state, desk.reason) == ("Invalid", "InvalidSpec")
-    assert desk.message == "spec.elasticPolicy.minReplicas: expected at most maxReplicas (3), got 4"
+    assert desk.message == "spec.elasticPolicy.minReplicas expects at most maxReplicas (3), got 4"
     desk.spec["elasticPolicy"]["minReplicas"] = 1
     desk.look()
     assert (desk.state, desk.created) == ("Created", ["resnet-worker-0"])
