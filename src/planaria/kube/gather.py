@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from planaria.base.value import replace
 from planaria.contract.progress import Record, read
 from planaria.errors import KubeError
 from planaria.kube import measuring
 from planaria.kube.logs import LogReader
+from planaria.kube.measuring import Pushes
 from planaria.kube.progress import between
 from planaria.kube.scaling_model import Wants
 from planaria.kube.seen import Metrics
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 READ_S = 10.0  # between two looks at a log while a job's size is on trial
 REST_S = 60.0  # once its search has stopped
-HUSH_S = 900.0  # agents that push nothing for so long, while lines tell of steps, do not push any more
-_SURE_LINES = 5  # one step may take longer than that: its push comes with its line
 _MOST_SAMPLES = 64
 _READERS = 16  # logs read at the same time, of all jobs
 
@@ -48,32 +46,20 @@ class _Job:
         self.trouble = ""
         self.text = ""
         self.pushed: Record | None = None
-        self.pushed_at = now
-        self.lines_since = 0  # steps in logs since the last push
+        self.pushes = Pushes()
         self.source: Source | None = None
         self.reader: LogReader | None = None
         self.task: asyncio.Task[None] | None = None
         self.has_changed = asyncio.Event()  # how often its log should be read
 
-    def add(self, found: list[Sample], now: float) -> None:
+    def add(self, found: Sequence[Sample], now: float) -> None:
         if not self.samples:
             self.held_since = now
         self.samples = [*self.samples, *found][-_MOST_SAMPLES:]
 
-    def is_pushing(self, now: float) -> bool:
-        """Tell whether agents push, so that nobody needs the logs."""
-        return self.pushed is not None and now - self.pushed_at < HUSH_S
-
-    def add_lines(self, found: list[Sample], now: float) -> None:
-        """Take steps from logs: where agents have pushed, only once it is sure that they do not any more."""
-        if self.is_pushing(now):  # since the log was asked for
-            return
-        if self.pushed is None:
-            self.add(found, now)
-            return
-        self.lines_since += len(found)
-        if self.lines_since >= _SURE_LINES:
-            self.add([replace(sample, is_only=True) for sample in found], now)
+    def add_lines(self, found: Sequence[Sample], now: float) -> None:
+        self.pushes, counted = self.pushes.heard(found, now)
+        self.add(counted, now)
 
     def due_in(self, now: float) -> float | None:
         return measuring.due_in(self.wants, len(self.samples), now - self.held_since)
@@ -121,7 +107,7 @@ class Gatherer:
             return  # our agent, with a program that tells it nothing: its lines may
         sample = between(job.pushed, found)
         job.pushed, job.trouble = found, ""
-        job.pushed_at, job.lines_since = time.monotonic(), 0
+        job.pushes = Pushes(at=time.monotonic())
         job.add([sample] if sample is not None else [], time.monotonic())
 
     def trial(self, key: Key, metric: Metric, *, was_accepted: bool = False) -> Trial:
@@ -134,7 +120,7 @@ class Gatherer:
         if job.source is not None and (source is None or source.is_resting != job.source.is_resting):
             job.has_changed.set()
         job.source = source
-        if source is not None and job.task is None and not job.is_pushing(time.monotonic()):
+        if source is not None and job.task is None and not job.pushes.go_on(time.monotonic()):
             job.task = asyncio.get_running_loop().create_task(self._read_for_ever(key, job))
 
     async def drop(self, key: Key) -> None:
@@ -159,7 +145,7 @@ class Gatherer:
 
     async def _read_for_ever(self, key: Key, job: _Job) -> None:
         try:
-            while not job.is_pushing(time.monotonic()):
+            while not job.pushes.go_on(time.monotonic()):
                 if job.source is None:
                     return  # until `follow` has one again
                 every_s = REST_S if job.source.is_resting else self._every_s

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 from planaria.base.value import replace
 from planaria.errors import KubeError
 from planaria.kube import gather
-from planaria.kube.gather import HUSH_S, Gatherer
+from planaria.kube.gather import Gatherer
 from planaria.kube.logline import Metric
 from planaria.kube.logs import LogReader
-from planaria.kube.measuring import HOLD_S, REST_S
+from planaria.kube.measuring import HOLD_S, HUSH_S, REST_S, Pushes
 from planaria.kube.scaling_model import Sample, Wants
 from planaria.kube.sources import Source, Worker
 from planaria.kube.status import was_accepted
@@ -219,7 +220,7 @@ def test_logs_are_read_again_when_agents_have_not_pushed_for_long_and_lines_go_o
         gatherer.follow(KEY, source("w-0"))
         job = gatherer._jobs[KEY]
         assert job.task is None
-        job.pushed_at -= HUSH_S
+        job.pushes = Pushes(at=time.monotonic() - HUSH_S)
         gatherer.follow(KEY, source("w-0"))
         for step in range(8):
             logs.print("w-0", LINE.format(step=step, time=0.2))
