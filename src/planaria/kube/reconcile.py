@@ -13,15 +13,13 @@ from planaria.base.value import replace
 from planaria.errors import KubeError
 from planaria.kube import burial
 from planaria.kube.events import Teller
-from planaria.kube.logline import metric_of
 from planaria.kube.model import Bury, Create, Delete, Event, Now
 from planaria.kube.names import Names
-from planaria.kube.plan import decide
+from planaria.kube.plan import decide, to_try, tried
 from planaria.kube.refusals import REFUSED_S, Refusals, sentence_of
 from planaria.kube.resources import CONFIG_MAP, JOB, KINDS, POD, SECRET
 from planaria.kube.seen import JobSeen, has_ended, job_seen, owner_of
 from planaria.kube.sources import source_of
-from planaria.kube.spec import problems_of
 from planaria.kube.status import was_accepted
 
 if TYPE_CHECKING:
@@ -94,15 +92,11 @@ class Reconciler:
 
     def _tried(self, key: Key, job: JobSeen, world: World) -> World:
         """Return the world with what is known of a spec by trying: a pattern, on its sample line."""
-        if problems_of(job.name, job.spec):
-            return world
-        metric = metric_of((job.spec.get("elasticPolicy") or {}).get("metric"))
-        if not metric.is_foreign:
+        metric = to_try(job)
+        if metric is None:
             return world
         trial = self._gatherer.trial(key, metric, was_accepted=was_accepted(job.status))
-        if trial.sentence is None:
-            return replace(world, untried=trial.trouble or "it is being tried")
-        return replace(world, problems=(trial.sentence,) if trial.sentence else ())
+        return tried(world, trial.sentence, trial.trouble)
 
     async def _write_status(self, obj: Json, status: Json) -> Json:
         """Write the status if the job is still as it was read; if it is not, read it, and leave the rest to the next look."""
