@@ -14,8 +14,6 @@ from waiting import wait_until
 from planaria.kube.resources import CONFIG_MAP, JOB, LEASE, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kube_cluster import Cluster
     from kube_player import Stage
 
@@ -23,12 +21,6 @@ if TYPE_CHECKING:
 SCALE = "/apis/training.kubedl.io/v1alpha1/namespaces/{}/pytorchjobs"
 SUSPEND = '--type=merge -p={{"spec":{{"suspend":{}}}}}'
 HASTY = {"warmUpSamples": 0, "windowSamples": 2}  # the tutorial's own job shows the defaults
-
-
-@pytest.fixture(scope="module")
-def rig(kube_api: Cluster) -> Iterator[Rig]:
-    with Rig(kube_api.kubeconfig) as found:
-        yield found
 
 
 def linear(workers: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from waiting import until
 
 from planaria.base.value import replace
 from planaria.errors import KubeError
@@ -180,12 +181,6 @@ def test_what_cannot_be_read_is_told_until_it_can_be() -> None:
         assert gatherer.metrics(KEY).trouble == ""
 
     run(story)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)  # readers announce themselves to nobody
 
 
 def test_logs_are_read_until_agents_push_and_a_job_whose_logs_are_away_says_so() -> None:

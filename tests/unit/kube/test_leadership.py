@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from waiting import until
 
 from planaria.errors import KubeError
 from planaria.kube.leadership import Leadership, LeadershipLost
@@ -65,12 +66,6 @@ def candidate(server: Server, me: str, terms: Terms = TERMS) -> Leadership:
 def run(story: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planaria.kube.leadership._LOOK_S", 0.02)
     asyncio.run(story())  # type: ignore[arg-type]  # a coroutine
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)  # a Lease announces nothing
 
 
 def test_a_server_that_is_busy_is_asked_again_before_the_lease_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from kubesim.given import Desk, elastic_spec, plain_spec, running, template
 
 from planaria.base.value import replace
 from planaria.kube.logline import Metric
-from planaria.kube.plan import to_try, tried
+from planaria.kube.model import Now
+from planaria.kube.plan import decide, to_try, tried
 from planaria.kube.seen import JobSeen, World
 
 
@@ -186,10 +187,6 @@ def test_a_job_whose_pods_are_still_going_may_not() -> None:
 
 
 def test_a_job_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
-    from planaria.kube.model import Now
-    from planaria.kube.plan import decide
-    from planaria.kube.seen import JobSeen, World
-
     job = JobSeen("resnet", "default", "u", 1, True, elastic_spec(), {"state": "Running"})
     decision = decide(job, World(), Now(1.0, "t"))
     assert (decision.actions, decision.status) == ((), {"state": "Running"})

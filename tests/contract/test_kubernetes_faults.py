@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ports import free_port
 from scripted_api import Fault, ScriptedApi
+from store_clients import clients, position
 
 from planaria.base.loop import Loop
 from planaria.errors import UsageError
@@ -25,8 +26,6 @@ from planaria.store.model import (
     Grant,
     Granted,
     Left,
-    List,
-    Listed,
     Put,
     Remaining,
     Renew,
@@ -55,16 +54,8 @@ def api() -> Iterator[ScriptedApi]:
 
 @pytest.fixture
 def connect(loop: Loop) -> Iterator[Connect]:
-    clients: list[Client] = []
-
-    def connect(url: str) -> Client:
-        where = Where((PLACE,), options=(("server", url),))
-        clients.append(Client(loop, open_store("kubernetes", loop, where)))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.store.close()
+    with clients(loop, "kubernetes") as connect:
+        yield lambda url: connect(Where((PLACE,), options=(("server", url),)))
 
 
 @pytest.fixture
@@ -75,12 +66,6 @@ def client(api: ScriptedApi, connect: Connect) -> Client:
 def write(client: Client, value: bytes) -> int:
     reply = client.ask(Put("k", value))
     assert isinstance(reply, Written), reply
-    return reply.revision
-
-
-def position(client: Client) -> int:
-    reply = client.ask(List(""))
-    assert isinstance(reply, Listed)
     return reply.revision
 
 
