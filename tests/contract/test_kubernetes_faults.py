@@ -15,7 +15,7 @@ from planaria.errors import UsageError
 from planaria.rendezvous.lease import Lease
 from planaria.store.api import Where
 from planaria.store.backends import open_store
-from planaria.store.kubernetes_api import CONFIG_MAPS, Access, Api, ApiAway, Manners
+from planaria.store.kubernetes_api import CONFIG_MAPS, LEASES, Access, Api, ApiAway, ApiDenied, Manners
 from planaria.store.kubernetes_keys import INDEX
 from planaria.store.model import (
     Absent,
@@ -147,6 +147,14 @@ def test_an_object_that_is_missing_is_named(api: ScriptedApi, client: Client, ki
     )
     api.make(kind)
     assert isinstance(client.ask(Get("k") if kind == "configmaps" else Grant(5.0)), (Absent, Granted))
+
+
+def test_a_lease_that_is_missing_is_no_config_map_in_a_namespace_of_that_name(api: ScriptedApi, loop: Loop) -> None:
+    api.remove("leases")
+    asking = Api(Access(api.url, None, "", "configmaps", "job-run"), Manners(), loop.now, Event())
+    with pytest.raises(ApiDenied, match=r"^there is no Lease configmaps/job-run: "):
+        asking.get(LEASES, 5.0)
+    asking.close()
 
 
 def test_a_watch_whose_place_is_forgotten_reads_the_object_anew_and_misses_nothing(

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from planaria.kube.api import Api
     from planaria.kube.model import Json
 
+# Both waits look again and again: to watch one object takes another right of whoever installs, and these last for moments.
 _LOOK_S = 1.0
+_SERVED_LOOK_S = 0.25
+_SERVED_WITHIN_S = 15.0
 
 
 async def apply(api: Api, made: Sequence[Json], say: Callable[[str], object]) -> None:
@@ -92,12 +95,14 @@ def rollout(found: Json) -> tuple[bool, str]:
 
 async def _established(api: Api, name: str) -> None:
     """Wait until the server serves a definition that was just applied."""
-    for _ in range(60):
+    deadline = time.monotonic() + _SERVED_WITHIN_S
+    while True:
         found = await api.get(DEFINITION, "", name) or {}
         conditions = (found.get("status") or {}).get("conditions") or ()
         if any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
             return
-        await asyncio.sleep(0.25)
-    raise KubeError(
-        f"the definition {name} was taken but is not served", hint="kubectl describe crd " + name, status=504
-    )
+        if time.monotonic() >= deadline:
+            raise KubeError(
+                f"the definition {name} was taken but is not served", hint="kubectl describe crd " + name, status=504
+            )
+        await asyncio.sleep(_SERVED_LOOK_S)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from planaria.kube.api import Api
     from planaria.kube.model import Json
 
-_LOOK_S = 2.0  # between two looks at a Lease that another holds
+_LOOK_S = (
+    2.0  # between two looks at a Lease that another holds: the operator may get it, and not watch (installation.py)
+)
 _AGAIN_S = 0.5  # after a renewal that failed
 _CONFLICT = 409
 
