@@ -21,7 +21,6 @@ _LOOK_S = (
     2.0  # between two looks at a Lease that another holds: the operator may get it, and not watch (installation.py)
 )
 _AGAIN_S = 0.5  # after a renewal that failed
-_CONFLICT = 409
 
 
 class LeadershipLost(KubeError):
@@ -51,20 +50,21 @@ class Leadership:
         """Wait until the Lease is ours, however long it takes."""
         told = ""
         while True:
+            asked_s = 0.0
             try:
                 holder = await self._try()
+                sentence = f"{holder} holds the Lease {self._namespace}/{self._name}: standing by" if holder else ""
             except KubeError as problem:
                 if not problem.retryable:
                     raise
-                holder = told
-                say(f"the Lease {self._namespace}/{self._name} cannot be had now: {problem}")
-                await asyncio.sleep(problem.retry_after_s)
+                sentence = f"the Lease {self._namespace}/{self._name} cannot be had now: {problem}"
+                asked_s = problem.retry_after_s
             if self.is_held:
                 return
-            if holder and holder != told:
-                say(f"{holder} holds the Lease {self._namespace}/{self._name}: standing by")
-            told = holder
-            await asyncio.sleep(_LOOK_S * (0.75 + self._chance() / 2))
+            if sentence and sentence != told:
+                say(sentence)
+            told = sentence
+            await asyncio.sleep(asked_s + _LOOK_S * (0.75 + self._chance() / 2))
 
     async def keep(self) -> None:
         """Renew the Lease for ever.
@@ -133,7 +133,7 @@ class Leadership:
         try:
             self._lease = await (self._api.create(lease) if is_new else self._api.replace(lease))
         except KubeError as problem:
-            if problem.status != _CONFLICT:
+            if not problem.is_conflict:
                 raise
             return False  # somebody wrote first
         self._renewed_at = began

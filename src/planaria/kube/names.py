@@ -31,6 +31,7 @@ TRAINER = "pytorch"
 TOKEN_KEY = "token"  # noqa: S105  the name of the entry, not one
 
 LONGEST_JOB = 50  # "NAME-worker-12345" has to be a DNS label, of at most 63 letters
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # of DNS: the whole name of a namespace has to match it
 JOB_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 

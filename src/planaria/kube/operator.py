@@ -39,7 +39,7 @@ class Settings(Value):
     port: int = 8080
     tasks: int = 8
     metrics_every_s: float = READ_S
-    terms: Terms = Terms()
+    terms: Terms = Terms.of(15.0)
 
 
 class Means(Value):

@@ -213,11 +213,11 @@ def test_a_delete_says_which_object_it_means_and_how_long_it_may_take(tmp_path: 
     server = Server((200, {"kind": "Pod"}, ""))
 
     async def story(api: Api) -> None:
-        assert await api.delete(POD, "n", "p", uid="u", version="5", grace_s=0) == {"kind": "Pod"}
+        assert await api.delete(POD, "n", "p", uid="u", grace_s=0) == {"kind": "Pod"}
 
     speak(tmp_path, server, story)
     told = json.loads(server.asked[0][3])
-    assert (told["preconditions"], told["gracePeriodSeconds"]) == ({"uid": "u", "resourceVersion": "5"}, 0)
+    assert (told["preconditions"], told["gracePeriodSeconds"]) == ({"uid": "u"}, 0)
 
 
 def test_every_call_is_told_before_it_is_made_and_may_be_refused(tmp_path: Path) -> None:

@@ -158,6 +158,32 @@ def test_a_holder_whose_lease_another_has_taken_gives_up_at_once(monkeypatch: py
     run(story, monkeypatch)
 
 
+def test_who_stands_by_says_once_that_the_server_is_away_and_once_that_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        server, said, asked = Server(), list[str](), 0
+        await candidate(server, "a", LONG).acquire(said.append)
+        get = server.get
+
+        async def away(kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
+            nonlocal asked
+            asked += 1
+            if 2 < asked < 6:
+                raise KubeError("away")
+            return await get(kind, namespace, name)
+
+        monkeypatch.setattr(server, "get", away)
+        waiting = asyncio.ensure_future(candidate(server, "b", LONG).acquire(said.append))
+        await until(lambda: asked >= 8)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        standing_by, is_away = "a holds the Lease n/x: standing by", "the Lease n/x cannot be had now: away"
+        assert said == [standing_by, is_away, standing_by]
+
+    run(story, monkeypatch)
+
+
 def test_what_no_waiting_mends_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         server = Server()
