@@ -21,8 +21,8 @@ _SERVED_LOOK_S = 0.25
 _SERVED_WITHIN_S = 15.0
 
 
-async def apply(api: Api, made: Sequence[Json], say: Callable[[str], object]) -> None:
-    """Apply all objects in order.
+async def apply(api: Api, made: Sequence[Json], say: Callable[[str, str], object]) -> None:
+    """Apply all objects in order; `say` hears the name of each and what became of it.
 
     Raises:
         KubeError: One was refused; those before it stay, and the same command goes on from there.
@@ -31,7 +31,7 @@ async def apply(api: Api, made: Sequence[Json], say: Callable[[str], object]) ->
         kind, meta = KINDS[obj["kind"]], obj["metadata"]
         before = await api.get(kind, meta.get("namespace", ""), meta["name"])
         after = await api.apply(obj)
-        say(f"{name} {'created' if before is None else 'unchanged' if _is_same(before, after) else 'configured'}")
+        say(name, "created" if before is None else "unchanged" if _is_same(before, after) else "configured")
         if kind == DEFINITION:
             await _established(api, meta["name"])
 
@@ -46,15 +46,15 @@ def _is_same(before: Json, after: Json) -> bool:
     return told(before) == told(after)
 
 
-async def remove(api: Api, made: Sequence[Json], say: Callable[[str], object]) -> None:
+async def remove(api: Api, made: Sequence[Json], say: Callable[[str, str], object]) -> None:
     """Delete all objects but namespace and definition, last first: with the definition, every job would go."""
     for obj, name in reversed(list(zip(made, names(made), strict=True))):
         if obj["kind"] in ("Namespace", "CustomResourceDefinition"):
-            say(f"{name} kept")
+            say(name, "kept")
             continue
         meta = obj["metadata"]
         found = await api.delete(KINDS[obj["kind"]], meta.get("namespace", ""), meta["name"])
-        say(f"{name} {'deleted' if found is not None else 'not there'}")
+        say(name, "deleted" if found is not None else "not there")
 
 
 async def wait(api: Api, namespace: str, name: str, within_s: float, say: Callable[[str], object]) -> None:

@@ -132,12 +132,11 @@ async def _uninstall(api: Api, asked: argparse.Namespace) -> int:
     return exit_status.DONE
 
 
-def _line(text: str) -> None:
-    _show(text + "\n")
+def _line(name: str, result: str) -> None:
+    _show(f"{name} {result}\n")
 
 
-def _as_json(text: str) -> None:
-    name, _, result = text.partition(" ")
+def _as_json(name: str, result: str) -> None:
     _show(json.dumps({"object": name, "result": result}) + "\n")
 
 
