@@ -69,24 +69,30 @@ class Gatherer:
     """The metrics of all jobs. `wake(key)` is called when logs have something new."""
 
     def __init__(
-        self, api: Api, wake: Callable[[Key], object], chance: Callable[[], float], every_s: float = READ_S
+        self,
+        api: Api,
+        wake: Callable[[Key], object],
+        chance: Callable[[], float],
+        every_s: float = READ_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._wake = wake
         self._chance = chance
         self._every_s = every_s
+        self._clock = clock
         self._jobs: dict[Key, _Job] = {}
         self._readers = asyncio.Semaphore(_READERS)
         self._trials = Trials(wake)
 
     def metrics(self, key: Key) -> Metrics:
         """Return what is new of a job; its samples once they are worth a write of its status, until then none."""
-        job, now = self._job(key), time.monotonic()
+        job, now = self._job(key), self._clock()
         return Metrics(tuple(job.samples) if job.due_in(now) == 0 else (), job.trouble, now - job.since)
 
     def taken(self, key: Key, count: int, wants: Wants) -> float | None:
         """Forget the first samples: they are part of a status that was written. Return after how long the others are due."""
-        job, now = self._job(key), time.monotonic()
+        job, now = self._job(key), self._clock()
         if count:
             del job.samples[:count]
             job.held_since = now
@@ -107,8 +113,8 @@ class Gatherer:
             return  # our agent, with a program that tells it nothing: its lines may
         sample = between(job.pushed, found)
         job.pushed, job.trouble = found, ""
-        job.pushes = Pushes(at=time.monotonic())
-        job.add([sample] if sample is not None else [], time.monotonic())
+        job.pushes = Pushes(at=self._clock())
+        job.add([sample] if sample is not None else [], self._clock())
 
     def trial(self, key: Key, metric: Metric, *, was_accepted: bool = False) -> Trial:
         """Return what is known of a pattern, which is tried once; see `Trials.of`."""
@@ -120,7 +126,7 @@ class Gatherer:
         if job.source is not None and (source is None or source.is_resting != job.source.is_resting):
             job.has_changed.set()
         job.source = source
-        if source is not None and job.task is None and not job.pushes.go_on(time.monotonic()):
+        if source is not None and job.task is None and not job.pushes.go_on(self._clock()):
             job.task = asyncio.get_running_loop().create_task(self._read_for_ever(key, job))
 
     async def drop(self, key: Key) -> None:
@@ -140,12 +146,12 @@ class Gatherer:
     def _job(self, key: Key) -> _Job:
         found = self._jobs.get(key)
         if found is None:
-            found = self._jobs[key] = _Job(time.monotonic())
+            found = self._jobs[key] = _Job(self._clock())
         return found
 
     async def _read_for_ever(self, key: Key, job: _Job) -> None:
         try:
-            while not job.pushes.go_on(time.monotonic()):
+            while not job.pushes.go_on(self._clock()):
                 if job.source is None:
                     return  # until `follow` has one again
                 every_s = REST_S if job.source.is_resting else self._every_s
@@ -154,7 +160,7 @@ class Gatherer:
                 if job.source.workers:
                     before = job.trouble
                     await self._look(job, job.source, 2 * every_s + 5)
-                    if job.due_in(time.monotonic()) == 0 or job.trouble != before:
+                    if job.due_in(self._clock()) == 0 or job.trouble != before:
                         self._wake(key)
         finally:
             job.task = None
@@ -172,7 +178,7 @@ class Gatherer:
         except KubeError as problem:
             job.trouble = f"the logs cannot be read: {problem}"
             return
-        job.add_lines(found, time.monotonic())
+        job.add_lines(found, self._clock())
 
 
 async def _changes(job: _Job, within_s: float) -> bool:

@@ -30,13 +30,22 @@ class LeadershipLost(KubeError):
 class Leadership:
     """One candidate for one Lease."""
 
-    def __init__(self, api: Api, place: tuple[str, str], me: str, terms: Terms, chance: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        place: tuple[str, str],
+        me: str,
+        terms: Terms,
+        chance: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.is_seen = False
         self.me = me
         self._api = api
         self._namespace, self._name = place
         self._terms = terms
         self._chance = chance
+        self._clock = clock
         self._renewed_at: float | None = None
         self._lease: Json | None = None
         self._sight: Sight | None = None
@@ -44,7 +53,7 @@ class Leadership:
     @property
     def is_held(self) -> bool:
         """Tell whether this operator may act now."""
-        return self._renewed_at is not None and tenure.is_held(self._renewed_at, self._terms, time.monotonic())
+        return self._renewed_at is not None and tenure.is_held(self._renewed_at, self._terms, self._clock())
 
     async def acquire(self, say: Callable[[str], object]) -> None:
         """Wait until the Lease is ours, however long it takes."""
@@ -79,7 +88,7 @@ class Leadership:
     async def _renew_in_time(self) -> None:
         while self.is_held:
             assert self._renewed_at is not None
-            left = self._renewed_at + self._terms.give_up_s - time.monotonic()
+            left = self._renewed_at + self._terms.give_up_s - self._clock()
             try:
                 async with asyncio.timeout(left):
                     if await self._renew():
@@ -105,7 +114,7 @@ class Leadership:
     async def _try(self) -> str:
         """Look once, and write if it is free; return who holds it."""
         lease = await self._api.get(LEASE, self._namespace, self._name)
-        began = time.monotonic()
+        began = self._clock()
         self.is_seen = True
         if lease is None:
             await self._write(
@@ -120,7 +129,7 @@ class Leadership:
     async def _renew(self) -> bool:
         """Renew once; False if another holds it. A write whose answer was lost is found by reading."""
         assert self._lease is not None
-        began = time.monotonic()
+        began = self._clock()
         if await self._write(began, tenure.written(self._lease, self.me, self._terms, _wall())):
             return True
         lease = await self._api.get(LEASE, self._namespace, self._name)

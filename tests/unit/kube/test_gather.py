@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from planaria.kube import gather
 from planaria.kube.gather import Gatherer
 from planaria.kube.logline import Metric
 from planaria.kube.logs import LogReader
-from planaria.kube.measuring import HOLD_S, HUSH_S, REST_S, Pushes
+from planaria.kube.measuring import HOLD_S, HUSH_S, REST_S
 from planaria.kube.scaling_model import Sample, Wants
 from planaria.kube.sources import Source, Worker
 from planaria.kube.status import was_accepted
@@ -210,12 +209,13 @@ def test_logs_are_read_until_agents_push_and_a_job_whose_logs_are_away_says_so()
 def test_logs_are_read_again_when_agents_have_not_pushed_for_long_and_lines_go_on() -> None:
     async def story() -> None:
         logs = Logs()
-        gatherer = Gatherer(logs, lambda _: None, lambda: 0.5, every_s=0.01)  # type: ignore[arg-type]  # it only reads logs
+        now = 0.0
+        gatherer = Gatherer(logs, lambda _: None, lambda: 0.5, 0.01, lambda: now)  # type: ignore[arg-type]  # it only reads logs
         gatherer.push(KEY, pushed(10, 640, 10.0))
         gatherer.follow(KEY, source("w-0"))
         job = gatherer._jobs[KEY]
         assert job.task is None
-        job.pushes = Pushes(at=time.monotonic() - HUSH_S)
+        now = HUSH_S
         gatherer.follow(KEY, source("w-0"))
         for step in range(8):
             logs.print("w-0", LINE.format(step=step, time=0.2))
