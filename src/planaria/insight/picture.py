@@ -65,7 +65,7 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
         state=ended.outcome if ended is not None else _state(heard),
         is_over=is_over,
         world_size=_world_size(heard),
-        nodes=tuple(_lost_if(is_over, _node(one)) for one in heard),
+        nodes=_nodes(heard, is_over=is_over),
         ranks=ranks,
         restarts_used=used,
         restarts_allowed=allowed,
@@ -94,8 +94,12 @@ def _is_over(heard: Sequence[_Heard]) -> bool:
     return len(ends) == len(heard) or any(end in _EVERYBODYS for end in ends)
 
 
-def _lost_if(is_over: bool, node: Node) -> Node:
-    return replace(node, state="lost") if is_over and not node.has_ended else node
+def _nodes(heard: Sequence[_Heard], *, is_over: bool) -> tuple[Node, ...]:
+    """Return the nodes; one that is not in the newest round has no ranks, and one that wrote no end of the run was lost."""
+    found = [_node(one) for one in heard]
+    newest = max((one.round or 0 for one in found), default=0)
+    found = [one if (one.round or 0) == newest else replace(one, ranks=()) for one in found]
+    return tuple(replace(one, state="lost") if is_over and not one.has_ended else one for one in found)
 
 
 def _each_once(nodes: Iterable[NodeSeen]) -> list[NodeSeen]:
