@@ -96,6 +96,7 @@ def test_a_run_is_seen_while_it_runs_and_in_its_folder_after_its_end(room: Room)
         command = [*LAUNCHER[:-1], "logs", "-f", "--rank=0"]
         followed = subprocess.Popen(command, cwd=room.root, env=clean_environment(TMPDIR=room.tmp), stdout=file)
     try:
+        wait_until(lambda: b"hello of life 1" in room.read("followed"), "a line that is followed")
         check_the_run_that_goes_on(room)
         room.open_gate("crash1", 2)
         assert launcher.wait().status == 1
