@@ -222,7 +222,7 @@ def _ranks(by_node: Sequence[tuple[Node, list[Rank]]], heard: Sequence[_Heard]) 
         for one in heard
         for item in objects(one.seen.status or {}, "stragglers")
     }
-    for rank in (behind | slow.keys()) & found.keys():
+    for rank in [one for one in found if one in behind or one in slow]:
         found[rank] = replace(found[rank], behind=rank in behind, straggler=slow.get(rank))
     return tuple(found[rank] for rank in sorted(found))
 
