@@ -113,7 +113,7 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     settings = _settings(job, scratch_dir, heard.numbers)
     driver.workers = Workers(loop, settings, _logs(job, scratch_dir), Console(*sinks, watching.warn))
     if watching.events is not None or job.health is not None:
-        driver.observer = new_observer(job, loop, driver.workers)
+        driver.observer = new_observer(job, loop, driver, watching.warn)
         driver.observer.handlers = (watching.events,) if watching.events is not None else ()
     if timer_path(job, scratch_dir):
         driver.watchdog.open_pipe(timer_path(job, scratch_dir), TIMER_FILE, watching.warn)
@@ -193,7 +193,8 @@ class _EmbeddedDriver(Driver):
         """Answer over TCP, and to this process' owner through a door, until the run is over."""
         from planaria.agent.health import Health
 
-        metrics = None if self.observer is None else self.observer.registry.expose
+        assert self.observer is not None
+        metrics = self.observer.registry.expose
         health = Health(self._job, self._loop, self, self._watching.warn, metrics, os.getpid())
         opened.callback(health.close)
         health.open(check)
