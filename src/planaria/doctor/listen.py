@@ -86,6 +86,7 @@ class _Visitor:
                 self._connection.send(message[:32])
             case talk.LARGE:
                 self._connection.send(talk.ARRIVED)
+            case talk.MORE:
                 self._connection.send(talk.LARGE + _BLOB)
             case talk.UP:
                 self._taken += len(message)

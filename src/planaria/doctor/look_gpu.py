@@ -7,6 +7,7 @@ import os
 import time
 
 from planaria.base.linux import read_file
+from planaria.base.value import replace
 from planaria.doctor.gpu import GpuFacts, GpuSeen, Xid
 
 TYPE_CHECKING = False
@@ -37,26 +38,23 @@ class _Refused(Exception):
 
 def gpu_facts(variables: Mapping[str, str], workers: int) -> GpuFacts:
     """Ask the driver. Without a device there is nobody to ask."""
-    devices = _devices()
     torch, torch_cuda = _torch()
-    common = {"torch": torch, "torch_cuda": torch_cuda, "workers": workers}
+    plain = GpuFacts(torch=torch, torch_cuda=torch_cuda, workers=workers)
+    devices = _devices()
     if not devices:
-        return GpuFacts(**common)
-    common |= {"devices": devices, "visible": variables.get("CUDA_VISIBLE_DEVICES"), "xids": _xids()}
+        return plain
+    there = replace(plain, devices=devices, visible=variables.get("CUDA_VISIBLE_DEVICES"), xids=_xids())
     try:
         library = _Nvml()
-    except _Refused as problem:
-        return GpuFacts(problem=str(problem), driver=_kernel_driver(), **common)
-    try:
         version = library.number("nvmlSystemGetCudaDriverVersion_v2")
-        return GpuFacts(
+        return replace(
+            there,
             driver=library.text("nvmlSystemGetDriverVersion"),
             driver_cuda=(version // 1000, version % 1000 // 10),
             gpus=tuple(library.gpu(index) for index in range(library.number("nvmlDeviceGetCount_v2"))),
-            **common,
         )
     except _Refused as problem:
-        return GpuFacts(problem=str(problem), driver=_kernel_driver(), **common)
+        return replace(there, problem=str(problem), driver=_kernel_driver())
 
 
 def _devices() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from planaria.base.addresses import numeric, split_address
-from planaria.base.channel import PEER, REFUSED, STRANGER
+from planaria.base.channel import NOBODY, PEER, REFUSED, STRANGER
 from planaria.base.net import dial
 from planaria.base.value import replace
 from planaria.doctor import talk
@@ -50,14 +50,14 @@ class Visit:
         self._asked_at = 0.0
         self._taken = 0
         self._hear: Callable[[bytes], object] = self._greeted
-        dial(loop, peer, self._opened, self._unmet, token=token, timeout_s=timeout_s)
+        dial(loop, peer, token=token, timeout_s=timeout_s, on_open=self._opened, on_lost=self._unmet)
 
     def _unmet(self, why: str, met: Met) -> None:
         if met == REFUSED:
             self._end(met="refused", why=why)
-        elif met == STRANGER:
+        elif met == STRANGER and "protocol" in why:
             self._end(met="stranger", why=why)
-        elif met == PEER:
+        elif met in (PEER, STRANGER):  # an agent hangs up on a message that is none of its own
             self._end(met="token" if "token" in why else "peer", why=why)
         else:
             self._end(met="nobody", why=why)
@@ -65,10 +65,17 @@ class Visit:
     def _opened(self, connection: Connection) -> None:
         self._connection = connection
         connection.on_message = self._on_message
-        connection.on_lost = lambda why, _met: self._end(why=why)
+        connection.on_lost = self._left
         self._seen = replace(self._seen, met="peer", why="it did not answer the greeting")
         self._within(self._end)
         connection.send(talk.greet(self._own))
+
+    def _left(self, why: str, met: Met) -> None:
+        """Take its leave. Without a token, hands are shaken while we talk already: it may be another than we thought."""
+        if self._seen.met == "doctor" or met == NOBODY:
+            self._end(why=why)
+        else:
+            self._unmet(why, met)
 
     def _on_message(self, message: bytes) -> None:
         self._hear(message)
@@ -112,6 +119,7 @@ class Visit:
         if message == talk.ARRIVED:
             self._seen = replace(self._seen, large_up=True)
             self._within(self._end)
+            self._send(talk.MORE)  # asked for, so that the small answer is not one packet with the large one
         elif message.startswith(talk.LARGE):
             self._seen = replace(self._seen, large_up=True, large_down=True)
             self._stream_up()

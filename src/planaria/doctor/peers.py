@@ -58,7 +58,7 @@ def _reach(seen: PeerSeen) -> Finding:
         case "peer":
             return warn(
                 check,
-                f"{peer} can be reached, and an agent or another program of planaria answers there ({seen.why})",
+                f"{peer} can be reached, and an agent, or another that is no doctor, answers there ({seen.why})",
                 "for packets, bandwidth and versions, run `planaria doctor --listen --port=PORT` on a free port there",
             )
         case "stranger":

@@ -1,12 +1,15 @@
 """What two doctors say to each other: greetings are JSON, all else is a letter and bytes. Pure.
 
-dialling end                          listening end
-greeting                           -> greeting
-p + number                         -> the same                             round trips, one after the other
-l + 128 KiB                        -> a, then l + 128 KiB                  do large packets arrive, both ways
-u + 256 KiB, again and again; U    -> U + bytes taken                      for a second
-d                                  -> d + 256 KiB, again and again; D      for a second
-r + findings as JSON               ->                                      what to print at the other end
+    dialling end                          listening end
+    greeting                           -> greeting
+    p + number                         -> the same                             round trips, one after the other
+    l + 128 KiB                        -> a                                    do large packets arrive there
+    m                                  -> l + 128 KiB                          and here
+    u + 256 KiB, again and again; U    -> U + bytes taken                      for a second
+    d                                  -> d + 256 KiB, again and again; D      for a second
+    r + findings as JSON               ->                                      what to print at the other end
+
+Whatever else is said ends the talk; what comes from the other end is made safe before it is shown.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROTOCOL = 1
-PING, LARGE, ARRIVED, UP, UP_END, DOWN, DOWN_END, REPORT = b"p", b"l", b"a", b"u", b"U", b"d", b"D", b"r"
+PING, LARGE, ARRIVED, MORE, REPORT = b"p", b"l", b"a", b"m", b"r"
+UP, UP_END, DOWN, DOWN_END = b"u", b"U", b"d", b"D"
 LARGE_BYTES = 128 << 10
 PIECE_BYTES = 256 << 10
 _MOST_FINDINGS = 64
