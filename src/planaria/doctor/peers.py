@@ -114,7 +114,13 @@ def _version(seen: PeerSeen) -> Finding:
 
 def _round_trip(seen: PeerSeen) -> list[Finding]:
     if seen.round_trip_s is None:
-        return []
+        return [
+            fail(
+                "peers.round-trip",
+                f"{seen.peer} greeted us and then fell silent: {seen.why or 'no answer in time'}",
+                "run it again; if it stays so, look for lost packets (ip -s link) and at the load of that host",
+            )
+        ]
     told = f"a round trip to {seen.peer} takes {seen.round_trip_s * 1000:.2f} ms"
     if seen.round_trip_s > SLOW_TRIP_S:
         return [warn("peers.round-trip", told, "run a job in one building; over longer ways, expect slow collectives")]
@@ -138,8 +144,16 @@ def _large(seen: PeerSeen) -> list[Finding]:
 
 
 def _bandwidth(seen: PeerSeen) -> list[Finding]:
-    if seen.up_bytes_s is None or seen.down_bytes_s is None:
+    if not (seen.large_up and seen.large_down):  # which explains it
         return []
+    if seen.up_bytes_s is None or seen.down_bytes_s is None:
+        return [
+            fail(
+                "peers.bandwidth",
+                f"a stream {'from' if seen.up_bytes_s else 'to'} {seen.peer} stopped: {seen.why or 'no answer in time'}",
+                "look for lost packets (ip -s link), and at the load of that host",
+            )
+        ]
     told = f"{seen.peer} takes {size(seen.up_bytes_s)}/s and sends {size(seen.down_bytes_s)}/s, over one connection"
     if min(seen.up_bytes_s, seen.down_bytes_s) < SLOW_BYTES_S:
         return [

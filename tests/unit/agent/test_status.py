@@ -22,6 +22,7 @@ LIFE = Round(4, "job7", "default", 1, 2, 2, 4, 2, 4, 2, "10.0.0.1", 4711, 1, 3, 
 REPORT = Progress(12, (("loss", 0.5), ("scale", float("inf"))))
 RUNNING = Group(size=2, max_restarts=3, grace_s=30.0, phase="running", round=4, restarts=1, reason="rank 0 failed")
 PHASES = (
+    "checking",
     "waiting",
     "starting",
     "settling",

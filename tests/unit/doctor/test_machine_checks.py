@@ -109,7 +109,12 @@ GPUS = GpuFacts(1, "", "580.1", (13, 0), (GPU,), "2.11.0", "13.0")
         ({}, "", "", ""),
         ({"devices": 0, "gpus": ()}, "", "", ""),
         ({"gpus": (), "problem": "Driver/library version mismatch"}, "fail", "gpu.driver", "rmmod"),
-        ({"gpus": (), "problem": "its library libnvidia-ml.so.1 is not there"}, "fail", "gpu.driver", "container toolkit"),
+        (
+            {"gpus": (), "problem": "its library libnvidia-ml.so.1 is not there"},
+            "fail",
+            "gpu.driver",
+            "container toolkit",
+        ),
         ({"gpus": (), "problem": "Unknown Error"}, "fail", "gpu.driver", "NVRM"),
         ({"driver_cuda": (12, 4)}, "fail", "gpu.torch", "knows CUDA 12.4"),
         ({"torch_cuda": "12.8"}, "", "", ""),

@@ -53,7 +53,7 @@ def test_names(facts: DnsFacts, check: str, words: str) -> None:
 NETWORK = [
     (NetworkFacts((LO, ETH), (WAY,)), "", ""),
     (NetworkFacts((LO,)), "", ""),
-    (NetworkFacts((LO, replace(ETH, is_up=False)), (Route("n0:29400", problem="Network is unreachable"),)), "network.route", "ip route"),
+    (NetworkFacts((LO, replace(ETH, is_up=False)), (Route("n0:29400", problem="unreachable"),)), "network.route", "ip route"),
     (NetworkFacts((LO, replace(ETH, has_carrier=False)), (WAY,)), "network.route", "through eth0, which has no carrier"),
     (NetworkFacts((LO, replace(ETH, is_up=False)), (WAY,)), "network.interfaces", "eth0 is down"),
     (NetworkFacts((LO, replace(ETH, mtu=576))), "network.mtu", "1280"),
@@ -125,7 +125,9 @@ PEERS = [
     (replace(WELL, large_up=False, large_down=False, up_bytes_s=None), "peers.large", "large ones to n0"),
     (replace(WELL, large_down=False, up_bytes_s=None), "peers.large", "large ones from n0"),
     (replace(WELL, down_bytes_s=1e6), "peers.bandwidth", "ethtool"),
-    (replace(WELL, round_trip_s=None, large_up=None, up_bytes_s=None), "", ""),
+    (replace(WELL, round_trip_s=None, large_up=None, up_bytes_s=None), "peers.round-trip", "fell silent"),
+    (replace(WELL, up_bytes_s=None, why="it ended"), "peers.bandwidth", "a stream to n0:29400 stopped: it ended"),
+    (replace(WELL, down_bytes_s=None), "peers.bandwidth", "a stream from n0:29400 stopped"),
 ]  # fmt: skip
 
 
