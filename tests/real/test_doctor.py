@@ -225,7 +225,7 @@ def test_a_firewall_a_port_where_nobody_listens_and_a_cut_cable_are_told_apart(p
         assert "a firewall drops what is sent to port 29400" in found["peers.reach"]["sentence"]
         endpoint = ("--checks=ports", f"--rdzv-endpoint={one.address}")
         status, found = doctor(*endpoint, before=two.command("b"))
-        assert (status, "a firewall drops" in found["ports.endpoint"]["sentence"]) == (1, True)
+        assert (status, "a firewall drops" in found["ports.reach"]["sentence"]) == (1, True)
         one.heal()
         one.cut()
         status, found = visit(two, one)

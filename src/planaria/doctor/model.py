@@ -20,7 +20,7 @@ FAIL: Literal["fail"] = "fail"
 CHECKS: dict[str, tuple[str, ...]] = {
     "dns": ("own-name", "loopback", "slow", "endpoint"),
     "network": ("interfaces", "route", "mtu", "chosen"),
-    "ports": ("endpoint", "range"),
+    "ports": ("endpoint", "reach", "range"),
     "clock": ("monotonic", "wall", "synchronised", "source"),
     "shm": ("there", "size", "left", "ipc"),
     "limits": ("open-files", "processes", "pids", "memlock", "memory", "cpu", "core"),

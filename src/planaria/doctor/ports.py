@@ -66,26 +66,27 @@ def _endpoint(seen: PortSeen) -> Finding:
                 f"this user may not listen at {where}: {seen.why}",
                 "choose a port above 1023 for --rdzv-endpoint, on all nodes",
             )
-        case "refused":
-            return warn(
-                check,
-                f"nobody listens at {where} yet",
-                "all is well if the node with the endpoint starts later; else look whether its launcher runs",
-            )
         case _:
-            return _unmet(seen)
+            return _elsewhere(seen)
 
 
-def _unmet(seen: PortSeen) -> Finding:
-    check, where = "ports.endpoint", seen.endpoint
+def _elsewhere(seen: PortSeen) -> Finding:
+    """Judge an endpoint at which nobody was met. Who should be there may only be late."""
+    check, where = "ports.reach", seen.endpoint
+    if seen.state == "unknown":
+        return ok(check, f"{where} was not tried: {seen.why}")
+    if seen.state == "refused":
+        return warn(
+            check,
+            f"nobody listens at {where} yet",
+            "all is well if the node with the endpoint starts later; else look whether its launcher runs",
+        )
     if seen.state == "silent" and seen.is_alive:
         return fail(
             check,
             f"{where} does not answer, though its host does: a firewall drops what is sent to this port",
             f"allow TCP to port {where.rpartition(':')[2]} between all nodes (security group, iptables, NetworkPolicy)",
         )
-    if seen.state == "unknown":
-        return ok(check, f"{where} was not tried: {seen.why}")
     return fail(
         check,
         f"{where} cannot be reached: {seen.why or 'no answer'}",

@@ -87,10 +87,10 @@ PORTS = [
     (port("unknown", why="no such name"), "", ""),
     (port("taken", True), "ports.endpoint", "ss -ltnp"),
     (port("forbidden", True, why="Permission denied"), "ports.endpoint", "above 1023"),
-    (port("refused"), "ports.endpoint", "starts later"),
-    (port("silent", is_alive=True), "ports.endpoint", "firewall drops"),
-    (port("silent", why="no answer within 2 s"), "ports.endpoint", "cannot be reached: no answer within 2 s"),
-    (port("unreachable", why="No route to host"), "ports.endpoint", "No route to host"),
+    (port("refused"), "ports.reach", "starts later"),
+    (port("silent", is_alive=True), "ports.reach", "firewall drops"),
+    (port("silent", why="no answer within 2 s"), "ports.reach", "cannot be reached: no answer within 2 s"),
+    (port("unreachable", why="No route to host"), "ports.reach", "No route to host"),
     (PortFacts((), 50000, 50100), "ports.range", "only 101 ports"),
     (PortFacts((PortSeen("n0:40000", True, "free"),)), "ports.range", "ip_local_reserved_ports=40000"),
     (PortFacts((PortSeen("n0:40000", True, "free"),), reserved="39990-40010"), "", ""),
@@ -106,7 +106,7 @@ def test_ports(facts: PortFacts, check: str, words: str) -> None:
 
 
 def test_a_port_where_nobody_listens_yet_keeps_no_node_from_joining() -> None:
-    assert troubles(check_ports(port("refused")))["ports.endpoint"][0] == "warn"
+    assert troubles(check_ports(port("refused")))["ports.reach"][0] == "warn"
     assert troubles(check_ports(port("taken")))["ports.endpoint"][0] == "fail"
 
 
