@@ -47,10 +47,21 @@ def examine(
     for thread in threads.values():
         thread.join(max(0.0, deadline - monotonic()))
     ordered = [group for group in CHECKS if group in looks]
-    return [finding for group in ordered for finding in found.get(group, [_unanswered(group, within_s)])]
+    hanging = {group for group in ordered if threads[group].is_alive()}
+    return [
+        finding
+        for group in ordered
+        for finding in found.get(group) or [_unanswered(group, within_s, hangs=group in hanging)]
+    ]
 
 
-def _unanswered(group: str, within_s: float) -> Finding:
+def _unanswered(group: str, within_s: float, *, hangs: bool) -> Finding:
+    if not hangs:
+        return fail(
+            f"{group}.{UNANSWERED}",
+            f"looking at {group} ended with an error: this is a bug in planaria",
+            "please report it with what was printed; --checks with the other groups leaves it out",
+        )
     return fail(
         f"{group}.{UNANSWERED}",
         f"what is asked about {group} was not answered within {within_s:g} s",

@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from planaria.doctor.ports import State
+
 KNOCK_S = 2.0
 OTHER_PORTS = (22, 1, 9)  # ssh, and two where nobody listens: any answer, even a refusal, is a sign of life
 _SIOCGIFADDR = 0x8915
@@ -166,18 +168,18 @@ def _knock(
             return PortSeen(endpoint, is_here, "unreachable", trouble.strerror or str(trouble))
         if not is_ours:
             return PortSeen(endpoint, is_here, "answered")
-        return PortSeen(endpoint, is_here, "ours") if _speaks(door, token) else PortSeen(endpoint, is_here, "taken")
+        return PortSeen(endpoint, is_here, _greet(door, token))
 
 
-def _speaks(door: socket.socket, token: bytes | None) -> bool:
-    """Tell whether the other end begins as every program of planaria does."""
+def _greet(door: socket.socket, token: bytes | None) -> State:
+    """Say hello, and return whether the other end begins as every program of planaria does, otherwise, or not at all."""
     hello = Channel(token=token, dials=True, nonce=os.urandom(NONCE_BYTES)).opening()
     try:
         door.sendall(hello)
         answer = door.recv(6)
     except OSError:
-        return False
-    return bool(answer) and hello.startswith(answer)
+        return "mute"
+    return "mute" if not answer else "ours" if hello.startswith(answer) else "taken"
 
 
 def is_alive(address: object) -> bool:

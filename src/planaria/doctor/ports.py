@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from planaria.doctor.model import Finding
 
-    State = Literal["free", "taken", "forbidden", "ours", "answered", "refused", "silent", "unreachable", "unknown"]
+    State = Literal[
+        "free", "taken", "mute", "forbidden", "ours", "answered", "refused", "silent", "unreachable", "unknown"
+    ]
 
 FEWEST_PORTS = 1000  # a job takes some for every worker and every pair of nodes; others on the machine do, too
 
@@ -21,7 +23,8 @@ class PortSeen(Value):
     """An endpoint, whether it is on this machine, and what was met there; `why` has the system's word.
 
     `free`: nobody listens, and we could. `ours`: an agent answers. `answered`: somebody does, and no more was asked.
-    `taken`: somebody who is no agent. `silent`: no answer in time, though `is_alive` tells whether the host answers elsewhere.
+    `taken`: somebody who is no agent. `mute`: somebody who says nothing. `silent`: no answer in time, though `is_alive` tells
+    whether the host answers elsewhere.
     """
 
     endpoint: str
@@ -59,6 +62,12 @@ def _endpoint(seen: PortSeen) -> Finding:
                 check,
                 f"another program has the port of {where}" + (f" ({seen.why})" if seen.why else ""),
                 "choose another port for --rdzv-endpoint, on all nodes, or end that program: `ss -ltnp` names it",
+            )
+        case "mute":
+            return warn(
+                check,
+                f"somebody has the port of {where} and does not say who: an agent with TLS, or another program",
+                "`ss -ltnp` on its host names it; with TLS all is well",
             )
         case "forbidden":
             return fail(

@@ -117,6 +117,15 @@ def test_a_group_that_hangs_is_a_failure_of_its_own(monkeypatch: pytest.MonkeyPa
     assert "network file systems" in found[1].remedy
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_group_that_breaks_is_a_failure_of_its_own_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look_machine, "clock_facts", lambda _wall_s: 1 / 0)
+    found = asked(groups=("clock", "system"))
+    assert (found[0].check, found[0].verdict) == ("clock.answer", "fail")
+    assert "bug" in found[0].sentence
+    assert found[-1].check == "system.planaria"
+
+
 def test_a_folder_that_is_not_there_yet_is_judged_by_what_is_above_it(tmp_path: Path) -> None:
     folder = look_machine.folder_facts("--log-dir", str(tmp_path / "logs" / "job7"))
     assert (folder.checked, folder.problem) == (str(tmp_path), "")

@@ -86,6 +86,7 @@ PORTS = [
     (port("answered"), "", ""),
     (port("unknown", why="no such name"), "", ""),
     (port("taken", True), "ports.endpoint", "ss -ltnp"),
+    (port("mute", True), "ports.endpoint", "an agent with TLS"),
     (port("forbidden", True, why="Permission denied"), "ports.endpoint", "above 1023"),
     (port("refused"), "ports.reach", "starts later"),
     (port("silent", is_alive=True), "ports.reach", "firewall drops"),
