@@ -25,6 +25,7 @@ _READINGS = 100
 _STA_UNSYNC = 0x40
 _TIMEX_BYTES = 256  # more than any architecture's struct timex
 _TIME_ERROR = 5
+_FIRST_PIDS = "pid:[4026531836]"  # the kernel's own number for the namespace in which all processes are seen
 
 
 def clock_facts(wall_s: float) -> ClockFacts:
@@ -80,11 +81,11 @@ def shm_facts(workers: int) -> ShmFacts:
 def _left_in_shm() -> tuple[tuple[str, ...], int]:
     """Return torch's files, which have the pid of their maker in their names, where nobody has that pid any more.
 
-    A process of another pid namespace cannot be seen: such a file counts only if a process of ours made it, by its owner.
+    Who lives in a pid namespace of its own does not see everybody who may share this memory, and so cannot know.
     """
     left, total = [], 0
     try:
-        entries = list(os.scandir(SHM))
+        entries = list(os.scandir(SHM)) if os.readlink("/proc/self/ns/pid") == _FIRST_PIDS else []
     except OSError:
         return (), 0
     for entry in entries:

@@ -160,3 +160,10 @@ def test_the_gauges_are_lines_that_prometheus_reads(phase: str, ready: int) -> N
     assert sum(line.startswith("# TYPE ") for line in lines) == len(values)
     counted = as_gauges(view(), "planaria_round 4\n").splitlines()
     assert [line for line in counted if not line.startswith("#")] == ["planaria_round 4", "planaria_ready 1"]
+
+
+def test_a_node_that_is_set_aside_says_why_and_how_often() -> None:
+    group = replace(RUNNING, phase="checking", set_aside="disk.space: full\x1b[2J", setbacks=2)
+    assert why_not_ready(view(group=group)) == "set aside, to be checked again: disk.space: full\\x1b[2J"
+    assert as_json(view(group=group))["set_aside"] == {"times": 2, "why": "disk.space: full\\x1b[2J"}
+    assert as_json(view())["set_aside"] is None
