@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 from planaria.base.addresses import split_address
 from planaria.doctor.model import CHECKS, UNANSWERED, fail
@@ -35,17 +36,16 @@ def examine(
     """
     looks = {group: _look(group, asked, version, wall_s, token) for group in asked.groups}
     found: dict[str, list[Finding]] = {}
-    threads = {
-        group: threading.Thread(target=lambda g=group, look=look: found.__setitem__(g, look()), daemon=True)
-        for group, look in looks.items()
-    }
+
+    def keep(group: str) -> None:
+        found[group] = looks[group]()
+
+    threads = {group: threading.Thread(target=keep, args=(group,), daemon=True) for group in looks}
     for thread in threads.values():
         thread.start()
-    from time import monotonic
-
-    deadline = monotonic() + within_s
+    deadline = time.monotonic() + within_s
     for thread in threads.values():
-        thread.join(max(0.0, deadline - monotonic()))
+        thread.join(max(0.0, deadline - time.monotonic()))
     ordered = [group for group in CHECKS if group in looks]
     hanging = {group for group in ordered if threads[group].is_alive()}
     return [

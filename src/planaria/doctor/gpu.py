@@ -136,7 +136,7 @@ def _visible(facts: GpuFacts) -> Finding:
     check, mask = "gpu.visible", facts.visible
     count = len(facts.gpus)
     if mask is None:
-        return ok(check, f"all {count} GPUs can be seen")
+        return _enough(facts, count, f"all {count} GPUs can be seen")
     wrong = [word for word in mask.split(",") if word.strip().isdigit() and int(word) >= count]
     if wrong:
         return fail(
@@ -147,7 +147,17 @@ def _visible(facts: GpuFacts) -> Finding:
     shown = [word for word in mask.split(",") if word.strip() and word.strip() != "-1"]
     if not shown:
         return warn(check, f"CUDA_VISIBLE_DEVICES={mask} hides all {count} GPUs", "unset CUDA_VISIBLE_DEVICES")
-    return ok(check, f"CUDA_VISIBLE_DEVICES={mask} shows {len(shown)} of {count} GPUs")
+    return _enough(facts, len(shown), f"CUDA_VISIBLE_DEVICES={mask} shows {len(shown)} of {count} GPUs")
+
+
+def _enough(facts: GpuFacts, count: int, told: str) -> Finding:
+    if facts.workers > count:
+        return warn(
+            "gpu.visible",
+            f"{told}, for {facts.workers} workers: NCCL refuses two of them on one GPU",
+            f"--nproc-per-node={count} (planaria run also takes gpu), or make more GPUs visible",
+        )
+    return ok("gpu.visible", told)
 
 
 def _errors(facts: GpuFacts) -> Finding:

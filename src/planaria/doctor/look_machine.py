@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -58,7 +59,7 @@ def _adjtimex() -> tuple[bool | None, float]:
 
 def shm_facts(workers: int) -> ShmFacts:
     """Look at /dev/shm."""
-    problem = _write_problem(SHM, 4096)[0]
+    problem = _write_problem(SHM, 4096)
     try:
         found = os.statvfs(SHM)
     except OSError as trouble:
@@ -183,7 +184,7 @@ def folder_facts(role: str, path: str, clock: Callable[[], float] = time.monoton
     while not os.path.isdir(checked) and checked != "/":
         checked = os.path.dirname(checked)
     began = clock()
-    problem, _ = _write_problem(checked, _PROBE_BYTES)
+    problem = _write_problem(checked, _PROBE_BYTES)
     took_s = clock() - began
     try:
         found = os.statvfs(checked)
@@ -203,30 +204,28 @@ def folder_facts(role: str, path: str, clock: Callable[[], float] = time.monoton
     )
 
 
-def _write_problem(folder: str, size_bytes: int) -> tuple[str, int]:
+def _write_problem(folder: str, size_bytes: int) -> str:
     """Write a file that has no name, or one that is removed at once; return why that cannot be done."""
     try:
         descriptor = _nameless(folder)
     except OSError as trouble:
-        return trouble.strerror or str(trouble), trouble.errno or 0
+        return trouble.strerror or str(trouble)
     try:
         left = size_bytes
         while left > 0:
             left -= os.write(descriptor, bytes(min(left, 1 << 16)))
         os.fsync(descriptor)
     except OSError as trouble:
-        return trouble.strerror or str(trouble), trouble.errno or 0
+        return trouble.strerror or str(trouble)
     finally:
         os.close(descriptor)
-    return "", 0
+    return ""
 
 
 def _nameless(folder: str) -> int:
     try:
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except (IsADirectoryError, OSError) as trouble:
-        import errno
-
+    except OSError as trouble:
         if trouble.errno not in (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errno.EINVAL):
             raise
     path = os.path.join(folder, f".planaria-doctor-{os.getpid()}-{os.urandom(4).hex()}")

@@ -18,7 +18,7 @@ SLOW_BYTES_S = 12_500_000  # 100 Mbit/s: a link that has agreed on the wrong spe
 
 
 class PeerSeen(Value):
-    """What came of the talk with one peer. `met`: who was there. None: it did not come to that; `lost`: it did not arrive.
+    """What came of the talk with one peer. `met`: who was there. Where a number is None, it did not come to that.
 
     `doctor` answers our questions; `peer` is an agent, or another that speaks the protocol and no more; `token`: it has
     another token. `is_alive`: the host answers on other ports.

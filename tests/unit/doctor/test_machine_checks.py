@@ -124,6 +124,7 @@ GPUS = GpuFacts(1, "", "580.1", (13, 0), (GPU,), "2.11.0", "13.0")
         ({"visible": ""}, "warn", "gpu.visible", "hides all"),
         ({"visible": "-1"}, "warn", "gpu.visible", "hides all"),
         ({"visible": "GPU-8f3a"}, "", "", ""),
+        ({"workers": 2}, "warn", "gpu.visible", "--nproc-per-node=1"),
         ({"gpus": (replace(GPU, remap_failed=True),)}, "fail", "gpu.errors", "replaced"),
         ({"gpus": (replace(GPU, remap_pending=True),)}, "fail", "gpu.errors", "nvidia-smi -r -i 0"),
         ({"gpus": (replace(GPU, uncorrected=2),)}, "warn", "gpu.errors", "2 uncorrected"),
