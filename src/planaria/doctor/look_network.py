@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import time
 
-from planaria.base.addresses import numeric, split_address
+from planaria.base.addresses import look_up_now, numeric, split_address
 from planaria.base.channel import NONCE_BYTES, Channel
 from planaria.base.linux import read_file
+from planaria.base.value import replace
 from planaria.doctor.dns import DnsFacts, NameSeen
 from planaria.doctor.network import NetworkFacts, Nic, Route
 from planaria.doctor.ports import PortFacts, PortSeen
@@ -18,11 +20,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from planaria.base.addresses import Target
     from planaria.doctor.ports import State
 
 KNOCK_S = 2.0
 OTHER_PORTS = (22, 1, 9)  # ssh, and two where nobody listens: any answer, even a refusal, is a sign of life
 _SIOCGIFADDR = 0x8915
+_MOST_ADDRESSES = 4
+_MOST_FIRST = ("answered", "forbidden", "free", "refused", "silent", "unreachable")
 _NAMES = "/sys/class/net"
 
 
@@ -135,62 +140,82 @@ def port_facts(endpoints: Sequence[str], token: bytes | None, *, is_ours: bool) 
 
 
 def _port(endpoint: str, token: bytes | None, *, is_ours: bool) -> PortSeen:
-    host, port = split_address(endpoint)
+    """Look at every address of an endpoint; what says most about it counts."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        targets = look_up_now(*split_address(endpoint))
     except (OSError, UnicodeError) as trouble:
         return PortSeen(endpoint, False, "unknown", getattr(trouble, "strerror", "") or "no such name")
+    found = [_bind(endpoint, target) or _knock(endpoint, target) for target in targets[:_MOST_ADDRESSES]]
+    best = min(found, key=lambda seen: _MOST_FIRST.index(seen.state))
+    if best.state == "silent":
+        return replace(best, is_alive=is_alive(targets[found.index(best)][1][0]))
+    if best.state == "answered" and is_ours:
+        return replace(best, state=_greet(targets[found.index(best)], token))
+    return best
+
+
+def _bind(endpoint: str, target: Target) -> PortSeen | None:
+    """Return what an endpoint on this machine lets us do; None for one elsewhere, or where somebody listens."""
+    family, address = target
     try:
-        with socket.socket(family, kind, protocol) as tried:
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)  # and no more: whoever comes for the port in this moment gets it
-        return PortSeen(endpoint, True, "free")
     except OSError as trouble:
-        if trouble.errno == errno.EACCES:
-            return PortSeen(endpoint, True, "forbidden", trouble.strerror or "")
-        is_here = trouble.errno == errno.EADDRINUSE
-    return _knock(endpoint, (family, kind, protocol, address), token if is_ours else None, is_here, is_ours=is_ours)
+        is_forbidden = trouble.errno == errno.EACCES
+        return PortSeen(endpoint, True, "forbidden", trouble.strerror or "") if is_forbidden else None
+    return PortSeen(endpoint, True, "free")
 
 
-def _knock(
-    endpoint: str, target: tuple[int, int, int, object], token: bytes | None, is_here: bool, *, is_ours: bool
-) -> PortSeen:
-    family, kind, protocol, address = target
-    with socket.socket(family, kind, protocol) as door:
+def _knock(endpoint: str, target: Target) -> PortSeen:
+    family, address = target
+    is_here = any(address[0] in nic.addresses for nic in nics())
+    with socket.socket(family, socket.SOCK_STREAM) as door:
         door.settimeout(KNOCK_S)
         try:
-            door.connect(address)  # type: ignore[arg-type]  # the shape follows the family
+            door.connect(address)
         except TimeoutError:
-            return PortSeen(endpoint, is_here, "silent", f"no answer within {KNOCK_S:g} s", is_alive(address))
+            return PortSeen(endpoint, is_here, "silent", f"no answer within {KNOCK_S:g} s")
         except OSError as trouble:
             if trouble.errno == errno.ECONNREFUSED:
                 return PortSeen(endpoint, is_here, "refused")
             return PortSeen(endpoint, is_here, "unreachable", trouble.strerror or str(trouble))
-        if not is_ours:
-            return PortSeen(endpoint, is_here, "answered")
-        return PortSeen(endpoint, is_here, _greet(door, token))
+    return PortSeen(endpoint, is_here, "answered")
 
 
-def _greet(door: socket.socket, token: bytes | None) -> State:
+def _greet(target: Target, token: bytes | None) -> State:
     """Say hello, and return whether the other end begins as every program of planaria does, otherwise, or not at all."""
+    family, address = target
     hello = Channel(token=token, dials=True, nonce=os.urandom(NONCE_BYTES)).opening()
-    try:
-        door.sendall(hello)
-        answer = door.recv(6)
-    except OSError:
-        return "mute"
+    with socket.socket(family, socket.SOCK_STREAM) as door:
+        door.settimeout(KNOCK_S)
+        try:
+            door.connect(address)
+            door.sendall(hello)
+            answer = door.recv(6)
+        except OSError:
+            return "mute"
     return "mute" if not answer else "ours" if hello.startswith(answer) else "taken"
 
 
-def is_alive(address: object) -> bool:
-    """Tell whether the host of an address answers anything at all, on other ports."""
-    host = str(address[0])  # type: ignore[index]  # a socket address
-    for port in OTHER_PORTS:
-        try:
-            with socket.create_connection((host, port), timeout=KNOCK_S / 2):
+def is_alive(host: str) -> bool:
+    """Tell whether a host, by its address, answers anything at all on other ports."""
+    targets = [target for port in OTHER_PORTS for target in numeric(host, port)]
+    tried = [socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) for family, _ in targets]
+    try:
+        waiting = select.poll()
+        for one, (_, address) in zip(tried, targets, strict=True):
+            if one.connect_ex(address) == errno.ECONNREFUSED:
                 return True
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            continue
-    return False
+            waiting.register(one, select.POLLOUT)
+        deadline = time.monotonic() + KNOCK_S / 2
+        by_number = {one.fileno(): one for one in tried}
+        while by_number and (left_s := deadline - time.monotonic()) > 0:
+            for number, _ in waiting.poll(left_s * 1000):
+                waiting.unregister(number)
+                if by_number.pop(number).getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (0, errno.ECONNREFUSED):
+                    return True
+        return False
+    finally:
+        for one in tried:
+            one.close()

@@ -196,7 +196,7 @@ def _answers_elsewhere(peer: str) -> bool:
     host, port = split_address(peer)
     targets = numeric(host, port)
     addresses = [str(targets[0][1][0])] if targets else list(look_up(host).addresses[:1])
-    return bool(addresses) and is_alive(addresses)
+    return bool(addresses) and is_alive(addresses[0])
 
 
 def own_greeting(version: str, wall_s: float) -> Greeting:
