@@ -1,4 +1,4 @@
-"""The `planaria` command: `planaria run`, what looks at runs and ends them, `k8s`, `operator` and `--version`."""
+"""The `planaria` command: `planaria run`, `doctor`, what looks at runs and ends them, `k8s`, `operator` and `--version`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ usage: planaria COMMAND ...
   planaria drain [FLAGS]               end a run on this node in good order; the other nodes go on
   planaria stop [FLAGS]                end a run on all of its nodes
   planaria health [FLAGS]              ask the agents on this node whether they are alive
+  planaria doctor [FLAGS]              look for what keeps jobs from running well here, or between hosts
   planaria k8s render [FLAGS] SCRIPT   print the Kubernetes manifests of an elastic job
   planaria operator VERB [FLAGS]       run or install the Kubernetes operator for PyTorchJobs
   planaria --version                   print the version
@@ -62,6 +63,10 @@ def _dispatch(argv: list[str]) -> int:
             from planaria.insight.main import look
 
             return look(command, rest)
+        case ["doctor", *rest]:
+            from planaria.doctor.main import doctor
+
+            return doctor(rest)
         case ["k8s", *rest]:
             from planaria.kube.render import run as k8s
 

@@ -9,6 +9,7 @@ import pytest
 from planaria import errors
 from planaria.aws.specs import ETCD
 from planaria.contract.exit_status import SIGNAL_ROW, TABLE
+from planaria.doctor.model import CHECKS
 from planaria.launch.flags import OURS, TORCHRUN
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +72,7 @@ def test_the_compatibility_page_has_no_flag_that_does_not_exist() -> None:
 def test_every_event_and_metric_of_the_agent_has_its_row_in_the_events_page() -> None:
     sources = {path.name: path.read_text() for path in (ROOT / "src/planaria/agent").glob("*.py")}
     telling = sources["observer.py"] + sources["pulse.py"]
-    events = set(re.findall(r'"(planaria\.(?:[a-z]+\.[a-z.]+|restart|progress|commit))"', telling))
+    events = set(re.findall(r'"(planaria\.(?:[a-z]+\.[a-z.]+|restart|progress|commit|preflight))"', telling))
     exposing = sources["meters.py"] + sources["status.py"] + page("src/planaria/observe/handlers.py")
     metrics = set(re.findall(r'(?:"|# HELP )(planaria_[a-z_]+)', exposing))
     rows = re.findall(r"^\| `(planaria[._][a-z._]+)", page("docs/events.md"), re.MULTILINE)
@@ -115,3 +116,8 @@ def test_the_readme_has_exactly_two_set_up_commands_and_their_scripts_exist() ->
     assert commands == ["sh scripts/demo", "sh scripts/test"]
     for command in commands:
         assert (ROOT / command.split()[1]).is_file()
+
+
+def test_every_check_of_the_doctor_has_its_row() -> None:
+    rows = re.findall(r"^\| `([a-z]+\.[a-z-]+)` \| (?:ok|warn|fail) \|", page("docs/doctor.md"), re.MULTILINE)
+    assert rows == [f"{group}.{check}" for group, checks in CHECKS.items() for check in checks]

@@ -163,6 +163,12 @@ def test_nothing_of_standbys_is_imported_before_they_are_asked_for(tmp_path: Pat
     assert found & HEAVY == set()
 
 
+def test_nothing_that_checks_a_node_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
+    rooms = {"planaria.agent.preflight", "planaria.agent.quarantine", "planaria.doctor.model"}
+    assert not [name for name in imports(tmp_path, *COMMANDS["a run"]) if name in rooms or "doctor" in name]
+    assert rooms <= imports(tmp_path, *run_words("--preflight=system"))
+
+
 WORKER_MAY = frozenset({"collections", "contextlib", "functools", "threading"})  # some 5 ms; torch imports them as well
 
 

@@ -328,4 +328,22 @@ TABLE: tuple[Row | str, ...] = (
         {"PLANARIA_TOKEN": ""},
         "PLANARIA_TOKEN expects a secret, got an empty one",
     ),
+    "Checks before a node joins",
+    Row(
+        ["--preflight=luck", "ok.py"],
+        {},
+        "--preflight expects all or some of dns, network, ports, clock, shm, limits, gpu, disk, system, environment, got 'luck'",
+    ),
+    Row(
+        ["--preflight=", "ok.py"],
+        {},
+        "--preflight expects all or some of dns, network, ports, clock, shm, limits, gpu, disk, system, environment, got ''",
+    ),
+    Row(
+        ["ok.py"],
+        {"PET_PREFLIGHT": "yes"},
+        "PET_PREFLIGHT expects all or some of dns, network, ports, clock, shm, limits, gpu, disk, system, environment, got 'yes'",
+    ),
+    Row(["--preflight-cooldown=0", "ok.py"], {}, "--preflight-cooldown expects seconds from 1 to 1000000000, got '0'"),
+    Row(["--preflight-cooldown=long", "ok.py"], {}, "--preflight-cooldown expects a number, got 'long'"),
 )

@@ -11,6 +11,7 @@ from planaria.agent.model import (
     FINISHING,
     Begun,
     BlameWorker,
+    CheckNode,
     DeadlinePassed,
     DumpStacks,
     EndTree,
@@ -25,6 +26,7 @@ from planaria.agent.model import (
     StopRequested,
     TellDrain,
     TellRestart,
+    TellSetAside,
     TreeEnded,
     WorkerExited,
     WorkersStarted,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Effect, Event, Group, Job, Outcome
     from planaria.agent.observer import Observer
+    from planaria.agent.preflight import Preflight
     from planaria.agent.reserve import Reserve
     from planaria.agent.scopes import Scope
     from planaria.agent.watchdog import Watchdog
@@ -77,6 +80,7 @@ class Driver:
         self.workers: Workers
         self.control: ControlServer
         self.seat: Seat  # of a group that is not alone
+        self.preflight: Preflight  # of a group that is checked before it joins
         self.life: Round | None = None
         self.progress: dict[int, tuple[Progress, float]] = {}  # by local rank: the newest report, and when it came
         self._watchdog: Watchdog | None = None
@@ -133,7 +137,7 @@ class Driver:
                 self.workers.signal(number, only)
             case KillWorkers():
                 self.workers.signal(signals.SIGKILL)
-            case DumpStacks() | BlameWorker():
+            case DumpStacks() | BlameWorker() | CheckNode() | TellSetAside():
                 self._examine(effect)
             case TellDrain(number, grace_s):
                 self._tell_drain(number, grace_s)
@@ -150,11 +154,14 @@ class Driver:
             case _:
                 self.seat.perform(effect)
 
-    def _examine(self, order: DumpStacks | BlameWorker) -> None:
-        if isinstance(order, BlameWorker):
-            self.workers.blame(order.failure, order.pid)
-        else:
-            self.workers.dump_stacks()
+    def _examine(self, order: DumpStacks | BlameWorker | CheckNode | TellSetAside) -> None:
+        match order:
+            case BlameWorker(failure, pid):
+                self.workers.blame(failure, pid)
+            case DumpStacks():
+                self.workers.dump_stacks()
+            case _:
+                self.preflight.perform(order)
 
     def _start(self, order: StartWorkers) -> None:
         if self._port is not None:

@@ -16,6 +16,7 @@ not listed is a bug, not a no-op.
 from __future__ import annotations
 
 from planaria.agent.model import (
+    CHECKING,
     DONE,
     DRAINING,
     FINISHING,
@@ -36,6 +37,7 @@ from planaria.agent.model import (
     LauncherDied,
     Life,
     MembersChanged,
+    NodeChecked,
     Outcome,
     ProgressReported,
     ScopeExpired,
@@ -75,15 +77,18 @@ LOOK_S = 1.0  # the same after a scope expired: all cores may be busy, and stack
 LOOKING = -1  # the rung below the first: nobody was asked to stop yet
 KILL_S = 10.0  # a worker that SIGKILL has not ended by then is in the kernel's hands (state D); the job does not wait
 TREE_S = 5.0  # the same for descendants of workers
-LATE_S = (
-    0.3  # how much later than the first failure a crash of the same moment may be reported, with a GPU to tear down
-)
+# How much later than the first failure a crash of the same moment may be reported, with a GPU to tear down.
+LATE_S = 0.3
 MEMBERS_CHANGED = "the members of the run changed"
 PORT_TRIES = 3  # how often a master port taken by somebody else is replaced free of charge
 
 
 def step(group: Group, event: Event) -> Step:
     """Decide what the agent does next."""
+    if group.phase == CHECKING or isinstance(event, NodeChecked):
+        from planaria.agent.quarantine import step_checking
+
+        return step_checking(group, event)
     if not group.alone:
         from planaria.agent.member import step_among_others
 
@@ -297,8 +302,7 @@ def master_port_was_taken(group: Group, cause: Failure) -> bool:
 
 
 def _restart(group: Group, reason: str) -> Step:
-    group = replace(group, phase=RESTARTING, round=group.round + 1, reason=reason)
-    return group, (EndTree(TREE_S),)
+    return replace(group, phase=RESTARTING, round=group.round + 1, reason=reason), (EndTree(TREE_S),)
 
 
 def finish(group: Group, outcome: Outcome) -> Step:
@@ -335,7 +339,7 @@ def drain(group: Group, event: StopRequested) -> Step:
             outcome = Outcome("signal", exit_status.by_signal(event.signal), event.signal)
             ending = replace(group, phase=FINISHING, outcome=outcome)
             return ending, () if group.phase == RESTARTING else (EndTree(TREE_S),)
-        case "finishing" | "leaving" | "done":
+        case _:  # it ends already
             return group, ()
 
 

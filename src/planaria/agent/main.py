@@ -8,7 +8,7 @@ import time
 from planaria.agent.control import ControlServer
 from planaria.agent.door import SOCKET_NAME, Door
 from planaria.agent.driver import Driver
-from planaria.agent.model import STARTING, WAITING, Group
+from planaria.agent.model import CHECKING, STARTING, WAITING, Group
 from planaria.base import linux, signals
 from planaria.base.files import remove_tree
 from planaria.base.loop import Loop
@@ -126,6 +126,8 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     if job.meeting is not None:
         linux.set_file_limit(AGENT_FILES)
     seat = None if job.meeting is None else _take_seat(job, loop, driver, line, screen)
+    if job.preflight:
+        _prepare_checks(job, loop, driver, screen)
     _open_doors(job, loop, driver, screen, scratch_dir)
     herald = _proclaim(job, loop, driver, screen) if job.environment.get(KUBE_PROGRESS) else None
     try:
@@ -202,9 +204,18 @@ def group_of(job: Job) -> Group:
         always_restart=job.always_restart,
         worker_exit_code=job.worker_exit_code,
         fixed_port=job.master_port is not None,
-        phase=STARTING if job.meeting is None else WAITING,
+        phase=CHECKING if job.preflight else STARTING if job.meeting is None else WAITING,
         alone=job.meeting is None,
+        has_met=not job.preflight,
+        cooldown_s=job.preflight_cooldown_s,
     )
+
+
+def _prepare_checks(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+    """Have what checks this node at hand. A run without `--preflight` imports nothing of this."""
+    from planaria.agent.preflight import Preflight
+
+    driver.preflight = Preflight(job, loop, driver, os.environ, screen.say)
 
 
 def _take_seat(job: Job, loop: Loop, driver: Driver, line: Line, screen: _Screen) -> Seat:

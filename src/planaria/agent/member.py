@@ -268,7 +268,7 @@ def _outcome(group: Group, event: RunEnded) -> Outcome:
 def _leave(group: Group) -> Step:
     """Say goodbye before the end, if there is anybody who should know that this node goes and the run does not."""
     outcome = group.outcome
-    if outcome is None or outcome.kind != "signal" or group.run_over:
+    if outcome is None or outcome.kind != "signal" or group.run_over or not group.has_met:
         return _gone(group)
     leave = LeaveRun(_why_it_leaves(outcome.signal))
     return replace(group, phase=LEAVING), (ReportStopped(), leave, SetDeadline(GOODBYE_S))

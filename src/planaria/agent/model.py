@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from planaria.contract.secret import Secret
 
     Phase = Literal[
+        "checking",
         "waiting",
         "starting",
         "running",
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Verdict = Literal["stopped", "failed", "done"]
     LostMajority = Literal["wait", "exit", "continue"]
 
+CHECKING: Literal["checking"] = "checking"
 WAITING: Literal["waiting"] = "waiting"
 STARTING: Literal["starting"] = "starting"
 RUNNING: Literal["running"] = "running"
@@ -120,6 +122,9 @@ class Job(Value):
     """None for a node alone."""
     health: HealthCheck | None = None
     shelter: Shelter = Shelter()
+    preflight: tuple[str, ...] = ()
+    """The groups of checks that this node has to pass before it joins; empty: it joins unchecked."""
+    preflight_cooldown_s: float = 60.0
     standbys: int | None = 0
     """How many processes stand by for workers; None: as many as memory allows, one for each at most."""
     run_dir: str | None = None
@@ -154,6 +159,9 @@ class Group(Value):
     Not `alone`: other nodes have groups too, and rounds are decided elsewhere. Then `lease_until` is the moment from which no
     worker may live, `round_over` says that this life was ended from outside, `verdict` how it ended, `run_over` that the
     outcome of the run is known, and `causes` are the failures of all nodes.
+
+    With `--preflight`, `has_met` is False until the node has passed its checks; `setbacks` counts the times it did not,
+    `set_aside` says why it did not the last time, and `cooldown_s` is what the first of them costs.
     """
 
     size: int
@@ -186,11 +194,22 @@ class Group(Value):
     verdict: Verdict = "stopped"
     run_over: bool = False
     causes: tuple[Failure, ...] = ()
+    has_met: bool = True
+    setbacks: int = 0
+    set_aside: str = ""
+    cooldown_s: float = 60.0
 
 
 class Begun(Value):
     """The agent is ready to start workers."""
 
+    at: float
+
+
+class NodeChecked(Value):
+    """The checks of this node came to an end; `problem` says in a line what failed, empty when nothing did."""
+
+    problem: str
     at: float
 
 
@@ -269,6 +288,17 @@ class TreeEnded(Value):
     clean: bool = True
 
 
+class CheckNode(Value):
+    """Check this node; report `NodeChecked`."""
+
+
+class TellSetAside(Value):
+    """Say that this node joins nobody for so many seconds, and why."""
+
+    problem: str
+    after_s: float
+
+
 class StartWorkers(Value):
     """Start every worker of a new life; report `WorkersStarted`."""
 
@@ -333,6 +363,7 @@ class Finish(Value):
 if TYPE_CHECKING:
     Event = (
         Begun
+        | NodeChecked
         | WorkersStarted
         | WorkerExited
         | ProgressReported
@@ -346,7 +377,9 @@ if TYPE_CHECKING:
         | SeatEvent
     )
     Effect = (
-        StartWorkers
+        CheckNode
+        | TellSetAside
+        | StartWorkers
         | SignalWorkers
         | TellDrain
         | TellRestart

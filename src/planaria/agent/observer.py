@@ -154,6 +154,10 @@ class Observer:
         if self.journal is not None:
             self.journal.close()
 
+    def checked(self, findings: list[dict[str, object]], count: int, at: float) -> None:
+        """Take what so many checks of this node found that is not well, before it joined."""
+        self.emit("planaria.preflight", at, checks=count, findings=findings)
+
     def emit(self, name: str, at: float, **metadata: object) -> None:
         """Hand an event that happened at a moment of the monotonic clock to every handler, and to the journal."""
         self._emit(name, at, metadata, {})

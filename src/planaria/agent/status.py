@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _NOT_READY = {
+    "checking": "this node is being checked before it joins",
     "waiting": "waiting for the other nodes",
     "starting": "the workers are being started",
     "settling": "a worker failed; the others may fail alike",
@@ -80,6 +81,8 @@ def why_not_ready(view: View) -> str:
         return ""
     if view.group.phase == "draining" and view.group.outcome is not None:
         return "the job is being ended by its owner"
+    if view.group.phase == "checking" and view.group.set_aside:
+        return safe_line(f"set aside, to be checked again: {view.group.set_aside}", 1000)
     waiting_for = view.meeting.waiting_for if view.meeting is not None and view.group.phase == "waiting" else ""
     return safe_line(waiting_for) or _NOT_READY[view.group.phase]
 
@@ -123,6 +126,7 @@ def as_json(view: View) -> dict[str, object]:
         "standbys": _standbys(view),
         "restarts": {"used": group.restarts, "allowed": group.max_restarts},
         "last_reason": group.reason or None,
+        "set_aside": {"times": group.setbacks, "why": safe_line(group.set_aside, 1000)} if group.set_aside else None,
         "progress": {str(one.rank): _step(view, one) for one in view.workers},
         "newest_commit": {tier: _commit(view.commits.get(tier)) for tier in TIERS},
         **_over_time(view.watched),

@@ -55,6 +55,8 @@ def as_data(plan: Plan) -> dict[str, object]:
         "snapshot_buddy": job.shelter.has_buddies,
         "bootstrap": _command(job).bootstrap,
         "standbys": "auto" if job.standbys is None else job.standbys,
+        "preflight": list(job.preflight),
+        "preflight_cooldown_s": job.preflight_cooldown_s,
         "meeting": None if job.meeting is None else _meeting(job.meeting),
         "handler": None if plan.asked is None else _handler(plan.asked),
         "health_check": None if job.health is None else _health(job.health),
@@ -82,8 +84,7 @@ def as_text(plan: Plan) -> str:
         lines += _handler_lines(plan.asked)
     if _command(job).bootstrap:
         lines.append("  start-up  through planaria's start-up file, which records tracebacks")
-    if job.standbys != 0:
-        lines.append(f"  standbys  {_standby_words(job.standbys)}")
+    lines += _start_lines(job)
     if job.health is not None:
         lines.append(f"  probes    at {_health_words(job.health)}")
     if job.shelter.directory is not None:
@@ -104,6 +105,12 @@ def _written_lines(job: Job) -> list[str]:
     if job.event_handlers:
         lines.append(f"  events    to {safe_line(job.event_handlers)}")
     return lines
+
+
+def _start_lines(job: Job) -> list[str]:
+    """Return what is done around the start of workers, where it was asked for."""
+    lines = [f"  standbys  {_standby_words(job.standbys)}"] if job.standbys != 0 else []
+    return [*lines, f"  preflight {', '.join(job.preflight)}, before this node joins"] if job.preflight else lines
 
 
 def _standby_words(asked: int | None) -> str:

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    Kind = Literal["text", "integer", "number", "flag", "list", "choice"]
+    Kind = Literal["text", "integer", "number", "flag", "list", "choice", "optional"]
     Default = str | int | float | bool | tuple[str, ...] | None
 
 WORKERS = "Workers and restarts"
@@ -168,6 +168,10 @@ OURS: tuple[Flag, ...] = (
     ),
     _flag(
         "--standbys", "text", "0", LAUNCHER, "processes that wait, loaded, to be workers: a number or auto", "N|auto"
+    ),
+    _flag("--preflight", "optional", None, LAUNCHER, "check this node before it joins: all, or disk,gpu,...", "CHECKS"),
+    _flag(
+        "--preflight-cooldown", "number", 60.0, LAUNCHER, "how long one that fails is set aside, at first", "SECONDS"
     ),
     _flag("--require-token", "flag", False, LAUNCHER, "do not meet other nodes without a token or TLS"),
     _flag("--health-check-port", "integer", None, LAUNCHER, "answer probes here over HTTP; 0: a free port", "PORT"),

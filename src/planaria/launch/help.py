@@ -72,6 +72,8 @@ def text(program: str = "planaria run") -> str:
 def _spelling(flag: Flag) -> str:
     names = ", ".join(name for name in flag.names if "_" not in name)
     value = "|".join(flag.choices) or flag.metavar
+    if flag.kind == "optional":
+        return f"{names}[={value}]"
     return f"{names} {value}" if value else names
 
 

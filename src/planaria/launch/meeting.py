@@ -40,6 +40,8 @@ _ONLY_OURS = (
     "snapshot_keep",
     "snapshot_buddy",
     "standbys",
+    "preflight",
+    "preflight_cooldown",
 )
 _OPEN_PASSWORD = "a password on a command line can be read by others on this machine"  # noqa: S105  (what is said of it)
 

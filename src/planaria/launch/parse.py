@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from planaria.launch.flags import Flag
 
 _SHOWN_CANDIDATES = 6
+EVERYTHING = "all"
+"""What a flag means whose value is left out."""
 
 
 class Options(Value):
@@ -72,6 +74,8 @@ class Options(Value):
     resize_grace: float
     on_lost_majority: LostMajority
     standbys: str
+    preflight: str | None
+    preflight_cooldown: float
     require_token: bool
     health_check_port: int | None
     health_check_host: str
@@ -160,6 +164,9 @@ def _read_flag(argv: Sequence[str], at: int, values: dict[str, Any]) -> int:
             raise UsageError(f"{_called(flag, name)} takes no value, got {quoted(value)}")
         values[flag.dest] = True
         return 1
+    if flag.kind == "optional" and not equals:
+        values[flag.dest] = EVERYTHING
+        return 1
     if equals:
         values[flag.dest] = _convert(flag, value, _called(flag, name))
         return 1
@@ -238,6 +245,8 @@ def _from_variables(environ: Mapping[str, str], values: Mapping[str, Any]) -> di
             if text.strip() not in ("0", "1"):
                 raise UsageError(f"{flag.variable} expects 0 or 1, got {quoted(text)}")
             found[dest] = text.strip() == "1"
+        elif flag.kind == "optional" and text.strip() in ("0", "1"):
+            found[dest] = EVERYTHING if text.strip() == "1" else flag.default
         else:
             found[dest] = _convert(flag, text, flag.variable)
     return found

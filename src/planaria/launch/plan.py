@@ -132,6 +132,8 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
         meeting=contact.meeting,
         health=_health(options, environ, machine),
         shelter=_shelter(options),
+        preflight=_preflight(options),
+        preflight_cooldown_s=values.seconds(options.preflight_cooldown, options.source("preflight_cooldown"), 1),
         standbys=_standbys(options, command, contact),
     )
     idle = _without_effect(options, contact, silent=job.health is None)
@@ -266,6 +268,15 @@ def _shelter(options: Options) -> Shelter:
     return Shelter(options.snapshot_dir, options.snapshot_keep, options.snapshot_buddy == "on")
 
 
+def _preflight(options: Options) -> tuple[str, ...]:
+    """Return the groups of checks that are wanted. A run that wants none imports nothing of the doctor."""
+    if options.preflight is None:
+        return ()
+    from planaria.doctor.model import read_groups
+
+    return read_groups(options.preflight, options.source("preflight"))
+
+
 def _standbys(options: Options, command: Command, contact: Contact) -> int | None:
     """Return how many processes are to stand by, None for `auto`; none where no worker could ever be one of them."""
     asked = values.standbys(options.standbys, options.source("standbys"))
@@ -331,6 +342,8 @@ def _without_effect(options: Options, contact: Contact, *, silent: bool) -> tupl
         ("snapshot_keep", options.snapshot_dir is None, "has no effect without --snapshot-dir"),
         ("health_check_host", silent, "has no effect without --health-check-port"),
         ("health_check_timeout", silent, "has no effect without --health-check-port"),
+        ("preflight_cooldown", options.preflight is None, "has no effect without --preflight"),
+        ("preflight_cooldown", alone and options.preflight is not None, "has no effect on one node"),
         ("json", not options.dry_run, "has no effect without --dry-run"),
     )
     return tuple(f"{options.source(dest)} {why}" for dest, idle, why in candidates if idle and options.is_set(dest))

@@ -22,6 +22,7 @@ LIFE = Round(4, "job7", "default", 1, 2, 2, 4, 2, 4, 2, "10.0.0.1", 4711, 1, 3, 
 REPORT = Progress(12, (("loss", 0.5), ("scale", float("inf"))))
 RUNNING = Group(size=2, max_restarts=3, grace_s=30.0, phase="running", round=4, restarts=1, reason="rank 0 failed")
 PHASES = (
+    "checking",
     "waiting",
     "starting",
     "settling",
@@ -156,3 +157,10 @@ def test_the_gauges_are_lines_that_prometheus_reads_behind_what_was_counted(phas
     lines = as_gauges(view(group=replace(RUNNING, phase=phase)), "planaria_round 4\n").splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["planaria_round 4", f"planaria_ready {ready}"]
     assert sum(line.startswith("# TYPE ") for line in lines) == 1
+
+
+def test_a_node_that_is_set_aside_says_why_and_how_often() -> None:
+    group = replace(RUNNING, phase="checking", set_aside="disk.space: full\x1b[2J", setbacks=2)
+    assert why_not_ready(view(group=group)) == "set aside, to be checked again: disk.space: full\\x1b[2J"
+    assert as_json(view(group=group))["set_aside"] == {"times": 2, "why": "disk.space: full\\x1b[2J"}
+    assert as_json(view())["set_aside"] is None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planaria.agent import credentials
+from planaria.doctor import flags as doctor_flags
 from planaria.errors import UsageError
 from planaria.insight.flags import COMMANDS
 from planaria.insight.flags import read_flags as read_look
@@ -24,6 +25,7 @@ from planaria.launch.script import check
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
+import wrong_doctor
 import wrong_looks
 import wrong_nodes
 import wrong_orders
@@ -34,7 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HOME = "/home/you"
-TABLE: tuple[Row | str, ...] = (*wrong_run.TABLE, *wrong_nodes.TABLE, *wrong_orders.TABLE, *wrong_looks.TABLE)
+TABLE: tuple[Row | str, ...] = (
+    *wrong_run.TABLE,
+    *wrong_nodes.TABLE,
+    *wrong_orders.TABLE,
+    *wrong_looks.TABLE,
+    *wrong_doctor.TABLE,
+)
 
 ROWS = tuple(row for row in TABLE if isinstance(row, Row))
 
@@ -58,6 +66,9 @@ def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path, command:
     try:
         if command in COMMANDS:
             read_look(command, argv)
+            return None
+        if command == "doctor":
+            doctor_flags.read_flags(argv, environ)
             return None
         if command != "run":
             read_flags(command, argv, environ)

@@ -196,3 +196,10 @@ def test_standbys_are_shown_where_there_are_any(asked: str, data: object, words:
     text = dryrun.as_text(made)
     assert words in text
     assert ("standbys" in text) == bool(words)
+
+
+def test_the_checks_of_a_node_are_shown_where_there_are_any() -> None:
+    made = planned("--preflight=disk,gpu", "a.py")
+    assert dryrun.as_data(made)["preflight"] == ["gpu", "disk"]
+    assert "  preflight gpu, disk, before this node joins\n" in dryrun.as_text(made)
+    assert "preflight" not in dryrun.as_text(planned("a.py"))

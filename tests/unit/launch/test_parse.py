@@ -127,3 +127,10 @@ def test_two_commas_are_one_comma_of_the_text(text: str, items: tuple[str, ...])
 
 def test_an_enormous_number_is_refused_and_not_computed() -> None:
     assert refused(["--max-restarts=" + "9" * 5000, "a.py"]).startswith("--max-restarts expects a whole number")
+
+
+def test_a_flag_whose_value_may_be_left_out_never_takes_the_script_for_it() -> None:
+    assert parse(["--preflight", "a.py"], {}).preflight == "all"
+    assert parse(["--preflight=disk,gpu", "a.py"], {}).preflight == "disk,gpu"
+    assert [parse(["a.py"], {"PET_PREFLIGHT": text}).preflight for text in ("1", "0", "disk")] == ["all", None, "disk"]
+    assert parse(["a.py"], {}).preflight is None

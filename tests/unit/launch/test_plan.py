@@ -204,6 +204,8 @@ def test_event_handlers_are_ours_or_those_of_an_installed_package(text: str, han
         (["--standalone", "--rdzv-id=x"], "--rdzv-id has no effect with --standalone"),
         (["--standalone", "--nnodes=1:4"], "--nnodes has no effect with --standalone"),
         (["--json"], "--json has no effect without --dry-run"),
+        (["--preflight-cooldown=9"], "--preflight-cooldown has no effect without --preflight"),
+        (["--preflight", "--preflight-cooldown=9"], "--preflight-cooldown has no effect on one node"),
         (["--standbys=auto"], "--standbys has no effect on one node without --max-restarts"),
         (
             ["--standbys=1", "--no-bootstrap", "--max-restarts=1"],
@@ -301,3 +303,10 @@ def test_whatever_is_typed_the_answer_is_a_plan_or_one_harmless_sentence(
     except UsageError as refusal:
         sentence = str(refusal)
     assert safe_line(sentence, 1000) == sentence
+
+
+def test_the_checks_before_a_node_joins_are_those_that_were_asked_for() -> None:
+    assert planned("a.py").job.preflight == ()
+    assert planned("--preflight=gpu,disk", "a.py").job.preflight == ("gpu", "disk")
+    everything = planned("--preflight", "--preflight-cooldown=5", "a.py").job
+    assert (len(everything.preflight), everything.preflight_cooldown_s) == (10, 5.0)

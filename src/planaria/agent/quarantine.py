@@ -1,0 +1,89 @@
+"""A node that is checked before it joins: it passes, or it is set aside for a while and checked again. Pure.
+
+    CHECKING -> STARTING or WAITING      the checks passed: workers are started, or the other nodes are met
+    CHECKING -> CHECKING                 they failed: the node is set aside, and checked again after its cool-down
+    CHECKING -> FINISHING                they failed on a node alone, or too often; or the owner wants the end
+
+Only a run with `--preflight` imports this file. Nobody was met yet, so nobody has to be told of an end.
+"""
+
+from __future__ import annotations
+
+from planaria.agent.model import (
+    CHECKING,
+    FINISHING,
+    STARTING,
+    WAITING,
+    Begun,
+    CheckNode,
+    DeadlinePassed,
+    EndRequested,
+    EndTree,
+    LauncherDied,
+    NodeChecked,
+    Outcome,
+    SetDeadline,
+    StopRequested,
+    TellSetAside,
+)
+from planaria.base import signals
+from planaria.base.value import replace
+from planaria.contract import exit_status
+from planaria.errors import InvalidTransition
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.agent.model import Effect, Event, Group
+
+    Step = tuple[Group, tuple[Effect, ...]]
+
+LONGEST_S = 600.0  # what is mended by hand is not noticed later than this
+MOST_SETBACKS = 10  # some 70 minutes by default; then whoever keeps the nodes should hear of it
+TREE_S = 5.0
+
+
+def cooldown_s(first_s: float, setbacks: int) -> float:
+    """Return how long a node is set aside after so many failures in a row, which is one at least."""
+    return min(first_s * 2.0 ** min(setbacks - 1, 30), max(LONGEST_S, first_s))
+
+
+def step_checking(group: Group, event: Event) -> Step:
+    """Decide what happens to a node that has not joined yet."""
+    if group.phase != CHECKING:  # its owner wanted the end first
+        return group, ()
+    match event:
+        case Begun() | DeadlinePassed():
+            return group, (CheckNode(),)
+        case NodeChecked(problem, at):
+            return _judged(group, problem) if problem else _passed(group, at)
+        case StopRequested(number):
+            return _end(group, Outcome("signal", exit_status.by_signal(number), number))
+        case EndRequested(reason):
+            status = exit_status.by_signal(signals.SIGTERM)
+            return _end(group, Outcome("stopped", status, explanation=reason))
+        case LauncherDied():
+            return _end(group, Outcome("abandoned", exit_status.by_signal(signals.SIGKILL), signals.SIGKILL))
+        case _:
+            raise InvalidTransition(group.phase, event)
+
+
+def _passed(group: Group, at: float) -> Step:
+    from planaria.agent.machine import step
+
+    phase = STARTING if group.alone else WAITING
+    return step(replace(group, phase=phase, has_met=True, setbacks=0, set_aside=""), Begun(at))
+
+
+def _judged(group: Group, problem: str) -> Step:
+    setbacks = group.setbacks + 1
+    group = replace(group, setbacks=setbacks, set_aside=problem)
+    if group.alone or setbacks >= MOST_SETBACKS:
+        times = "" if setbacks == 1 else f" {setbacks} times"
+        why = f"this node failed its checks{times}: {problem}"
+        return _end(group, Outcome("failed", exit_status.NODE_FAILED, explanation=why))
+    after_s = cooldown_s(group.cooldown_s, setbacks)
+    return group, (TellSetAside(problem, after_s), SetDeadline(after_s))
+
+
+def _end(group: Group, outcome: Outcome) -> Step:
+    return replace(group, phase=FINISHING, outcome=outcome), (EndTree(TREE_S),)

@@ -1,0 +1,221 @@
+"""Gather facts about names, interfaces, ways and ports. Nothing is judged here."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import time
+
+from planaria.base.addresses import look_up_now, numeric, split_address
+from planaria.base.channel import NONCE_BYTES, Channel
+from planaria.base.linux import read_file
+from planaria.base.value import replace
+from planaria.doctor.dns import DnsFacts, NameSeen
+from planaria.doctor.network import NetworkFacts, Nic, Route
+from planaria.doctor.ports import PortFacts, PortSeen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from planaria.base.addresses import Target
+    from planaria.doctor.ports import State
+
+KNOCK_S = 2.0
+OTHER_PORTS = (22, 1, 9)  # ssh, and two where nobody listens: any answer, even a refusal, is a sign of life
+_SIOCGIFADDR = 0x8915
+_MOST_ADDRESSES = 4
+_MOST_FIRST = ("answered", "forbidden", "free", "refused", "silent", "unreachable")
+_NAMES = "/sys/class/net"
+
+
+def dns_facts(endpoints: Sequence[str], variables: Mapping[str, str]) -> DnsFacts:
+    """Look up this machine's name, and those of the endpoints."""
+    own = look_up(os.uname().nodename)
+    began = time.monotonic()
+    if own.addresses:
+        _reverse(own.addresses[0])
+    reverse_s = time.monotonic() - began
+    lines = [line.split() for line in read_file("/etc/resolv.conf").decode("utf-8", "replace").splitlines()]
+    hosts = dict.fromkeys(split_address(endpoint)[0] for endpoint in endpoints)
+    return DnsFacts(
+        own,
+        tuple(map(look_up, hosts)),
+        reverse_s,
+        max((len(words) - 1 for words in lines if words and words[0] == "search"), default=0),
+        tuple(words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"),
+        bool(variables.get("GLOO_SOCKET_IFNAME")),
+    )
+
+
+def look_up(name: str) -> NameSeen:
+    """Return what the resolver says about a name, and how long it took."""
+    began = time.monotonic()
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as problem:
+        why = getattr(problem, "strerror", None) or str(problem)
+        return NameSeen(name, (), why, time.monotonic() - began)
+    addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    return NameSeen(name, addresses, "", time.monotonic() - began, bool(numeric(name, 0)))
+
+
+def _reverse(address: str) -> str:
+    try:
+        return socket.gethostbyaddr(address)[0]
+    except OSError:
+        return ""
+
+
+def network_facts(endpoints: Sequence[str], variables: Mapping[str, str]) -> NetworkFacts:
+    """Look at the interfaces, and ask the kernel for the ways to the endpoints. Nothing is sent."""
+    return NetworkFacts(nics(), tuple(route for one in endpoints if (route := _route(one)) is not None), variables)
+
+
+def nics() -> tuple[Nic, ...]:
+    """Return the interfaces of this machine."""
+    sixes = _addresses6()
+    found = []
+    for name in sorted(os.listdir(_NAMES) if os.path.isdir(_NAMES) else (name for _, name in socket.if_nameindex())):
+        flags = _word(f"{_NAMES}/{name}/flags")
+        mtu = _word(f"{_NAMES}/{name}/mtu")
+        if not mtu:  # `bonding_masters` is a file, and no interface
+            continue
+        is_up = bool(int(flags, 16) & 1) if flags.startswith("0x") else False
+        four = _address4(name)
+        addresses = ((four,) if four else ()) + sixes.get(name, ())
+        found.append(Nic(name, is_up, _word(f"{_NAMES}/{name}/carrier") == "1", int(mtu), addresses))
+    return tuple(found)
+
+
+def _word(path: str) -> str:
+    return read_file(path, 100).decode("ascii", "replace").strip()
+
+
+def _address4(name: str) -> str:
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            answer = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, name.encode()[:15].ljust(40, b"\0"))
+        except OSError:
+            return ""
+    return socket.inet_ntoa(answer[20:24])
+
+
+def _addresses6() -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for line in read_file("/proc/net/if_inet6").decode("ascii", "replace").splitlines():
+        digits, *_, name = line.split()
+        found[name] = (*found.get(name, ()), socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
+    return found
+
+
+def _route(endpoint: str) -> Route | None:
+    """Ask the kernel for the way to an endpoint; None where its name has no address, which `dns` tells."""
+    host, port = split_address(endpoint)
+    try:
+        found = socket.getaddrinfo(host, port or 9, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError):
+        return None
+    problem = ""
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as asked:
+                asked.connect(address)
+                return Route(endpoint, str(asked.getsockname()[0]))
+        except OSError as trouble:
+            problem = trouble.strerror or str(trouble)
+    return Route(endpoint, problem=problem)
+
+
+def port_facts(endpoints: Sequence[str], token: bytes | None, *, is_ours: bool) -> PortFacts:
+    """Knock at the endpoints; `is_ours`: agents listen there, so whoever answers is asked whether it is one."""
+    words = _word("/proc/sys/net/ipv4/ip_local_port_range").split()
+    first, last = (int(words[0]), int(words[1])) if len(words) == 2 else (32768, 60999)
+    reserved = read_file("/proc/sys/net/ipv4/ip_local_reserved_ports", 4096).decode("ascii", "replace").strip()
+    return PortFacts(tuple(_port(one, token, is_ours=is_ours) for one in endpoints), first, last, reserved)
+
+
+def _port(endpoint: str, token: bytes | None, *, is_ours: bool) -> PortSeen:
+    """Look at every address of an endpoint; what says most about it counts."""
+    try:
+        targets = look_up_now(*split_address(endpoint))
+    except (OSError, UnicodeError) as trouble:
+        return PortSeen(endpoint, False, "unknown", getattr(trouble, "strerror", "") or "no such name")
+    found = [_bind(endpoint, target) or _knock(endpoint, target) for target in targets[:_MOST_ADDRESSES]]
+    best = min(found, key=lambda seen: _MOST_FIRST.index(seen.state))
+    if best.state == "silent":
+        return replace(best, is_alive=is_alive(targets[found.index(best)][1][0]))
+    if best.state == "answered" and is_ours:
+        return replace(best, state=_greet(targets[found.index(best)], token))
+    return best
+
+
+def _bind(endpoint: str, target: Target) -> PortSeen | None:
+    """Return what an endpoint on this machine lets us do; None for one elsewhere, or where somebody listens."""
+    family, address = target
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)  # and no more: whoever comes for the port in this moment gets it
+    except OSError as trouble:
+        is_forbidden = trouble.errno == errno.EACCES
+        return PortSeen(endpoint, True, "forbidden", trouble.strerror or "") if is_forbidden else None
+    return PortSeen(endpoint, True, "free")
+
+
+def _knock(endpoint: str, target: Target) -> PortSeen:
+    family, address = target
+    is_here = any(address[0] in nic.addresses for nic in nics())
+    with socket.socket(family, socket.SOCK_STREAM) as door:
+        door.settimeout(KNOCK_S)
+        try:
+            door.connect(address)
+        except TimeoutError:
+            return PortSeen(endpoint, is_here, "silent", f"no answer within {KNOCK_S:g} s")
+        except OSError as trouble:
+            if trouble.errno == errno.ECONNREFUSED:
+                return PortSeen(endpoint, is_here, "refused")
+            return PortSeen(endpoint, is_here, "unreachable", trouble.strerror or str(trouble))
+    return PortSeen(endpoint, is_here, "answered")
+
+
+def _greet(target: Target, token: bytes | None) -> State:
+    """Say hello, and return whether the other end begins as every program of planaria does, otherwise, or not at all."""
+    family, address = target
+    hello = Channel(token=token, dials=True, nonce=os.urandom(NONCE_BYTES)).opening()
+    with socket.socket(family, socket.SOCK_STREAM) as door:
+        door.settimeout(KNOCK_S)
+        try:
+            door.connect(address)
+            door.sendall(hello)
+            answer = door.recv(6)
+        except OSError:
+            return "mute"
+    return "mute" if not answer else "ours" if hello.startswith(answer) else "taken"
+
+
+def is_alive(host: str) -> bool:
+    """Tell whether a host, by its address, answers anything at all on other ports."""
+    targets = [target for port in OTHER_PORTS for target in numeric(host, port)]
+    tried = [socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) for family, _ in targets]
+    try:
+        waiting = select.poll()
+        for one, (_, address) in zip(tried, targets, strict=True):
+            if one.connect_ex(address) == errno.ECONNREFUSED:
+                return True
+            waiting.register(one, select.POLLOUT)
+        deadline = time.monotonic() + KNOCK_S / 2
+        by_number = {one.fileno(): one for one in tried}
+        while by_number and (left_s := deadline - time.monotonic()) > 0:
+            for number, _ in waiting.poll(left_s * 1000):
+                waiting.unregister(number)
+                if by_number.pop(number).getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (0, errno.ECONNREFUSED):
+                    return True
+        return False
+    finally:
+        for one in tried:
+            one.close()

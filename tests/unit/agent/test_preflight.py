@@ -1,0 +1,111 @@
+"""The checks as a process: what it says, what it does not say in time, and what cannot be started."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import pytest
+
+from planaria.agent import preflight
+from planaria.agent.model import CheckNode, Job, TellSetAside
+from planaria.agent.preflight import ELSEWHERE, Preflight
+from planaria.base.loop import Loop
+from planaria.doctor.model import CHECKS, Finding, as_json, fail, ok, warn
+from planaria.process.model import Command
+
+JOB = Job(Command("script", "a.py", ()), 2, "job7", "default", 3, 30.0, (15,), {}, preflight=("disk",))
+WELL = [ok("disk.space", "room"), warn("clock.source", "slow", "dmesg")]
+
+
+class Watched:
+    """A group's driver, as far as the checks know it; and the observer of it."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.observer = self
+        self.events: list[Any] = []
+        self.told: list[tuple[list[str], int]] = []
+        self.lines: list[str] = []
+
+    def post(self, event: Any) -> None:
+        self.events.append(event)
+        self._loop.stop()
+
+    def checked(self, findings: list[dict[str, Any]], count: int, at: float) -> None:
+        assert at <= self._loop.now()
+        self.told.append(([one["check"] for one in findings], count))
+
+
+def check(program: str, times: int = 1) -> Watched:
+    """Check by a program of a test instead of the doctor; return what came of it."""
+    loop = Loop()
+    watched = Watched(loop)
+    checks = Preflight(JOB, loop, watched, {}, watched.lines.append)  # type: ignore[arg-type]
+    checks._argv = [sys.executable, "-c", program]
+    for _ in range(times):
+        checks.perform(CheckNode())
+        loop.run()
+        if checks._pid:
+            os.waitpid(checks._pid, 0)
+    loop.close()
+    return watched
+
+
+def says(findings: list[Finding]) -> str:
+    return f"print({json.dumps({'findings': as_json(findings)})!r}, flush=True)\n"
+
+
+def test_a_node_without_failures_passes_and_its_warnings_are_said_once() -> None:
+    found = check(says(WELL), times=2)
+    assert [event.problem for event in found.events] == ["", ""]
+    assert found.lines == ["preflight: clock.source: slow"]
+    assert found.told == [(["clock.source"], 2)] * 2
+
+
+def test_failures_are_told_with_their_remedies_and_made_safe() -> None:
+    bad = [fail(f"disk.{n}", "full\x1b[2J", "rm") for n in ("space", "inodes", "speed", "kind", "writable")]
+    [event] = check(says([*WELL, *bad])).events
+    assert event.problem.startswith("disk.space: full\\x1b[2J -> rm; disk.inodes: ")
+    assert event.problem.endswith("and 2 more: run planaria doctor")
+
+
+def test_that_another_node_is_late_keeps_nobody_from_joining() -> None:
+    assert all(name.split(".")[1] in CHECKS[name.split(".")[0]] for name in ELSEWHERE)
+    found = check(says([fail(name, "nobody there", "wait") for name in ELSEWHERE]))
+    assert [event.problem for event in found.events] == [""]
+    assert len(found.lines) == 2
+
+
+def test_what_was_said_counts_although_the_process_does_not_end() -> None:
+    assert check(says(WELL) + "import signal; signal.pause()").events[0].problem == ""
+
+
+def test_checks_that_hang_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "WITHIN_S", 0.2)
+    [event] = check("import signal; signal.pause()").events
+    assert event.problem == "the checks did not come to an end within 0.2 s: run planaria doctor"
+
+
+@pytest.mark.parametrize(
+    "program", ["", "raise SystemExit(3)", "print('[]')", "print('{\"findings\": [1]}')", "print('x')"]
+)
+def test_checks_that_say_nothing_that_can_be_read_are_a_failure(program: str) -> None:
+    [event] = check(program).events
+    assert event.problem == "the checks did not come to an end: run planaria doctor"
+
+
+def test_checks_that_cannot_be_started_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight.sys, "executable", "/nowhere/python")  # type: ignore[attr-defined]
+    [event] = check("").events
+    assert event.problem == "the checks cannot be started: No such file or directory"
+
+
+def test_a_node_that_is_set_aside_says_so_in_one_line() -> None:
+    loop = Loop()
+    lines: list[str] = []
+    Preflight(JOB, loop, Watched(loop), {}, lines.append).perform(TellSetAside("disk.space: full", 60.0))  # type: ignore[arg-type]
+    loop.close()
+    assert lines == ["this node is set aside for 60 s and joins nobody: disk.space: full"]
