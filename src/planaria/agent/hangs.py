@@ -68,7 +68,11 @@ class Hangs:
         self._ranks: dict[int, _Rank] = {}
         self._known: set[int] = set()  # have reported, in whichever life
         self._marked_until = float("-inf")
-        self._looked_at: float | None = None
+
+    @property
+    def reporting(self) -> int:
+        """Return how many ranks of this node report."""
+        return len(self._known)
 
     def begin(self, started: Iterable[tuple[int, float]]) -> None:
         """Begin a life: its local ranks, and when each was started."""
@@ -112,7 +116,7 @@ class Hangs:
 
     def _sign(self, rank: _Rank, now: float) -> bool:
         since = rank.sign if rank.is_marked else max(rank.sign, self._marked_until)
-        is_fair = rank.is_marked or rank.sign >= self._marked_until and not self._someone_marked(rank)
+        is_fair = rank.is_marked or (rank.sign >= self._marked_until and not self._someone_marked(rank))
         was_called, rank.is_called = rank.is_called, False
         if is_fair:
             self._pace(rank.phase).add(max(now - since, 0.0), was_called=was_called)

@@ -157,6 +157,7 @@ class Health:
             address=self._far.responder.address if self._far is not None else "",
             commits={} if driver.keeper is None else driver.keeper.newest,
             standbys=None if driver.reserve is None else driver.reserve.overview,
+            **({} if driver.vigil is None else driver.vigil.seen()),
         )
 
 

@@ -10,14 +10,14 @@ from planaria.agent.door import SOCKET_NAME, Door
 from planaria.agent.driver import Driver
 from planaria.agent.model import STARTING, WAITING, Group
 from planaria.base import linux, signals
-from planaria.base.files import remove_tree
+from planaria.base.files import random_name, remove_tree
 from planaria.base.loop import Loop
 from planaria.base.value import replace
 from planaria.contract import exit_status
 from planaria.contract.control import LINE_LIMIT_BYTES
 from planaria.contract.env import ENABLE_FILE_TIMER, ERROR_FILE, KUBE_PROGRESS, TIMER_FILE
 from planaria.errors import PlanariaError, UsageError
-from planaria.process.logs import open_logs
+from planaria.process.logs import folder_name, open_logs
 from planaria.process.sink import ConsoleSink
 from planaria.process.workers import Console, Workers, WorkerSettings
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from planaria.agent.observer import Observer
     from planaria.contract.failure import Failure
     from planaria.process.guardian import Line
+    from planaria.process.logs import Logs
 
 AGENT_NICE = -10  # idle nearly always; when a worker dies or prints, it should not queue behind the others
 CLEAR_LINE = "\r\x1b[K"
@@ -112,12 +113,15 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     timer_file = timer_path(job, scratch_dir)
     settings = _worker_settings(job, driver.control.path, timer_file, mask)
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
+    if job.vigilance.pattern is not None:
+        _read_lines(job.vigilance.pattern, driver)
     if job.standbys != 0:
         _stand_by(job, loop, driver, screen)
     if timer_file:
         driver.watchdog.open_pipe(timer_file, TIMER_FILE, screen.say)
     driver.observer = observe(job, loop, driver.workers, screen.say)
     driver.say = screen.say
+    driver.evidence_dir = evidence_dir(logs, temp_dir, job.run_id)
     _listen(driver, loop, line.hear, job.signals)
     signals.restore_mask(mask)
     linux.raise_priority(AGENT_NICE)
@@ -184,6 +188,22 @@ def _stand_by(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
     driver.reserve = Reserve(loop, driver.workers, standbys, folders_of(job.command), screen.say)
 
 
+def _read_lines(pattern: str, driver: Driver) -> None:
+    """Find progress in what workers write. A job that wants none of it imports nothing of this."""
+    from planaria.process.pattern import Reader
+
+    readers: dict[int, Reader] = {}
+
+    def hear(local_rank: int, lines: bytes) -> None:
+        for seen in readers.setdefault(local_rank, Reader(pattern)).read(lines):
+            if seen.phase is not None:
+                driver.entered(local_rank, seen.phase)
+            if seen.progress is not None:
+                driver.progressed(local_rank, seen.progress)
+
+    driver.workers.on_lines = hear
+
+
 def timer_path(job: Job, scratch_dir: str) -> str:
     """Return where the pipe of torch's expiration timers is to be, empty when nobody asked for one."""
     if job.environment.get(ENABLE_FILE_TIMER) != "1":
@@ -199,6 +219,7 @@ def group_of(job: Job) -> Group:
         grace_s=job.shutdown_timeout_s,
         always_restart=job.always_restart,
         worker_exit_code=job.worker_exit_code,
+        stall_restarts=job.vigilance.stall_restarts,
         fixed_port=job.master_port is not None,
         phase=STARTING if job.meeting is None else WAITING,
         alone=job.meeting is None,
@@ -252,6 +273,13 @@ def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> 
     driver.wake = wake
     loop.on_readable(wake, driver.on_signals)
     loop.on_readable(hear, lambda: driver.on_owner(hear))
+
+
+def evidence_dir(logs: Logs, temp_dir: str, run_id: str) -> Callable[[], str]:
+    """Return what names the folder for evidence: in that of the logs, if they are kept, else one that outlives the run."""
+    kept = getattr(logs, "directory", None) if logs.is_kept else None
+    named = kept or os.path.join(temp_dir, f"planaria-evidence-{folder_name(run_id)}-{random_name()}")
+    return lambda: os.path.join(named, "evidence") if kept else named
 
 
 def _say_restart(group: Group, clean: bool, screen: _Screen) -> None:
@@ -308,7 +336,8 @@ def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: _Screen) -> No
         screen.say(text)
     if job.report_file is not None:
         restarts = observer.restarts if observer is not None else []
-        _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id, restarts)), screen)
+        hangs = driver.vigil.hangs if driver.vigil is not None else []
+        _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id, restarts, hangs)), screen)
     own_error_file = job.environment.get(ERROR_FILE)
     causes = report.causes(group)
     if outcome.kind == "failed" and own_error_file and causes:

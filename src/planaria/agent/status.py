@@ -55,6 +55,12 @@ class View(Value):
     """The newest complete commit by tier."""
     standbys: StandbysSeen | None = None
     """Who stands by; None where nobody is to."""
+    phases: Mapping[int, str] = {}
+    """What each local rank is at, as far as it has said anything."""
+    rates: Mapping[int, tuple[float | None, float | None]] = {}
+    """Steps and samples a second, by local rank."""
+    vigil: Mapping[str, object] = {}
+    """The newest hang, the stragglers and the folders of evidence."""
 
 
 def why_not_ready(view: View) -> str:
@@ -105,6 +111,9 @@ def as_json(view: View) -> dict[str, object]:
         "restarts": {"used": group.restarts, "allowed": group.max_restarts},
         "last_reason": group.reason or None,
         "progress": {str(one.rank): _step(view, one) for one in view.workers},
+        "hang": view.vigil.get("hang"),
+        "stragglers": view.vigil.get("stragglers", []),
+        "evidence": view.vigil.get("evidence", []),
         "newest_commit": {tier: _commit(view.commits.get(tier)) for tier in TIERS},
     }
 
@@ -200,7 +209,15 @@ def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
         return None
     report, at = view.progress[worker.local_rank]
     values = {name: value if isfinite(value) else None for name, value in report.values}  # JSON has no NaN
-    return {"step": report.step, "age_s": round(view.now - at, 3), "values": values}
+    rate, samples_rate = view.rates.get(worker.local_rank, (None, None))
+    return {
+        "step": report.step,
+        "age_s": round(view.now - at, 3),
+        "phase": view.phases.get(worker.local_rank),
+        "rate": None if rate is None else round(rate, 4),
+        "samples_rate": None if samples_rate is None else round(samples_rate, 3),
+        "values": values,
+    }
 
 
 def as_gauges(view: View, counted: str | None) -> str:

@@ -40,10 +40,6 @@ class Stragglers:
         self._busy: dict[int, deque[float]] = {}
         self._last: float | None = None
 
-    def begin(self) -> None:
-        """Begin a life."""
-        self.__init__()  # type: ignore[misc]  # everything is of one life
-
     def reported(self, local_rank: int, step: int, now: float, values: Mapping[str, float], ranks: int) -> None:
         """Take a report, of a node with so many ranks that report."""
         if "busy_s" in values:

@@ -5,7 +5,7 @@ torchrun's rule is kept: without an endpoint or a port, `static` on one node mea
 
 from __future__ import annotations
 
-from planaria.agent.model import HealthCheck, Job, Shelter
+from planaria.agent.model import HealthCheck, Job, Shelter, Vigilance
 from planaria.base.usage import quoted
 from planaria.base.value import Value
 from planaria.contract.env import for_workers
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     Need = Literal["accelerators", "topology", "credentials", "plugins", "event_handlers"]
 
+_SHORTEST_FLOOR_S = 1.0  # looking at workers that hang takes about as long
 _LOOPBACK = "127.0.0.1"
 _WITHOUT_A_STORE = ("static", "c10d", "embedded")
 _WITH_OURS = ("etcd", "etcd-v2", "kubernetes")
@@ -131,6 +132,7 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
         meeting=contact.meeting,
         health=_health(options, environ, machine),
         shelter=_shelter(options),
+        vigilance=_vigilance(options),
         standbys=_standbys(options, command, contact),
     )
     idle = _without_effect(options, contact, silent=job.health is None)
@@ -245,6 +247,7 @@ def _logs(options: Options, environ: Mapping[str, str]) -> LogSettings:
         stdout_filters=options.duplicate_stdout_filters,
         stderr_filters=options.duplicate_stderr_filters,
         prefix_template=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+        reads_lines=options.progress_pattern is not None,
     )
 
 
@@ -263,6 +266,21 @@ def _shelter(options: Options) -> Shelter:
     if options.snapshot_keep < 1:
         raise values.wrong(options.source("snapshot_keep"), "1 or more commits", str(options.snapshot_keep))
     return Shelter(options.snapshot_dir, options.snapshot_keep, options.snapshot_buddy == "on")
+
+
+def _vigilance(options: Options) -> Vigilance:
+    """Return when a rank is said to hang, and what is done then."""
+    floor_s = values.seconds(options.hang_floor, options.source("hang_floor"))
+    if 0 < floor_s < _SHORTEST_FLOOR_S:
+        raise values.wrong(options.source("hang_floor"), f"0, or {_SHORTEST_FLOOR_S:g} s and more", f"{floor_s:g}")
+    if options.stall_restarts < 0:
+        raise values.wrong(options.source("stall_restarts"), "0 or more lives", str(options.stall_restarts))
+    pattern = options.progress_pattern
+    if pattern is not None:
+        from planaria.process.pattern import check
+
+        check(pattern, options.source("progress_pattern"))
+    return Vigilance(floor_s, options.hang_policy, pattern, options.stall_restarts)
 
 
 def _standbys(options: Options, command: Command, contact: Contact) -> int | None:
@@ -328,6 +346,8 @@ def _without_effect(options: Options, contact: Contact, *, silent: bool) -> tupl
         ("no_python", options.run_path and options.no_python, "has no effect with --run-path"),
         ("snapshot_buddy", alone, "has no effect on one node"),
         ("snapshot_keep", options.snapshot_dir is None, "has no effect without --snapshot-dir"),
+        ("hang_policy", options.hang_floor == 0, "has no effect with --hang-floor=0"),
+        ("stall_restarts", alone and not options.max_restarts, "has no effect without --max-restarts"),
         ("health_check_host", silent, "has no effect without --health-check-port"),
         ("health_check_timeout", silent, "has no effect without --health-check-port"),
         ("json", not options.dry_run, "has no effect without --dry-run"),

@@ -1,0 +1,267 @@
+"""Watch over the progress of this node's ranks: hear their signs, look when one is late, have it examined, act as was asked.
+
+An agent imports this when a worker reports for the first time. `hangs` and `stragglers` decide; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from planaria.agent import proc
+from planaria.agent.examiner import Examination, Found, Request
+from planaria.agent.hangs import Hangs
+from planaria.agent.model import EndRequested, ScopeExpired
+from planaria.agent.stragglers import Stragglers
+from planaria.agent.suspects import Examined
+from planaria.base import signals
+from planaria.base.text import safe_line
+from planaria.base.value import replace
+from planaria.contract.control import Look, Progress, encode
+from planaria.contract.failure import HANG
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from planaria.agent.driver import Driver
+    from planaria.agent.hangs import Call, Standing
+    from planaria.agent.model import Job
+    from planaria.agent.stragglers import Straggler
+    from planaria.base.loop import Loop, Timer
+    from planaria.contract.env import Round
+    from planaria.process.workers import WorkerSeen
+
+LATE_S = 1.0  # a loop that comes so much later than it wanted was stopped itself
+STRAGGLERS_EVERY_S = 10.0
+MOST_FOLDERS = 16  # of evidence, in a job
+
+
+class Vigil:
+    """That of one agent. `newest` is the last hang, as `/v1/status` has it; `hangs` are all of them, for the report."""
+
+    def __init__(self, job: Job, loop: Loop, driver: Driver, host: str) -> None:
+        self._job = job
+        self._loop = loop
+        self._driver = driver
+        self._host = host
+        self._watch = Hangs(job.vigilance.floor_s)
+        self._stragglers = Stragglers()
+        self._timer: Timer | None = None
+        self._examination: Examination | None = None
+        self._is_resumed = False
+        self._named: tuple[int, ...] = ()
+        self._compared_at = 0.0
+        self.stragglers: tuple[Straggler, ...] = ()
+        self.newest: dict[str, object] | None = None
+        self.hangs: list[dict[str, object]] = []
+        self.wall_s: Callable[[], float] = time.time  # noqa: TID251  folders have the time that people know in their name
+
+    def begin(self, workers: tuple[WorkerSeen, ...]) -> None:
+        """Begin a life."""
+        self.end()
+        self._watch.begin((one.local_rank, one.started_at) for one in workers if one.is_alive)
+
+    def end(self) -> None:
+        """Forget a life that has ended, and what was being found out about it."""
+        if self._examination is not None:
+            self._examination.cancel()
+            self._examination = None
+        self._look_at(None)
+        self._watch.begin(())
+        self._stragglers, self.stragglers = Stragglers(), ()
+        self.newest = None
+
+    def exited(self, local_rank: int) -> None:
+        """Watch a worker no more."""
+        self._watch.ended(local_rank)
+
+    def progressed(self, local_rank: int, report: Progress) -> None:
+        """Take a report."""
+        now, values = self._loop.now(), dict(report.values)
+        if self._watch.progressed(local_rank, report.step, values.get("samples"), now):
+            self._goes_on(local_rank)
+        self._stragglers.reported(local_rank, report.step, now, values, self._watch.reporting)
+        if self._timer is None:
+            self._look_at(self._watch.next_look(now))
+
+    def entered(self, local_rank: int, phase: str) -> None:
+        """Take the begin or the end of a phase."""
+        now = self._loop.now()
+        if self._watch.entered(local_rank, safe_line(phase), now):
+            self._goes_on(local_rank)
+        if self._timer is None:
+            self._look_at(self._watch.next_look(now))
+
+    def _look_at(self, when: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if when is None else self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        """Look for ranks that are late. What was on its way counts; time in which we did not run ourselves does not."""
+        assert self._timer is not None
+        late_s = self._loop.now() - self._timer.when
+        self._timer = None
+        if late_s > LATE_S:
+            self._watch.forgive(late_s)
+        self._driver.control.catch_up()
+        now = self._loop.now()
+        call = self._watch.call(now) if self._driver.group.phase == "running" and self._examination is None else None
+        if call is not None:
+            self._examine(call)
+        if now - self._compared_at >= STRAGGLERS_EVERY_S:
+            self._compared_at = now
+            self._compare(now)
+        self._look_at(self._watch.next_look(now))
+
+    # Stragglers.
+
+    def _compare(self, now: float) -> None:
+        before = [one.local_rank for one in self.stragglers]
+        self.stragglers = self._stragglers.found()
+        if self.stragglers and [one.local_rank for one in self.stragglers] != before:
+            self._emit("planaria.straggler", now, ranks=self.stragglers_as_json())
+
+    def stragglers_as_json(self) -> list[dict[str, object]]:
+        """Return the slow ranks as events and status have them."""
+        first = self._driver.life.first_rank if self._driver.life is not None else 0
+        return [
+            {"rank": first + one.local_rank, "host": self._host, "slower_by": one.slower_by} for one in self.stragglers
+        ]
+
+    # Hangs.
+
+    def _examine(self, call: Call) -> None:
+        driver, life = self._driver, self._driver.life
+        assert life is not None
+        folder = self._folder(life.number)
+        still = {one.local_rank: one for one in call.still}
+        first = call.still[0]
+        about: dict[str, object] = {
+            "run_id": self._job.run_id,
+            "host": self._host,
+            "round": life.number,
+            "phase": first.phase,
+            "step": first.step,
+            "gap_s": round(first.silent_s, 3),
+            "usual_s": round(first.usual_s, 3),
+            "limit_s": round(first.limit_s, 3),
+            "floor_s": self._job.vigilance.floor_s,
+            "policy": self._job.vigilance.policy,
+        }
+        witnesses = driver.control.witnesses
+        if witnesses:
+            driver.control.ask_witnesses(encode(Look(folder)))
+        is_stopped = any(proc.state(seen.pid) in ("T", "t") for seen, _ in driver.workers.black_boxes)
+        self._is_resumed = is_stopped and self._job.vigilance.policy != "report"
+        request = Request(
+            folder=folder,
+            host=self._host,
+            heading=f"run {safe_line(self._job.run_id)}, round {life.number}, on {self._host}: no sign of progress",
+            subjects=[
+                (self._known(seen, still.get(seen.local_rank)), box, seen.local_rank in witnesses)
+                for seen, box in driver.workers.black_boxes
+            ],
+            about=about,
+            is_alone=life.world_size == life.local_world_size,
+            resume=self._is_resumed,
+        )
+        driver.workers.mark_black_boxes()
+        ranks = {seen.local_rank: seen.rank for seen, _ in driver.workers.black_boxes}
+        behind = tuple(ranks[one.local_rank] for one in call.still if one.local_rank in ranks)
+        self._examination = Examination(
+            self._loop, self._job.environment, request, lambda found: self._found(found, call, behind, folder, about)
+        )
+
+    def _known(self, seen: WorkerSeen, late: Standing | None) -> Examined:
+        found = late or self._watch.standing(seen.local_rank, self._loop.now())
+        if found is None:
+            age_s = self._loop.now() - seen.started_at
+            return Examined(seen.rank, seen.local_rank, seen.pid, "unknown", None, age_s, 0.0, still=False)
+        return Examined(
+            rank=seen.rank,
+            local_rank=seen.local_rank,
+            pid=seen.pid,
+            phase=found.phase,
+            step=found.step,
+            silent_s=round(found.silent_s, 3),
+            usual_s=round(found.usual_s, 3),
+            still=late is not None,
+        )
+
+    def _folder(self, number: int) -> str:
+        when = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.wall_s()))
+        base = os.path.join(self._driver.evidence_dir(), f"{when}-round{number}-hang")
+        return base if not os.path.exists(base) else f"{base}-{len(self.hangs) + 1}"
+
+    def _found(self, found: Found, call: Call, behind: tuple[int, ...], folder: str, about: dict[str, object]) -> None:
+        self._examination = None
+        driver, life = self._driver, self._driver.life
+        ranks = found.ranks or behind
+        first = call.still[0]
+        unseen = (
+            f"rank {ranks[0]} on {self._host} hangs in phase {first.phase}: no sign for {first.silent_s:.1f} s, "
+            "and looking at it took too long"
+        )
+        evidence = folder if os.path.isdir(folder) else None
+        where = "" if evidence is None else f"; evidence in {evidence}"
+        sentence, brief = (text + where for text in (found.sentence or unseen, found.brief or unseen))
+        told = {**about, "ranks": list(ranks), "elsewhere": found.elsewhere, "evidence": evidence, "sentence": sentence}
+        self._named = ranks
+        self.newest = told
+        self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
+        driver.workers.settle_black_boxes()
+        event = {name: value for name, value in told.items() if name not in ("run_id", "host")}
+        self._emit("planaria.hang", call.at, **event)
+        driver.say(sentence)
+        wait_s = self._job.vigilance.floor_s if found.elsewhere else 0.0
+        self._loop.call_later(wait_s, lambda: self._act(told, brief, life)) if wait_s else self._act(told, brief, life)
+
+    def _act(self, told: dict[str, object], brief: str, life: Round | None) -> None:
+        """Do what is to be done about a hang, if it still is one."""
+        driver, policy = self._driver, self._job.vigilance.policy
+        if policy == "report" or self.newest is not told or driver.group.phase != "running" or driver.life is not life:
+            return
+        now = self._loop.now()
+        if policy == "stop":
+            driver.post(EndRequested(f"--hang-policy=stop: {brief}", 0.0, now))
+            return
+        assert life is not None
+        local_rank = self._named[0] - life.first_rank
+        failure = driver.workers.suspect(local_rank, brief, now, signals.SIGTERM)
+        failure = replace(failure, type=HANG, where=str(told["phase"]))
+        driver.post(ScopeExpired(failure, failure.pid, signals.SIGTERM))
+
+    def _goes_on(self, local_rank: int) -> None:
+        """Say that a rank that was called goes on. It may have been examined meanwhile: then nothing is done to it."""
+        life = self._driver.life
+        rank = local_rank + (life.first_rank if life is not None else 0)
+        if self._examination is not None and self._is_resumed:  # it goes on because we let it
+            return
+        if self._examination is not None:
+            self._examination.cancel()
+            self._examination = None
+            self._driver.workers.settle_black_boxes()
+            return
+        if rank in self._named:
+            self._named = ()
+            self.newest = None
+            self._driver.say(f"rank {rank} goes on: what looked like a hang was none, or is over")
+            self._emit("planaria.hang.over", self._loop.now(), rank=rank)
+
+    def _emit(self, name: str, at: float, **metadata: object) -> None:
+        if self._driver.observer is not None:
+            self._driver.observer.emit(name, at, **metadata)
+
+    def seen(self) -> dict[str, Any]:
+        """Return what `agent.status.View` has of all this."""
+        now, ranks = self._loop.now(), [one.local_rank for one in self._driver.workers.seen]
+        standings = [found for rank in ranks if (found := self._watch.standing(rank, now)) is not None]
+        evidence = [os.path.basename(str(one["evidence"])) for one in self.hangs if one["evidence"]]
+        return {
+            "phases": {one.local_rank: one.phase for one in standings},
+            "rates": {rank: self._watch.rates(rank, now) for rank in ranks},
+            "vigil": {"hang": self.newest, "stragglers": self.stragglers_as_json(), "evidence": evidence},
+        }
