@@ -60,10 +60,12 @@ class Subject:
 
     @property
     def size(self) -> int:
+        """Return how much is in its black box."""
         return os.fstat(self.box).st_size
 
     @property
     def name(self) -> str:
+        """Return what its files are called by."""
         return f"rank{self.known.rank}"
 
     def text(self) -> str:
@@ -120,7 +122,7 @@ def _wait_quiet(asked: Iterable[tuple[Subject, int]], within_s: float) -> None:
     until = time.monotonic() + within_s
     seen, quiet = [0] * len(asked), 0
     while quiet < QUIET_POLLS and time.monotonic() < until:
-        time.sleep(POLL_S)
+        time.sleep(POLL_S)  # noqa: TID251  memory that grows wakes nobody
         sizes = [subject.size for subject, _ in asked]
         grown = all(size > before for size, (_, before) in zip(sizes, asked, strict=True))
         quiet = quiet + 1 if grown and sizes == seen else 0
@@ -175,7 +177,7 @@ class Examiner:
                 if data:
                     one.flight = proc.as_object(data)
                     waiting.remove(one)
-            time.sleep(POLL_S if waiting else 0)
+            time.sleep(POLL_S if waiting else 0)  # noqa: TID251  nobody tells of a new file on every kind of disk
 
     def _save_ranks(self, examined: list[Examined]) -> None:
         for subject, one in zip(self._subjects, examined, strict=True):
@@ -232,10 +234,10 @@ class Examiner:
             sys.stderr.write(f"no {name}: {problem}\n")
 
 
+_GDB_ORDER = ("-ex", "thread apply all bt 40")
 _NATIVE = {
     "py-spy": ("py-spy", "dump", "--native", "--nonblocking", "--pid", "{pid}"),
-    "gdb": ("gdb", "-q", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-ex", "thread apply all bt 40", "-p")
-    + ("{pid}",),
+    "gdb": ("gdb", "-q", "-nx", "-batch", "-iex", "set debuginfod enabled off", *_GDB_ORDER, "-p", "{pid}"),
 }
 
 

@@ -278,7 +278,7 @@ def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> 
 def evidence_dir(logs: Logs, temp_dir: str, run_id: str) -> Callable[[], str]:
     """Return what names the folder for evidence: in that of the logs, if they are kept, else one that outlives the run."""
     kept = getattr(logs, "directory", None) if logs.is_kept else None
-    named = kept or os.path.join(temp_dir, f"planaria-evidence-{folder_name(run_id)}-{random_name()}")
+    named = kept or os.path.join(temp_dir, f"planaria_evidence_{folder_name(run_id)}_{random_name()}")
     return lambda: os.path.join(named, "evidence") if kept else named
 
 

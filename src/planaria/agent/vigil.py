@@ -50,7 +50,7 @@ class Vigil:
         self._stragglers = Stragglers()
         self._timer: Timer | None = None
         self._examination: Examination | None = None
-        self._is_resumed = False
+        self._is_resumed = self._has_gone_on = False
         self._named: tuple[int, ...] = ()
         self._compared_at = 0.0
         self.stragglers: tuple[Straggler, ...] = ()
@@ -155,6 +155,7 @@ class Vigil:
         if witnesses:
             driver.control.ask_witnesses(encode(Look(folder)))
         is_stopped = any(proc.state(seen.pid) in ("T", "t") for seen, _ in driver.workers.black_boxes)
+        self._has_gone_on = False
         self._is_resumed = is_stopped and self._job.vigilance.policy != "report"
         request = Request(
             folder=folder,
@@ -206,13 +207,15 @@ class Vigil:
             "and looking at it took too long"
         )
         evidence = folder if os.path.isdir(folder) else None
-        where = "" if evidence is None else f"; evidence in {evidence}"
+        where = "; it goes on meanwhile" if self._has_gone_on else ""
+        where += "" if evidence is None else f"; evidence in {evidence}"
         sentence, brief = (text + where for text in (found.sentence or unseen, found.brief or unseen))
         told = {**about, "ranks": list(ranks), "elsewhere": found.elsewhere, "evidence": evidence, "sentence": sentence}
         self._named = ranks
-        self.newest = told
+        self.newest = None if self._has_gone_on else told
         self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
-        driver.workers.settle_black_boxes()
+        if not self._is_resumed:  # else where it was stopped is nowhere but in there
+            driver.workers.settle_black_boxes()
         event = {name: value for name, value in told.items() if name not in ("run_id", "host")}
         self._emit("planaria.hang", call.at, **event)
         driver.say(sentence)
@@ -235,15 +238,11 @@ class Vigil:
         driver.post(ScopeExpired(failure, failure.pid, signals.SIGTERM))
 
     def _goes_on(self, local_rank: int) -> None:
-        """Say that a rank that was called goes on. It may have been examined meanwhile: then nothing is done to it."""
+        """Say that a rank that was called goes on. Where it is being examined, that is told, and nothing is done to it."""
         life = self._driver.life
         rank = local_rank + (life.first_rank if life is not None else 0)
-        if self._examination is not None and self._is_resumed:  # it goes on because we let it
-            return
         if self._examination is not None:
-            self._examination.cancel()
-            self._examination = None
-            self._driver.workers.settle_black_boxes()
+            self._has_gone_on = not self._is_resumed  # else it goes on because we let it
             return
         if rank in self._named:
             self._named = ()

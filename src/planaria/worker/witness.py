@@ -54,7 +54,7 @@ def _look(line: bytes, rank: str) -> None:
 
     try:
         folder = json.loads(line)["folder"]
-        found = sys.modules["torch._C._distributed_c10d"]._dump_fr_trace_json(True, False)
+        found = sys.modules["torch._C._distributed_c10d"]._dump_fr_trace_json(True, False)  # noqa: SLF001  torch has no other way
         os.makedirs(folder, exist_ok=True)
         draft = f"{folder}/.flight.{rank}"
         with open(draft, "wb") as file:
