@@ -126,7 +126,7 @@ def assert_caught(end: Ended, script: str, rank: int = 1) -> None:
     line = 1 + next(number for number, text in enumerate(script.splitlines()) if "# HERE" in text)
     cause = end.report["first_cause"]
     assert (hang["ranks"][0], cause["rank"], cause["type"]) == (rank, rank, "planaria.hang"), end.err
-    assert cause["message"].startswith(f"rank {rank} (pid "), cause["message"]
+    assert cause["message"].startswith("hangs in phase step after step "), cause["message"]
     assert f"evidence in {end.evidence[0]}" in cause["message"]
     (of_rank,) = [one for one in end.summary()["ranks"] if one["rank"] == rank]
     lines = [frame["line"] for frame in of_rank["frames"] if frame["file"].endswith("/main.py")]

@@ -18,7 +18,6 @@ _STATES = {"R": "running", "S": "asleep", "D": "in an uninterruptible wait of th
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>", "/planaria/worker/")
 _COLLECTIVES = ("/torch/distributed/", "/planaria/worker/agreement.py", "/planaria/worker/exchange.py")
 _INNER_FRAMES = 8
-_BUSY = 0.5  # of a core
 SHOWN_OTHERS = 4
 
 
@@ -60,7 +59,7 @@ class Verdict(Value):
 
     ranks: tuple[int, ...]
     brief: str
-    """The first suspect alone."""
+    """What the first suspect does, without its name."""
     sentence: str
     elsewhere: bool = False
     """All of this node wait for somebody who is not here."""
@@ -114,15 +113,17 @@ def judge(examined: Sequence[Examined], *, host: str, is_alone: bool) -> Verdict
     alike = len(suspects) == len(still) and len(still) > 1
     elsewhere = not is_alone and all(map(is_in_collective, still)) and len(still) == len(examined)
     others = [one for one in ordered if one not in suspects]
-    brief = [_silence(suspects[0], host, [one.rank for one in suspects]), *_condition(suspects[0])]
-    told = [*brief]
+    silence, condition = _silence(suspects[0]), _condition(suspects[0])
+    told = [f"{_who(suspects, host)} {silence}", *condition]
     if elsewhere:
         told.append("all ranks of this node wait in a collective: the one they wait for is on another node")
     elif alike:
         told.append("all of them stand alike")
     told += [_other(one) for one in others[:SHOWN_OTHERS]]
     told += [f"{len(others) - SHOWN_OTHERS} more stand still"] * (len(others) > SHOWN_OTHERS)
-    return Verdict(tuple(one.rank for one in ordered), "; ".join(brief), "; ".join(told), elsewhere)
+    return Verdict(
+        tuple(one.rank for one in ordered), "; ".join((f"hangs {silence}", *condition)), "; ".join(told), elsewhere
+    )
 
 
 class _Facts:
@@ -154,15 +155,17 @@ def _company(one: Examined, still: Sequence[Examined], places: Mapping[int, Fram
     return 1 if own is None else sum(places[other.rank] == own for other in still)
 
 
-def _silence(one: Examined, host: str, ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        who = f"rank {one.rank} (pid {one.pid} on {safe_line(host)}) hangs"
-    else:
-        named = ", ".join(map(str, ranks[:SHOWN_OTHERS])) + ", ..." * (len(ranks) > SHOWN_OTHERS)
-        who = f"ranks {named} on {safe_line(host)} hang"
+def _who(suspects: Sequence[Examined], host: str) -> str:
+    if len(suspects) == 1:
+        return f"rank {suspects[0].rank} (pid {suspects[0].pid} on {safe_line(host)}) hangs"
+    named = ", ".join(str(one.rank) for one in suspects[:SHOWN_OTHERS]) + ", ..." * (len(suspects) > SHOWN_OTHERS)
+    return f"ranks {named} on {safe_line(host)} hang"
+
+
+def _silence(one: Examined) -> str:
     since = f"after step {one.step}" if one.step is not None else "before its first step"
     usual = f", usually {one.usual_s:.1f} s" if one.usual_s else ""
-    return f"{who} in phase {safe_line(one.phase)} {since}: no sign for {one.silent_s:.1f} s{usual}"
+    return f"in phase {safe_line(one.phase)} {since}: no sign for {one.silent_s:.1f} s{usual}"
 
 
 def _condition(one: Examined) -> list[str]:
@@ -172,8 +175,8 @@ def _condition(one: Examined) -> list[str]:
         told.append(f"it is at {safe_line(at.words)}")
     if one.state in STOPPED:
         told.append(f"its process is {STOPPED[one.state]} (state {one.state})")
-    elif one.cpu is not None and one.cpu >= _BUSY:
-        told.append(f"it uses {one.cpu:.0%} of a core")
+    elif one.state == "R":
+        told.append("it is running" + ("" if one.cpu is None else f", with {one.cpu:.0%} of a core"))
     elif one.state == "D":
         told.append(f"its process is {_STATES['D']} ({safe_line(one.wchan) or 'state D'})")
     if one.collective:

@@ -202,14 +202,13 @@ class Vigil:
         driver, life = self._driver, self._driver.life
         ranks = found.ranks or behind
         first = call.still[0]
-        unseen = (
-            f"rank {ranks[0]} on {self._host} hangs in phase {first.phase}: no sign for {first.silent_s:.1f} s, "
-            "and looking at it took too long"
-        )
+        unseen = f"hangs in phase {first.phase}: no sign for {first.silent_s:.1f} s, and looking at it took too long"
         evidence = folder if os.path.isdir(folder) else None
         where = "; it goes on meanwhile" if self._has_gone_on else ""
         where += "" if evidence is None else f"; evidence in {evidence}"
-        sentence, brief = (text + where for text in (found.sentence or unseen, found.brief or unseen))
+        sentence, brief = (
+            text + where for text in (found.sentence or f"rank {ranks[0]} {unseen}", found.brief or unseen)
+        )
         told = {**about, "ranks": list(ranks), "elsewhere": found.elsewhere, "evidence": evidence, "sentence": sentence}
         self._named = ranks
         self.newest = None if self._has_gone_on else told
@@ -229,7 +228,7 @@ class Vigil:
             return
         now = self._loop.now()
         if policy == "stop":
-            driver.post(EndRequested(f"--hang-policy=stop: {brief}", 0.0, now))
+            driver.post(EndRequested(f"rank {self._named[0]} on {self._host} {brief} (--hang-policy=stop)", 0.0, now))
             return
         assert life is not None
         local_rank = self._named[0] - life.first_rank
