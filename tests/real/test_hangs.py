@@ -108,3 +108,66 @@ def test_planted_hangs_are_found_with_rank_and_line_and_traps_are_not_called(job
     assert "state T" in ends["stopped"].err
     assert " in read_sample" in ends["loader"].file("rank1.child*.txt")
     assert "it is running" in ends["loop"].err
+
+
+LATER = {
+    "file lock": """
+import fcntl
+def stuck():
+    path = os.environ["ROOM"] + "/lock"
+    with open(path, "w") as theirs, open(path, "w") as ours:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        fcntl.flock(ours, fcntl.LOCK_EX)  # HERE
+train(stuck)
+""",
+    "thread pool": """
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(1)
+def stuck():
+    pool.submit(lambda: pool.submit(int).result()).result()  # HERE: its only thread waits for itself
+train(stuck)
+""",
+    "retries": """
+def stuck():
+    while True:
+        print("connection refused, retrying", flush=True)
+        work(0.01)  # HERE
+train(stuck)
+""",
+    "subprocess": """
+import subprocess
+def stuck():
+    subprocess.run(["sleep", "3600"])  # HERE
+train(stuck)
+""",
+}
+LATER_TRAPS = {
+    "growing steps": """
+from planaria import worker
+step_s = 0.05
+for step in range(11):
+    work(step_s)
+    meet()
+    worker.report_progress(step)
+    step_s *= 1.6
+""",
+    "a first step that is compiled": """
+from planaria import worker
+worker.report_progress(0)
+for step in range(1, 12):
+    work(6 if step == 1 else 0.03)
+    meet()
+    worker.report_progress(step)
+""",
+}
+
+
+def test_hangs_and_traps_that_nobody_tuned_for_have_the_same_result(jobs: Jobs) -> None:
+    scripts = {name: BEGIN + script for name, script in {**LATER, **LATER_TRAPS}.items()}
+    for name, script in scripts.items():
+        jobs.start(name.replace(" ", "-"), script)
+    ends = jobs.wait()
+    for name in LATER:
+        assert_caught(ends[name.replace(" ", "-")], scripts[name])
+    for name in LATER_TRAPS:
+        assert_not_called(ends[name.replace(" ", "-")])
