@@ -9,7 +9,7 @@ A rank that has never reported is never called, nor is one that waits for a rank
 
 from __future__ import annotations
 
-from planaria.agent.pace import PATIENCE, Gaps, Speed
+from planaria.agent.pace import FACTOR, PATIENCE, Gaps, Speed
 from planaria.base.value import Value
 from planaria.contract.control import START, STEP
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LOOKS = 8  # how often we look within a floor, beside every moment at which a rank would be late
+_AFTER_S = 1e-3  # a rank is late beyond its limit, not at it
 MOST_PHASES = 32  # that are learned; a program that makes up names has one pace for the rest of them
 ALIKE = 0.5  # of its limit: a rank that is silent for so long stands still with the one that is called
 
@@ -138,8 +139,13 @@ class Hangs:
 
     def _limit_s(self, rank: _Rank) -> float:
         pace = self._pace(rank.phase)
-        limit_s = pace.limit_s(self.floor_s, max(len(self._known), 1))
-        return max(limit_s, PATIENCE * self.floor_s) if rank.phase == START else limit_s
+        ranks = max(len(self._known), 1)
+        limit_s = pace.limit_s(self.floor_s, ranks)
+        if rank.phase == START:
+            return max(limit_s, PATIENCE * self.floor_s)
+        if not pace.is_known(ranks):  # a start has a first step in it, more often than not
+            return max(limit_s, FACTOR * self._pace(START).usual_s)
+        return limit_s
 
     def _is_judged(self, local_rank: int, rank: _Rank) -> bool:
         return not rank.is_over and not rank.is_called and local_rank in self._known
@@ -175,8 +181,8 @@ class Hangs:
         judged = [rank for number, rank in self._ranks.items() if self._is_judged(number, rank)]
         if not self.floor_s or not judged:
             return None
-        soonest = min(self._since(rank) + self._limit_s(rank) for rank in judged)
-        return min(max(soonest, now) + 1e-3, now + self.floor_s / LOOKS)
+        due = [self._since(rank) + self._limit_s(rank) + _AFTER_S for rank in judged]
+        return min([now + self.floor_s / LOOKS, *(when for when in due if when > now)])
 
     def standing(self, local_rank: int, now: float) -> Standing | None:
         """Return where a rank is; None for one that has said nothing in this life."""

@@ -52,10 +52,14 @@ class Gaps:
         longest_s = max(self._longest_s, self._before_s, self._alarm_s)
         return max(ordered[int(QUANTILE * (len(ordered) - 1))], longest_s / LONGEST_SHARE)
 
+    def is_known(self, ranks: int) -> bool:
+        """Tell whether there were enough gaps, where so many ranks report."""
+        return self.count >= FEW * ranks
+
     def limit_s(self, floor_s: float, ranks: int) -> float:
         """Return how long a rank may be silent in this phase, where so many ranks report."""
         usual_s = FACTOR * self.usual_s
-        return max(floor_s if self.count >= FEW * ranks else PATIENCE * floor_s, usual_s)
+        return max(floor_s if self.is_known(ranks) else PATIENCE * floor_s, usual_s)
 
 
 class Speed:
