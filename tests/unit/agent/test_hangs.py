@@ -252,7 +252,9 @@ def test_a_program_that_makes_up_phases_costs_no_memory() -> None:
 
 
 @settings(max_examples=40)
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["report", "phase", "over"]), st.floats(0, 30)), max_size=12))
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["report", "phase", "over"]), st.floats(0, 30)), max_size=12)
+)
 def test_whatever_is_reported_every_stand_still_is_called_once(story: list[tuple[int, str, float]]) -> None:
     clock = Clock(3)
     for number, (rank, what, seconds) in enumerate(story):
