@@ -1,4 +1,4 @@
-"""Planted hangs under a real agent, floor 2 s: found, with the right rank and the line. And what only looks like one: not called.
+"""Planted hangs under a real agent, floor 2 s: found, with the right rank and line. What only looks like one: not called.
 
 The first set was there while the detector was tuned, the second was written after it. All jobs of a test run at the same time.
 """

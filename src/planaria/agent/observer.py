@@ -10,6 +10,7 @@ from planaria.agent.membership import LeaseMoved, TakePlace
 from planaria.agent.meters import Meters
 from planaria.agent.model import Begun, Finish, ProgressReported, StartWorkers, WorkerExited, WorkersStarted
 from planaria.agent.phases import SignsGivenUp, Watch, WorkerSigned, follow
+from planaria.agent.stalls import why_it_stops
 from planaria.base import signals
 from planaria.base.value import as_dict
 from planaria.observe.metrics import Registry
@@ -174,6 +175,9 @@ class Observer:
         self.emit("planaria.worker.exited", event.at, **told, result=result)
 
     def _ended(self, outcome: Outcome, group: Group, at: float) -> None:
+        why = why_it_stops(group)
+        if why and why in outcome.explanation:
+            self.emit("planaria.stalled", at, lives=group.stalled, step=group.furthest, sentence=why)
         self.emit(
             "planaria.run.ended",
             at,
