@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hanging import Jobs, assert_caught, assert_not_called
+from harness import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,3 +172,74 @@ def test_hangs_and_traps_that_nobody_tuned_for_have_the_same_result(jobs: Jobs) 
         assert_caught(ends[name.replace(" ", "-")], scripts[name])
     for name in LATER_TRAPS:
         assert_not_called(ends[name.replace(" ", "-")])
+
+
+REPORTED = """
+def stuck():
+    with open(os.environ["ROOM"] + "/pid", "w") as file:
+        file.write(str(os.getpid()))
+    with open(os.environ["ROOM"] + "/go", "rb") as file:
+        file.read()
+os.path.exists(os.environ["ROOM"] + "/go") or RANK or os.mkfifo(os.environ["ROOM"] + "/go")
+train(stuck)
+"""
+PRINTED = """
+import time
+print("loading", flush=True)
+for step in range(12):
+    work()
+    if step == 8 and RANK == 1:
+        def stuck():
+            threading.Event().wait()  # HERE
+        stuck()
+    meet()
+    print(f"epoch 1 | step {step} | loss 0.5", flush=True)
+"""
+ONCE = """
+def stuck():
+    os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and threading.Event().wait()  # HERE
+train(stuck)
+"""
+NO_FURTHER = """
+def fails():
+    sys.exit(3)
+train(fails)
+"""
+
+
+def test_what_is_done_about_a_hang_is_what_was_asked_for(jobs: Jobs) -> None:
+    events = ("--event-log-handler=jsonl:events",)
+    jobs.start("report", BEGIN + REPORTED, "--hang-policy=report", *events)
+    jobs.start("stop", BEGIN + PLANTED["deadlock"], "--hang-policy=stop", *events)
+    jobs.start("pattern", BEGIN + PRINTED, r"--progress-pattern=step (?P<step>\d+) .*loss (?P<loss>\S+)")
+    jobs.start("restart", BEGIN + ONCE, "--max-restarts=1")
+    jobs.start("stall", BEGIN + NO_FURTHER, "--max-restarts=20", "--stall-restarts=2", *events)
+    wait_until(lambda: b" hangs in phase step" in jobs.said("report"), "the report of a hang")
+    with open(jobs.path("report", "go"), "wb"):
+        pass
+    ends = jobs.wait()
+
+    report = ends["report"]
+    assert (report.status, report.report["outcome"], len(report.hangs)) == (0, "done", 1), report.err
+    assert "rank 1 goes on" in report.err
+    (told,) = jobs.events("report", "planaria.hang")
+    assert told["sentence"] == report.hangs[0]["sentence"]
+    assert (told["policy"], told["phase"], told["ranks"][0], told["evidence"]) == ("report", "step", 1, report.evidence[0])
+    assert [one["rank"] for one in jobs.events("report", "planaria.hang.over")] == [1]
+
+    stop = ends["stop"]
+    assert (stop.status, stop.report["outcome"]) == (143, "stopped"), stop.err
+    assert "stopped: rank 1 on " in stop.err
+    assert "(--hang-policy=stop)" in stop.report["explanation"]
+
+    assert_caught(ends["pattern"], BEGIN + PRINTED)
+
+    restart = ends["restart"]
+    assert (restart.status, restart.report["restarts"]) == (0, 1), restart.err
+    assert [one["reason"] for one in restart.report["restart_records"]] == ["rank 1 hangs in phase step"]
+
+    stall = ends["stall"]
+    assert (stall.status, len(stall.report["lives"])) == (1, 3), stall.err
+    assert "2 lives in a row have ended without getting beyond step 7" in stall.err
+    (told,) = jobs.events("stall", "planaria.stalled")
+    assert (told["lives"], told["step"]) == (2, 7)

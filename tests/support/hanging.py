@@ -99,15 +99,30 @@ class Jobs:
         places = (f"--report-file={folder}/report.json", f"--log-dir={folder}/logs", "--redirects=3")
         argv = [sys.executable, "-m", "planaria", "run", f"--nproc-per-node={self._ranks}", *common, *places, *flags]
         environment = {**inherited, "ROOM": folder, "PYTHONPATH": self._root, "TMPDIR": folder, **(env or {})}
-        self._started[name] = subprocess.Popen(
-            [*argv, f"{folder}/main.py"], cwd=folder, env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-        )
+        with open(f"{folder}/err", "wb") as err:
+            self._started[name] = subprocess.Popen(
+                [*argv, f"{folder}/main.py"], cwd=folder, env=environment, stderr=err, stdin=subprocess.DEVNULL
+            )
+
+    def path(self, name: str, file: str) -> str:
+        return f"{self._root}/{name}/{file}"
+
+    def said(self, name: str) -> bytes:
+        with open(self.path(name, "err"), "rb") as file:
+            return file.read()
+
+    def events(self, name: str, kind: str) -> list[dict[str, Any]]:
+        """Return what the events of a kind say."""
+        with open(self.path(name, "events")) as file:
+            found = [json.loads(line) for line in file]
+        return [event["metadata"] for event in found if event["name"] == kind]
 
     def wait(self) -> dict[str, Ended]:
         return {name: self._end(name, process) for name, process in self._started.items()}
 
     def _end(self, name: str, process: subprocess.Popen[bytes]) -> Ended:
-        err = process.communicate(timeout=4 * PATIENCE_S)[1].decode()
+        process.wait(4 * PATIENCE_S)
+        err = self.said(name).decode()
         folder = f"{self._root}/{name}"
         with open(f"{folder}/report.json") as file:
             report = json.load(file)
@@ -117,7 +132,7 @@ class Jobs:
         for process in self._started.values():
             if process.poll() is None:
                 process.kill()
-                process.communicate(timeout=PATIENCE_S)
+                process.wait(PATIENCE_S)
 
 
 def assert_caught(end: Ended, script: str, rank: int = 1) -> None:

@@ -243,7 +243,7 @@ class Vigil:
         if self._examination is not None:
             self._has_gone_on = not self._is_resumed  # else it goes on because we let it
             return
-        if rank in self._named:
+        if self._named[:1] == (rank,):
             self._named = ()
             self.newest = None
             self._driver.say(f"rank {rank} goes on: what looked like a hang was none, or is over")
