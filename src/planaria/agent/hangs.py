@@ -9,7 +9,7 @@ A rank that has never reported is never called, nor is one that waits for a rank
 
 from __future__ import annotations
 
-from planaria.agent.pace import FACTOR, PATIENCE, Gaps, Speed
+from planaria.agent.gaps import FACTOR, PATIENCE, Gaps
 from planaria.base.value import Value
 from planaria.contract.control import START, STEP
 
@@ -44,7 +44,7 @@ class Call(Value):
 
 
 class _Rank:
-    __slots__ = ("is_called", "is_over", "phase", "samples", "sign", "speed", "step")
+    __slots__ = ("is_called", "is_over", "phase", "samples", "sign", "step")
 
     def __init__(self, now: float) -> None:
         self.phase = START
@@ -53,7 +53,6 @@ class _Rank:
         self.samples: float | None = None
         self.is_called = False
         self.is_over = False
-        self.speed = Speed()
 
     @property
     def is_marked(self) -> bool:
@@ -88,7 +87,6 @@ class Hangs:
         self._known.add(local_rank)
         moved = rank.step != step or rank.samples != samples
         rank.step, rank.samples = step, samples
-        rank.speed.add(now, step, samples)
         if not moved and rank.phase == STEP:
             return False
         was_called = self._sign(rank, now)
@@ -188,11 +186,6 @@ class Hangs:
         """Return where a rank is; None for one that has said nothing in this life."""
         rank = self._ranks.get(local_rank)
         return None if rank is None or (rank.phase == START and rank.step is None) else self._standing(local_rank, now)
-
-    def rates(self, local_rank: int, now: float) -> tuple[float | None, float | None]:
-        """Return the steps and samples that a rank makes in a second."""
-        rank = self._ranks.get(local_rank)
-        return (None, None) if rank is None else rank.speed.rates(now)
 
     def _standing(self, local_rank: int, now: float) -> Standing:
         rank = self._ranks[local_rank]

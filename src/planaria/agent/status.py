@@ -57,8 +57,6 @@ class View(Value):
     """Who stands by; None where nobody is to."""
     phases: Mapping[int, str] = {}
     """What each local rank is at, as far as it has said anything."""
-    rates: Mapping[int, tuple[float | None, float | None]] = {}
-    """Steps and samples a second, by local rank."""
     vigil: Mapping[str, object] = {}
     """The newest hang, the stragglers and the folders of evidence."""
 
@@ -209,13 +207,10 @@ def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
         return None
     report, at = view.progress[worker.local_rank]
     values = {name: value if isfinite(value) else None for name, value in report.values}  # JSON has no NaN
-    rate, samples_rate = view.rates.get(worker.local_rank, (None, None))
     return {
         "step": report.step,
         "age_s": round(view.now - at, 3),
         "phase": view.phases.get(worker.local_rank),
-        "rate": None if rate is None else round(rate, 4),
-        "samples_rate": None if samples_rate is None else round(samples_rate, 3),
         "values": values,
     }
 

@@ -260,6 +260,5 @@ class Vigil:
         evidence = [os.path.basename(str(one["evidence"])) for one in self.hangs if one["evidence"]]
         return {
             "phases": {one.local_rank: one.phase for one in standings},
-            "rates": {rank: self._watch.rates(rank, now) for rank in ranks},
             "vigil": {"hang": self.newest, "stragglers": self.stragglers_as_json(), "evidence": evidence},
         }

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.agent.gaps import FACTOR, FEW, LASTING, PATIENCE, SPAN, Gaps
 from planaria.agent.hangs import Call, Hangs
-from planaria.agent.pace import FACTOR, FEW, LASTING, PATIENCE, SPAN, Gaps, Speed
 
 FLOOR_S = 2.0
 
@@ -236,9 +236,9 @@ def test_without_a_floor_nobody_is_called_and_the_books_are_kept() -> None:
     clock.steps(30, 0.5)
     assert clock.hangs.next_look(clock.now) is None
     assert clock.hangs.call(clock.now + 1e6) is None
-    steps_s, samples_s = clock.hangs.rates(0, clock.now)
-    assert steps_s == pytest.approx(2.0)
-    assert samples_s is None
+    found = clock.hangs.standing(0, clock.now)
+    assert found is not None
+    assert (found.step, found.usual_s) == (29, pytest.approx(0.5))
 
 
 def test_a_program_that_makes_up_phases_costs_no_memory() -> None:
@@ -298,15 +298,3 @@ def test_a_long_gap_is_forgotten_in_time_and_one_that_was_called_later() -> None
     pace.add(1.0)
     assert pace.usual_s == 1.0
 
-
-def test_a_speed_is_that_of_the_last_seconds_and_falls_when_nothing_comes() -> None:
-    speed = Speed()
-    assert speed.rates(0.0) == (None, None)
-    for number in range(101):
-        speed.add(number / 10, number, number * 4.0)
-    assert speed.rates(10.0) == (pytest.approx(10.0), pytest.approx(40.0))
-    fading, _ = speed.rates(15.0)
-    assert fading is not None
-    assert fading < 10.0
-    speed.add(16.0, 0, 0.0)
-    assert speed.rates(16.0) == (None, None)

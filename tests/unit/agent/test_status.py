@@ -159,3 +159,14 @@ def test_the_gauges_are_lines_that_prometheus_reads(phase: str, ready: int) -> N
     assert sum(line.startswith("# TYPE ") for line in lines) == len(values)
     counted = as_gauges(view(), "planaria_round 4\n").splitlines()
     assert [line for line in counted if not line.startswith("#")] == ["planaria_round 4", "planaria_ready 1"]
+
+
+def test_phases_rates_hangs_and_stragglers_are_told_where_they_are_known() -> None:
+    told = as_json(view())
+    assert (told["hang"], told["stragglers"], told["evidence"]) == (None, [], [])
+    assert told["progress"]["2"]["phase"] is None  # type: ignore[index]
+    slow = [{"rank": 3, "host": "n1", "slower_by": 1.5}]
+    vigil = {"hang": {"ranks": [3]}, "stragglers": slow, "evidence": ["x"]}
+    told = as_json(view(phases={0: "evaluation"}, vigil=vigil))
+    assert (told["hang"], told["stragglers"], told["evidence"]) == ({"ranks": [3]}, slow, ["x"])
+    assert told["progress"]["2"]["phase"] == "evaluation"  # type: ignore[index]

@@ -7,7 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planaria.contract.control import INTEGER_LIMIT, Acquire, Drain, Progress, Release, Resize, decode, encode
+from planaria.contract.control import (
+    INTEGER_LIMIT,
+    LONGEST_PHASE,
+    Acquire,
+    Drain,
+    Look,
+    Phase,
+    Progress,
+    Release,
+    Resize,
+    Witness,
+    decode,
+    encode,
+)
 
 NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name not in ("type", "step"))
 INTEGERS = st.integers(-INTEGER_LIMIT, INTEGER_LIMIT - 1)
@@ -26,8 +39,11 @@ NUMBERS = st.floats(allow_nan=False) | INTEGERS
         st.floats(allow_nan=False, allow_infinity=False),
     )
     | st.builds(Release, INTEGERS)
+    | st.builds(Phase, st.text(max_size=LONGEST_PHASE))
+    | st.builds(Look, st.text())
+    | st.just(Witness())
 )
-def test_a_message_survives_the_wire(message: Progress | Drain | Resize | Acquire | Release) -> None:
+def test_a_message_survives_the_wire(message: Progress | Phase | Look | Witness | Drain | Resize | Acquire | Release) -> None:
     line = encode(message)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -51,11 +67,11 @@ def test_messages_of_other_versions_are_passed_over(line: bytes) -> None:
 
 @given(
     st.binary()
-    | st.sampled_from(["progress", "drain", "resize", "acquire", "release", "x"]).flatmap(
+    | st.sampled_from(["progress", "phase", "look", "witness", "drain", "resize", "acquire", "release", "x"]).flatmap(
         lambda kind: st.sampled_from(["[]", "null", "true", "9" * 400, "9" * 5000, '"x"', "1e999", "{}", "-1"]).map(
             lambda value: (
                 f'{{"type": "{kind}", "step": {value}, "grace_s": {value}, "reason": {value}, '
-                f'"id": {value}, "scope": {value}, "after_s": {value}, "at": {value}}}'
+                f'"id": {value}, "phase": {value}, "folder": {value}, "scope": {value}, "after_s": {value}, "at": {value}}}'
             ).encode()
         )
     )

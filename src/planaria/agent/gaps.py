@@ -60,38 +60,3 @@ class Gaps:
         """Return how long a rank may be silent in this phase, where so many ranks report."""
         usual_s = FACTOR * self.usual_s
         return max(floor_s if self.is_known(ranks) else PATIENCE * floor_s, usual_s)
-
-
-class Speed:
-    """How fast a rank is: over the last ten seconds or so."""
-
-    __slots__ = ("_seen",)
-    SPAN_S = 10.0
-    EVERY_S = 1.0
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int, float | None]] = deque(maxlen=int(self.SPAN_S / self.EVERY_S) + 2)
-
-    def add(self, now: float, step: int, samples: float | None) -> None:
-        """Note where the rank is."""
-        seen = self._seen
-        if seen and step < seen[-1][1]:
-            seen.clear()
-        if len(seen) > 1 and now - seen[-2][0] < self.EVERY_S:
-            seen[-1] = now, step, samples
-        else:
-            seen.append((now, step, samples))
-
-    def rates(self, now: float) -> tuple[float | None, float | None]:
-        """Return steps and samples a second; None where that cannot be said yet."""
-        recent = [one for one in self._seen if now - one[0] <= self.SPAN_S + self.EVERY_S]
-        if len(self._seen) > 1 and len(recent) < 2:
-            recent = [self._seen[-2], self._seen[-1]]  # slow steps: what the last one took
-        if len(recent) < 2:
-            return None, None
-        (began, first, before), (_, last, after) = recent[0], recent[-1]
-        span_s = max(now, recent[-1][0]) - began if now - recent[-1][0] > self.EVERY_S else recent[-1][0] - began
-        if span_s <= 0:
-            return None, None
-        samples = None if before is None or after is None else max(after - before, 0.0) / span_s
-        return (last - first) / span_s, samples
