@@ -224,7 +224,12 @@ def test_what_is_done_about_a_hang_is_what_was_asked_for(jobs: Jobs) -> None:
     assert "rank 1 goes on" in report.err
     (told,) = jobs.events("report", "planaria.hang")
     assert told["sentence"] == report.hangs[0]["sentence"]
-    assert (told["policy"], told["phase"], told["ranks"][0], told["evidence"]) == ("report", "step", 1, report.evidence[0])
+    assert (told["policy"], told["phase"], told["ranks"][0], told["evidence"]) == (
+        "report",
+        "step",
+        1,
+        report.evidence[0],
+    )
     assert [one["rank"] for one in jobs.events("report", "planaria.hang.over")] == [1]
 
     stop = ends["stop"]

@@ -82,7 +82,7 @@ class Driver:
         self.progress: dict[int, tuple[Progress, float]] = {}  # by local rank: the newest report, and when it came
         self._watchdog: Watchdog | None = None
         self.vigil: Vigil | None = None
-        self.evidence_dir: Callable[[], str] = lambda: ""  # where folders of evidence go, made at the first
+        self.evidence_dir = ""  # where folders of evidence go; made for the first of them
         self.observer: Observer | None = None
         self.keeper: Keeper | None = None
         self.neighbours = Neighbours()
@@ -333,6 +333,8 @@ class Driver:
         if asked is None or self.life is None:
             return
         self.keep().hear(peer, asked)
+        if self.observer is not None:
+            self.observer.pulse.stir()
         if self.reserve is not None:
             self.reserve.lend(peer.local_rank)
 

@@ -155,6 +155,7 @@ class Examiner:
         self._save("gpu.txt", lambda: _tool(("nvidia-smi",), TOOL_S))
         return {
             "ranks": list(verdict.ranks),
+            "waiting": list(verdict.waiting),
             "brief": verdict.brief,
             "sentence": verdict.sentence,
             "elsewhere": verdict.elsewhere,

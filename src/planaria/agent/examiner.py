@@ -46,6 +46,7 @@ class Found(Value):
     """What came of it. Without an answer in time `ranks` is empty."""
 
     ranks: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
     brief: str = ""
     sentence: str = ""
     elsewhere: bool = False
@@ -117,7 +118,7 @@ class Examination:
 def _found(heard: bytes) -> Found:
     try:
         told = json.loads(heard)
-        ranks = tuple(map(int, told["ranks"]))
-        return Found(ranks, str(told["brief"]), str(told["sentence"]), bool(told["elsewhere"]))
+        ranks, waiting = tuple(map(int, told["ranks"])), tuple(map(int, told["waiting"]))
+        return Found(ranks, waiting, str(told["brief"]), str(told["sentence"]), bool(told["elsewhere"]))
     except (ValueError, KeyError, TypeError):
         return Found()

@@ -11,7 +11,7 @@ from planaria.contract.commit import TIERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from planaria.agent.model import Group, Job
     from planaria.contract.commit import Stamp
@@ -36,6 +36,21 @@ _NOT_READY = {
 }
 
 
+class Watched(Value):
+    """What was seen of an agent over time. `rates` are steps and samples a second, by local rank."""
+
+    node: str
+    started_at: float
+    """In seconds since 1970, by this node's clock."""
+    uptime_s: float
+    trained_s: float
+    steps_reported: bool
+    rates: Mapping[int, tuple[float | None, float | None]]
+    evidence: tuple[str, ...] = ()
+    run_folder: str | None = None
+    """The folder of the run, with one for each node in it."""
+
+
 class View(Value):
     """What can be seen of an agent at one moment. `progress` is the newest report of each local rank, and when it came."""
 
@@ -55,10 +70,13 @@ class View(Value):
     """The newest complete commit by tier."""
     standbys: StandbysSeen | None = None
     """Who stands by; None where nobody is to."""
+    watched: Watched | None = None
+    """None where nobody has watched so far."""
     phases: Mapping[int, str] = {}
     """What each local rank is at, as far as it has said anything."""
-    vigil: Mapping[str, object] = {}
-    """The newest hang, the stragglers and the folders of evidence."""
+    hang: Mapping[str, object] | None = None
+    """The newest hang, until it is over."""
+    stragglers: Sequence[Mapping[str, object]] = ()
 
 
 def why_not_ready(view: View) -> str:
@@ -92,6 +110,8 @@ def as_json(view: View) -> dict[str, object]:
             "run_id": job.run_id,
             "role": job.role,
             "host": view.host,
+            "node": None if view.watched is None else view.watched.node,
+            "run_folder": None if view.watched is None else view.watched.run_folder,
             "launcher_pid": view.launcher_pid,
             "agent_pid": view.agent_pid,
             "address": view.address or None,
@@ -109,10 +129,22 @@ def as_json(view: View) -> dict[str, object]:
         "restarts": {"used": group.restarts, "allowed": group.max_restarts},
         "last_reason": group.reason or None,
         "progress": {str(one.rank): _step(view, one) for one in view.workers},
-        "hang": view.vigil.get("hang"),
-        "stragglers": view.vigil.get("stragglers", []),
-        "evidence": view.vigil.get("evidence", []),
+        "hang": view.hang,
+        "stragglers": list(view.stragglers),
         "newest_commit": {tier: _commit(view.commits.get(tier)) for tier in TIERS},
+        **_over_time(view.watched),
+    }
+
+
+def _over_time(watched: Watched | None) -> dict[str, object]:
+    if watched is None:
+        return {"started_at": None, "uptime_s": None, "trained_s": None, "steps_reported": False, "evidence": []}
+    return {
+        "started_at": round(watched.started_at, 3),
+        "uptime_s": round(watched.uptime_s, 3),
+        "trained_s": round(watched.trained_s, 3),
+        "steps_reported": watched.steps_reported,
+        "evidence": list(watched.evidence),
     }
 
 
@@ -207,12 +239,10 @@ def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
         return None
     report, at = view.progress[worker.local_rank]
     values = {name: value if isfinite(value) else None for name, value in report.values}  # JSON has no NaN
-    return {
-        "step": report.step,
-        "age_s": round(view.now - at, 3),
-        "phase": view.phases.get(worker.local_rank),
-        "values": values,
-    }
+    rates = view.watched.rates if view.watched is not None else {}
+    rate, samples_rate = rates.get(worker.local_rank, (None, None))
+    told = {"step": report.step, "age_s": round(view.now - at, 3), "phase": view.phases.get(worker.local_rank)}
+    return {**told, "rate": rate, "samples_rate": samples_rate, "values": values}
 
 
 def as_gauges(view: View, counted: str | None) -> str:

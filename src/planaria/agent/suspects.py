@@ -105,7 +105,7 @@ def judge(examined: Sequence[Examined], *, host: str, is_alone: bool) -> Verdict
     """Say who is behind among the ranks that stand still."""
     still = [one for one in examined if one.still]
     if not still:
-        return Verdict((), "", "")
+        return Verdict((), (), "", "")
     facts = _Facts(still)
     ordered = sorted(still, key=lambda one: (*facts.key(one), -one.silent_s, one.rank))
     first = facts.key(ordered[0])
@@ -121,9 +121,8 @@ def judge(examined: Sequence[Examined], *, host: str, is_alone: bool) -> Verdict
         told.append("all of them stand alike")
     told += [_other(one) for one in others[:SHOWN_OTHERS]]
     told += [f"{len(others) - SHOWN_OTHERS} more stand still"] * (len(others) > SHOWN_OTHERS)
-    return Verdict(
-        tuple(one.rank for one in ordered), "; ".join((f"hangs {silence}", *condition)), "; ".join(told), elsewhere
-    )
+    ranks, waiting = (tuple(one.rank for one in some) for some in (suspects, others))
+    return Verdict(ranks, waiting, "; ".join((f"hangs {silence}", *condition)), "; ".join(told), elsewhere)
 
 
 class _Facts:

@@ -194,13 +194,13 @@ class Vigil:
 
     def _folder(self, number: int) -> str:
         when = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.wall_s()))
-        base = os.path.join(self._driver.evidence_dir(), f"{when}-round{number}-hang")
+        base = os.path.join(self._driver.evidence_dir, f"{when}-round{number}-hang")
         return base if not os.path.exists(base) else f"{base}-{len(self.hangs) + 1}"
 
     def _found(self, found: Found, call: Call, behind: tuple[int, ...], folder: str, about: dict[str, object]) -> None:
         self._examination = None
         driver, life = self._driver, self._driver.life
-        ranks = found.ranks or behind
+        ranks, waiting = (found.ranks, found.waiting) if found.ranks else (behind[:1], behind[1:])
         first = call.still[0]
         unseen = f"hangs in phase {first.phase}: no sign for {first.silent_s:.1f} s, and looking at it took too long"
         evidence = folder if os.path.isdir(folder) else None
@@ -209,7 +209,8 @@ class Vigil:
         sentence, brief = (
             text + where for text in (found.sentence or f"rank {ranks[0]} {unseen}", found.brief or unseen)
         )
-        told = {**about, "ranks": list(ranks), "elsewhere": found.elsewhere, "evidence": evidence, "sentence": sentence}
+        who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
+        told: dict[str, object] = {**about, **who, "evidence": evidence, "sentence": sentence}
         self._named = ranks
         self.newest = None if self._has_gone_on else told
         self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
@@ -253,12 +254,12 @@ class Vigil:
         if self._driver.observer is not None:
             self._driver.observer.emit(name, at, **metadata)
 
+    def phases(self) -> dict[int, str]:
+        """Return what each local rank is at, as far as it has said anything."""
+        now = self._loop.now()
+        found = [self._watch.standing(one.local_rank, now) for one in self._driver.workers.seen]
+        return {one.local_rank: one.phase for one in found if one is not None}
+
     def seen(self) -> dict[str, Any]:
         """Return what `agent.status.View` has of all this."""
-        now, ranks = self._loop.now(), [one.local_rank for one in self._driver.workers.seen]
-        standings = [found for rank in ranks if (found := self._watch.standing(rank, now)) is not None]
-        evidence = [os.path.basename(str(one["evidence"])) for one in self.hangs if one["evidence"]]
-        return {
-            "phases": {one.local_rank: one.phase for one in standings},
-            "vigil": {"hang": self.newest, "stragglers": self.stragglers_as_json(), "evidence": evidence},
-        }
+        return {"phases": self.phases(), "hang": self.newest, "stragglers": self.stragglers_as_json()}

@@ -127,7 +127,7 @@ class RunLogs:
             return
         if settings.log_dir is not None:
             self.directory = _make_run_folder(os.path.abspath(settings.log_dir), folder_name(run_id))
-        elif _names_any(settings.redirects) or _names_any(settings.tee):
+        elif writes_files(settings):
             self.directory = self.announce = _make_run_folder(temp_dir, f"planaria_{folder_name(run_id)}", _PRIVATE)
         else:
             self.directory = scratch_dir
@@ -269,6 +269,14 @@ def folder_name(run_id: str) -> str:
     return plain.replace("..", "__").lstrip(".")[:_LONGEST_RUN_ID] or "run"
 
 
+def evidence_dir(run_folder: str | None, logs: Logs, temp_dir: str, run_id: str) -> str:
+    """Return where folders of evidence go: into the run's folder or that of logs that are kept, else where they outlive it."""
+    kept = run_folder or (getattr(logs, "directory", None) if logs.is_kept else None)
+    if kept is not None:
+        return os.path.join(kept, "evidence")
+    return os.path.join(temp_dir, f"planaria_evidence_{folder_name(run_id)}_{os.urandom(4).hex()}")
+
+
 def _make_run_folder(parent: str, name: str, mode: int = _PUBLIC) -> str:
     while True:
         path = os.path.join(parent, f"{name}_{os.urandom(4).hex()}")
@@ -295,6 +303,11 @@ def _append_to(path: str, opened: list[int]) -> int:
 def _refused(what: str, exc: OSError) -> ProcessError:
     hint = "raise the limit of open files (ulimit -n)" if exc.errno in (errno.EMFILE, errno.ENFILE) else ""
     return ProcessError(f"{what}: {os.strerror(exc.errno or 0)}", hint=hint)
+
+
+def writes_files(settings: LogSettings) -> bool:
+    """Tell whether the output of any worker goes to a file."""
+    return _names_any(settings.redirects) or _names_any(settings.tee)
 
 
 def _names_any(mask: StreamMask) -> bool:

@@ -297,4 +297,3 @@ def test_a_long_gap_is_forgotten_in_time_and_one_that_was_called_later() -> None
     pace.add(1.0)
     pace.add(1.0)
     assert pace.usual_s == 1.0
-

@@ -43,7 +43,9 @@ NUMBERS = st.floats(allow_nan=False) | INTEGERS
     | st.builds(Look, st.text())
     | st.just(Witness())
 )
-def test_a_message_survives_the_wire(message: Progress | Phase | Look | Witness | Drain | Resize | Acquire | Release) -> None:
+def test_a_message_survives_the_wire(
+    message: Progress | Phase | Look | Witness | Drain | Resize | Acquire | Release,
+) -> None:
     line = encode(message)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1

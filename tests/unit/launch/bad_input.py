@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from planaria.agent import credentials
 from planaria.errors import UsageError
+from planaria.insight.flags import COMMANDS
+from planaria.insight.flags import read_flags as read_look
 from planaria.launch import numa
 from planaria.launch.devices import Counts
 from planaria.launch.logs_specs import with_specs
@@ -22,6 +24,7 @@ from planaria.launch.script import check
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
+import wrong_looks
 import wrong_nodes
 import wrong_orders
 import wrong_run
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HOME = "/home/you"
-TABLE: tuple[Row | str, ...] = (*wrong_run.TABLE, *wrong_nodes.TABLE, *wrong_orders.TABLE)
+TABLE: tuple[Row | str, ...] = (*wrong_run.TABLE, *wrong_nodes.TABLE, *wrong_orders.TABLE, *wrong_looks.TABLE)
 
 ROWS = tuple(row for row in TABLE if isinstance(row, Row))
 
@@ -53,6 +56,9 @@ def prepare(folder: Path) -> None:
 def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path, command: str = "run") -> str | None:
     """Return what a machine with four CPUs and no GPU says about a command line, or None when it would run."""
     try:
+        if command in COMMANDS:
+            read_look(command, argv)
+            return None
         if command != "run":
             read_flags(command, argv, environ)
             return None
