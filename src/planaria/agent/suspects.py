@@ -55,9 +55,10 @@ class Examined(Value):
 
 
 class Verdict(Value):
-    """The ranks that stand still, the first suspect first, and all of it in a sentence."""
+    """The ranks that are behind, the first suspect first, those that stand still because of them, and all in a sentence."""
 
     ranks: tuple[int, ...]
+    waiting: tuple[int, ...]
     brief: str
     """What the first suspect does, without its name."""
     sentence: str
