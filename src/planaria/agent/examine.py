@@ -24,7 +24,7 @@ from planaria.process.descendants import descendants_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from typing import Any
 
 SCHEMA = 1
@@ -55,7 +55,6 @@ class Subject:
         self._cpu_s, self._at = proc.cpu_s(self.pid), time.monotonic()
         self.is_stopped = proc.state(self.pid) in ("T", "t")
         self.children: dict[int, str] = {}
-        self.native = ""
         self.flight: dict[str, Any] = {}
 
     @property
@@ -150,9 +149,9 @@ class Examiner:
         self._save_ranks(examined)
         verdict = judge(examined, host=self._request["host"], is_alone=self._request["alone"])
         self._summarize(examined, verdict.sentence, as_text(examined, verdict, self._request["heading"]), verdict.ranks)
-        self._save("host.txt", lambda: proc.host(self._folder))
+        self._save("host.txt", proc.host(self._folder))
         self._look_native(examined, verdict.ranks)
-        self._save("gpu.txt", lambda: _tool(("nvidia-smi",), TOOL_S))
+        self._save("gpu.txt", _tool(("nvidia-smi",), TOOL_S))
         return {
             "ranks": list(verdict.ranks),
             "waiting": list(verdict.waiting),
@@ -182,29 +181,21 @@ class Examiner:
 
     def _save_ranks(self, examined: list[Examined]) -> None:
         for subject, one in zip(self._subjects, examined, strict=True):
-            self._save(f"{subject.name}.proc.txt", lambda subject=subject: proc.process(subject.pid))
-            self._save(f"{subject.name}.stack.txt", lambda one=one: one.stack)
+            self._save(f"{subject.name}.proc.txt", proc.process(subject.pid))
+            self._save(f"{subject.name}.stack.txt", one.stack)
             for pid, stack in subject.children.items():
-                self._save(
-                    f"{subject.name}.child{pid}.txt",
-                    lambda pid=pid, stack=stack: f"{proc.process(pid)}\n{stack}",
-                )
+                self._save(f"{subject.name}.child{pid}.txt", f"{proc.process(pid)}\n{stack}")
 
     def _look_native(self, examined: list[Examined], suspects: tuple[int, ...]) -> None:
         """Have the stacks of threads outside of Python, where a tool for it is installed: of suspects, and of the silent."""
-        tool = next((name for name in ("py-spy", "gdb") if shutil.which(name)), None)
+        words = next((words for name, words in _NATIVE.items() if shutil.which(name)), ())
         wanted = [one for one in examined if not one.stack or one.rank in suspects[:1]][:MOST_NATIVE]
         until = time.monotonic() + ALL_TOOLS_S
-        for one in wanted if tool is not None else ():
+        for one in wanted:
             left_s = min(TOOL_S, until - time.monotonic())
-            if left_s > 0:
-                words = _NATIVE[tool or ""]
-                self._save(
-                    f"rank{one.rank}.native.txt",
-                    lambda words=words, one=one, left_s=left_s: _tool(
-                        tuple(word.format(pid=one.pid) for word in words), left_s
-                    ),
-                )
+            if words and left_s > 0:
+                text = _tool(tuple(word.format(pid=one.pid) for word in words), left_s)
+                self._save(f"rank{one.rank}.native.txt", text)
 
     def _summarize(self, examined: list[Examined], sentence: str, text: str, ranks: tuple[int, ...]) -> None:
         content = {
@@ -221,18 +212,17 @@ class Examiner:
                 for one in examined
             ],
         }
-        self._save("summary.json", lambda: json.dumps(content, indent=2) + "\n")
-        self._save("summary.txt", lambda: text)
+        self._save("summary.json", json.dumps(content, indent=2) + "\n")
+        self._save("summary.txt", text)
 
-    def _save(self, name: str, make: Callable[[], str]) -> None:
-        """Write a file of the folder; what cannot be found out or written is left out."""
+    def _save(self, name: str, text: str) -> None:
+        """Write a file of the folder; what is empty or cannot be written is left out."""
         try:
-            text = make()
             if text:
                 with open(f"{self._folder}/{name}", "w", encoding="utf-8", errors="backslashreplace") as file:
                     file.write(text)
-        except OSError as problem:
-            sys.stderr.write(f"no {name}: {problem}\n")
+        except OSError:
+            return
 
 
 _GDB_ORDER = ("-ex", "thread apply all bt 40")
@@ -251,6 +241,8 @@ def _tool(words: tuple[str, ...], within_s: float) -> str:
         done = subprocess.run(words, capture_output=True, timeout=within_s, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         return f"{words[0]} took longer than {within_s:.0f} s\n"
+    except OSError as problem:
+        return f"{words[0]} cannot be run: {problem.strerror}\n"
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
