@@ -128,7 +128,7 @@ def test_a_failure_tells_whether_progress_was_made():
 def test_lives_of_this_node_without_progress_ask_for_the_end_instead_of_another_round():
     group, _ = feed(running(stall_restarts=2), ProgressReported(0, 7), WorkerExited(0, 5.0, failure(0, at=5.0)))
     for number in (1, 2):
-        group, _ = feed(group, WorkerExited(1, 5.1), TreeEnded(5.2), RoundStarted(place(number)))
+        group, _ = feed(group, WorkerExited(1, 5.1), TreeEnded(5.2), RoundStarted(place(number), 5.3))
         group, _ = feed(group, WorkersStarted(6.0), WorkerExited(0, 7.0, failure(0, at=7.0)))
     group, effects = feed(group, WorkerExited(1, 7.1), TreeEnded(7.2))
     asked = [effect for effect in effects if isinstance(effect, (RequestEnd, ReportFailed))]

@@ -80,7 +80,7 @@ def test_messages_of_other_versions_are_passed_over(line: bytes) -> None:
 )
 def test_nonsense_is_a_value_error_or_nothing(line: bytes) -> None:
     with suppress(ValueError):
-        assert isinstance(decode(line), Progress | Drain | Resize | Acquire | Release | None)
+        assert isinstance(decode(line), Progress | Phase | Look | Witness | Drain | Resize | Acquire | Release | None)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,11 @@ def test_nonsense_is_a_value_error_or_nothing(line: bytes) -> None:
 def test_a_scope_without_a_proper_time_is_refused(fields: str) -> None:
     with pytest.raises(ValueError, match="a scope takes"):
         decode(f'{{"type": "acquire", {fields}}}'.encode())
+
+
+def test_a_phase_has_a_short_name() -> None:
+    with pytest.raises(ValueError, match="short text"):
+        decode(encode(Phase("x" * (LONGEST_PHASE + 1))))
 
 
 def test_nesting_without_end_is_a_value_error() -> None:
