@@ -195,6 +195,10 @@ for step in range(12):
     meet()
     print(f"epoch 1 | step {step} | loss 0.5", flush=True)
 """
+SHOWN = """
+for step in range(2):
+    print(f"step {step} of rank {RANK}", file=sys.stderr)
+"""
 ONCE = """
 def stuck():
     os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and threading.Event().wait()  # HERE
@@ -212,6 +216,7 @@ def test_what_is_done_about_a_hang_is_what_was_asked_for(jobs: Jobs) -> None:
     jobs.start("report", BEGIN + REPORTED, "--hang-policy=report", *events)
     jobs.start("stop", BEGIN + PLANTED["deadlock"], "--hang-policy=stop", *events)
     jobs.start("pattern", BEGIN + PRINTED, r"--progress-pattern=step (?P<step>\d+) .*loss (?P<loss>\S+)")
+    jobs.start("shown", BEGIN + SHOWN, r"--progress-pattern=step (?P<step>\d+)", "--redirects=0")
     jobs.start("restart", BEGIN + ONCE, "--max-restarts=1")
     jobs.start("stall", BEGIN + NO_FURTHER, "--max-restarts=20", "--stall-restarts=2", *events)
     wait_until(lambda: b" hangs in phase step" in jobs.said("report"), "the report of a hang")
@@ -238,6 +243,12 @@ def test_what_is_done_about_a_hang_is_what_was_asked_for(jobs: Jobs) -> None:
     assert "(--hang-policy=stop)" in stop.report["explanation"]
 
     assert_caught(ends["pattern"], BEGIN + PRINTED)
+
+    shown = sorted(line for line in ends["shown"].err.splitlines() if "step" in line)
+    assert (ends["shown"].status, shown) == (
+        0,
+        [f"step {step} of rank {rank}" for step in range(2) for rank in range(3)],
+    )
 
     restart = ends["restart"]
     assert (restart.status, restart.report["restarts"]) == (0, 1), restart.err

@@ -1,12 +1,14 @@
 """Whether a job restarts without getting any further. Pure.
 
 A life counts when it failed by itself and reported no step above the highest of all lives before. A job that never reported a
-step has no such lives, and neither has one whose steps begin anew, with each epoch for instance, nor one that others kill.
+step has no such lives, and neither has one whose steps begin anew, with each epoch for instance. A life that others killed, or
+that failed because another process had gone, does not count.
 """
 
 from __future__ import annotations
 
 from planaria.base.value import replace
+from planaria.contract.failure import names_a_lost_peer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def counted(group: Group, causes: tuple[Failure, ...]) -> Group:
     if reached is not None and (furthest is None or reached > furthest):
         return replace(group, furthest=reached, stalled=0)
     own = [one for one in causes if one.stopped_for is None]
-    if furthest is None or group.wraps or not own or own[0].killer == "other":
+    if furthest is None or group.wraps or not own or own[0].killer == "other" or names_a_lost_peer(own[0]):
         return group
     return replace(group, stalled=group.stalled + 1)
 

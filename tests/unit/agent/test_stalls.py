@@ -16,6 +16,7 @@ from planaria.agent.model import (
     WorkerExited,
     WorkersStarted,
 )
+from planaria.agent.stalls import counted
 from planaria.contract.failure import Failure
 
 NEVER = 50
@@ -80,3 +81,10 @@ def test_it_stops_exactly_after_so_many_lives_in_a_row(reached: list[int | None]
             expected = number
             break
     assert len(lives(reached, most).lives) == expected
+
+
+def test_a_life_that_failed_for_a_lost_peer_does_not_count() -> None:
+    group = Group(size=1, max_restarts=9, grace_s=1.0, stall_restarts=1, phase="running", furthest=5)
+    lost = Failure(0, 0, "h", 1, 1, 1.0, 9.0, "exception", message="Connection reset by peer")
+    assert counted(group, (lost,)).stalled == 0
+    assert counted(group, (Failure(0, 0, "h", 1, 1, 1.0, 9.0, "exception", message="ValueError"),)).stalled == 1
