@@ -115,14 +115,15 @@ def judge(examined: Sequence[Examined], *, host: str, is_alone: bool) -> Verdict
     elsewhere = not is_alone and all(map(is_in_collective, still)) and len(still) == len(examined)
     others = [one for one in ordered if one not in suspects]
     silence, condition = _silence(suspects[0]), _condition(suspects[0])
-    told = [f"{_who(suspects, host)} {silence}", *condition]
+    told = [f"{_who(suspects, host, waits=elsewhere)} {silence}", *condition]
     if elsewhere:
         told.append("all ranks of this node wait in a collective: the one they wait for is on another node")
     elif alike:
         told.append("all of them stand alike")
     told += [_other(one) for one in others[:SHOWN_OTHERS]]
     told += [f"{len(others) - SHOWN_OTHERS} more stand still"] * (len(others) > SHOWN_OTHERS)
-    ranks, waiting = (tuple(one.rank for one in some) for some in (suspects, others))
+    guilty = [] if elsewhere else suspects
+    ranks, waiting = (tuple(one.rank for one in ordered if (one in guilty) is wanted) for wanted in (True, False))
     return Verdict(ranks, waiting, "; ".join((f"hangs {silence}", *condition)), "; ".join(told), elsewhere)
 
 
@@ -155,11 +156,12 @@ def _company(one: Examined, still: Sequence[Examined], places: Mapping[int, Fram
     return 1 if own is None else sum(places[other.rank] == own for other in still)
 
 
-def _who(suspects: Sequence[Examined], host: str) -> str:
+def _who(suspects: Sequence[Examined], host: str, *, waits: bool) -> str:
     if len(suspects) == 1:
-        return f"rank {suspects[0].rank} (pid {suspects[0].pid} on {safe_line(host)}) hangs"
+        does = "waits" if waits else "hangs"
+        return f"rank {suspects[0].rank} (pid {suspects[0].pid} on {safe_line(host)}) {does}"
     named = ", ".join(str(one.rank) for one in suspects[:SHOWN_OTHERS]) + ", ..." * (len(suspects) > SHOWN_OTHERS)
-    return f"ranks {named} on {safe_line(host)} hang"
+    return f"ranks {named} on {safe_line(host)} {'wait' if waits else 'hang'}"
 
 
 def _silence(one: Examined) -> str:

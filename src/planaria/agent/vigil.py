@@ -122,7 +122,9 @@ class Vigil:
         before = [one.local_rank for one in self.stragglers]
         self.stragglers = self._stragglers.found()
         if self.stragglers and [one.local_rank for one in self.stragglers] != before:
-            self._emit("planaria.straggler", now, ranks=self.stragglers_as_json())
+            life = self._driver.life
+            number = 0 if life is None else life.number
+            self._emit("planaria.straggler", now, round=number, ranks=self.stragglers_as_json())
 
     def stragglers_as_json(self) -> list[dict[str, object]]:
         """Return the slow ranks as events and status have them."""
@@ -200,7 +202,7 @@ class Vigil:
     def _found(self, found: Found, call: Call, behind: tuple[int, ...], folder: str, about: dict[str, object]) -> None:
         self._examination = None
         driver, life = self._driver, self._driver.life
-        ranks, waiting = (found.ranks, found.waiting) if found.ranks else (behind[:1], behind[1:])
+        ranks, waiting = (found.ranks, found.waiting) if found.sentence else (behind[:1], behind[1:])
         first = call.still[0]
         unseen = f"hangs in phase {first.phase}: no sign for {first.silent_s:.1f} s, and looking at it took too long"
         evidence = folder if os.path.isdir(folder) else None
@@ -211,7 +213,7 @@ class Vigil:
         )
         who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
         told: dict[str, object] = {**about, **who, "evidence": evidence, "sentence": sentence}
-        self._named = ranks
+        self._named = ranks or waiting
         self.newest = None if self._has_gone_on else told
         self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
         if not self._is_resumed:  # else where it was stopped is nowhere but in there

@@ -95,6 +95,8 @@ def test_ranks_that_stand_alike_are_all_named_and_on_several_nodes_the_cause_is_
     assert "ranks 0, 1 on node hang" in judge([one(0), one(1)], host="node", is_alone=True).sentence
     told = judge([one(0, ALL_REDUCE), one(1, ALL_REDUCE)], host="node", is_alone=False)
     assert told.elsewhere
+    assert (told.ranks, told.waiting) == ((), (0, 1))
+    assert told.sentence.startswith("ranks 0, 1 on node wait in phase step")
     assert "on another node" in told.sentence
     assert not judge([one(0, ALL_REDUCE), one(1, ALL_REDUCE)], host="node", is_alone=True).elsewhere
 
