@@ -36,17 +36,16 @@ def begin(path: str, rank: str) -> None:
 
 def _serve(connection: "_socket.socket", rank: str) -> None:
     heard = b""
-    while True:
-        try:
-            chunk = connection.recv(1 << 14)
-        except OSError:
-            return
-        if not chunk:
-            return
-        *lines, heard = (heard + chunk).split(b"\n")
-        for line in lines:
-            if _LOOK in line:
-                _look(line, rank)
+    try:
+        while chunk := connection.recv(1 << 14):
+            *lines, heard = (heard + chunk).split(b"\n")
+            for line in lines:
+                if _LOOK in line:
+                    _look(line, rank)
+    except OSError:
+        return
+    finally:
+        connection.close()
 
 
 def _look(line: bytes, rank: str) -> None:
