@@ -16,7 +16,7 @@ import sys
 import time
 
 from planaria.agent import proc
-from planaria.agent.suspects import Examined, as_text, frames, judge, place
+from planaria.agent.suspects import Examined, as_text, frames, judge
 from planaria.base import linux, signals
 from planaria.base.value import as_dict, replace
 from planaria.contract import blackbox
@@ -134,11 +134,15 @@ class Examiner:
     def __init__(self, request: dict[str, Any]) -> None:
         self._request = request
         self._folder: str = request["folder"]
+        self._is_kept = True
         self._subjects = [Subject(told) for told in request["ranks"]]
 
     def run(self) -> dict[str, object]:
         """Look at everything, write it down, and return what the agent wants to know."""
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        except OSError:  # who it is can be said without a place to write
+            self._is_kept = False
         began = time.monotonic()
         stacks = self._stacks()
         for one in self._subjects:
@@ -158,7 +162,7 @@ class Examiner:
             "brief": verdict.brief,
             "sentence": verdict.sentence,
             "elsewhere": verdict.elsewhere,
-            "places": {str(one.rank): at.words for one in examined if (at := place(frames(one.stack))) is not None},
+            "kept": self._is_kept,
         }
 
     def _stacks(self) -> dict[int, str]:

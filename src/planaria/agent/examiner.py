@@ -50,10 +50,16 @@ class Found(Value):
     brief: str = ""
     sentence: str = ""
     elsewhere: bool = False
+    is_kept: bool = False
+    """There is a folder."""
 
 
 class Examination:
-    """One of them. `on_found` is called once, unless it is cancelled before."""
+    """One of them. `on_found` is called once, unless it is cancelled before.
+
+    Raises:
+        OSError: No process can be started.
+    """
 
     def __init__(
         self, loop: Loop, environment: Mapping[str, str], request: Request, on_found: Callable[[Found], object]
@@ -81,6 +87,9 @@ class Examination:
                     kept_fds=(asked, *(box for _, box, _ in request.subjects)),
                 )
             )
+        except OSError:
+            os.close(self._read_fd)
+            raise
         finally:
             for descriptor in (write_fd, asked, nowhere):
                 os.close(descriptor)
@@ -119,6 +128,8 @@ def _found(heard: bytes) -> Found:
     try:
         told = json.loads(heard)
         ranks, waiting = tuple(map(int, told["ranks"])), tuple(map(int, told["waiting"]))
-        return Found(ranks, waiting, str(told["brief"]), str(told["sentence"]), bool(told["elsewhere"]))
+        return Found(
+            ranks, waiting, str(told["brief"]), str(told["sentence"]), bool(told["elsewhere"]), bool(told["kept"])
+        )
     except (ValueError, KeyError, TypeError):
         return Found()

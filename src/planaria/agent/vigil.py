@@ -16,13 +16,13 @@ from planaria.agent.stragglers import Stragglers
 from planaria.agent.suspects import Examined
 from planaria.base import signals
 from planaria.base.text import safe_line
-from planaria.base.value import replace
+from planaria.base.value import Value, replace
 from planaria.contract.control import Look, Progress, encode
 from planaria.contract.failure import HANG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from planaria.agent.driver import Driver
@@ -35,7 +35,16 @@ if TYPE_CHECKING:
 
 LATE_S = 1.0  # a loop that comes so much later than it wanted was stopped itself
 STRAGGLERS_EVERY_S = 10.0
-MOST_FOLDERS = 16  # of evidence, in a job
+MOST_FOLDERS = 64  # of evidence, in a job
+
+
+class _Hang(Value):
+    """What was called: in which life, where its evidence goes, and the ranks that stand still, the one behind first."""
+
+    at: float
+    life: Round
+    folder: str
+    still: Mapping[int, Standing]
 
 
 class Vigil:
@@ -51,6 +60,7 @@ class Vigil:
         self._timer: Timer | None = None
         self._examination: Examination | None = None
         self._is_resumed = self._has_gone_on = False
+        self._called = 0
         self._named: tuple[int, ...] = ()
         self._compared_at = 0.0
         self.stragglers: tuple[Straggler, ...] = ()
@@ -137,46 +147,54 @@ class Vigil:
 
     def _examine(self, call: Call) -> None:
         driver, life = self._driver, self._driver.life
-        assert life is not None
+        ranks = {seen.local_rank: seen.rank for seen, _ in driver.workers.black_boxes}
+        still = {ranks[one.local_rank]: one for one in call.still if one.local_rank in ranks}
+        if life is None or not still:  # they have ended meanwhile
+            return
         folder = self._folder(life.number)
-        still = {one.local_rank: one for one in call.still}
-        first = call.still[0]
-        about: dict[str, object] = {
-            "run_id": self._job.run_id,
-            "host": self._host,
-            "round": life.number,
-            "phase": first.phase,
-            "step": first.step,
-            "gap_s": round(first.silent_s, 3),
-            "usual_s": round(first.usual_s, 3),
-            "limit_s": round(first.limit_s, 3),
-            "floor_s": self._job.vigilance.floor_s,
-            "policy": self._job.vigilance.policy,
-        }
+        hang = _Hang(call.at, life, folder, still)
+        self._has_gone_on = self._is_resumed = False
+        self._called += 1
+        if self._called > MOST_FOLDERS:
+            self._found(hang, Found())
+            return
         witnesses = driver.control.witnesses
-        if witnesses:
-            driver.control.ask_witnesses(encode(Look(folder)))
+        driver.control.ask_witnesses(encode(Look(folder)))
         is_stopped = any(proc.state(seen.pid) in ("T", "t") for seen, _ in driver.workers.black_boxes)
-        self._has_gone_on = False
         self._is_resumed = is_stopped and self._job.vigilance.policy != "report"
         request = Request(
             folder=folder,
             host=self._host,
             heading=f"run {safe_line(self._job.run_id)}, round {life.number}, on {self._host}: no sign of progress",
             subjects=[
-                (self._known(seen, still.get(seen.local_rank)), box, seen.local_rank in witnesses)
+                (self._known(seen, still.get(seen.rank)), box, seen.local_rank in witnesses)
                 for seen, box in driver.workers.black_boxes
             ],
-            about=about,
+            about=self._about(hang, call.still[0]),
             is_alone=life.world_size == life.local_world_size,
             resume=self._is_resumed,
         )
         driver.workers.mark_black_boxes()
-        ranks = {seen.local_rank: seen.rank for seen, _ in driver.workers.black_boxes}
-        behind = tuple(ranks[one.local_rank] for one in call.still if one.local_rank in ranks)
-        self._examination = Examination(
-            self._loop, self._job.environment, request, lambda found: self._found(found, call, behind, folder, about)
-        )
+        try:
+            self._examination = Examination(
+                self._loop, self._job.environment, request, lambda found: self._found(hang, found)
+            )
+        except OSError:  # no process or descriptor left: what is known without looking has to do
+            self._found(hang, Found())
+
+    def _about(self, hang: _Hang, one: Standing) -> dict[str, object]:
+        return {
+            "run_id": self._job.run_id,
+            "host": self._host,
+            "round": hang.life.number,
+            "phase": one.phase,
+            "step": one.step,
+            "gap_s": round(one.silent_s, 3),
+            "usual_s": round(one.usual_s, 3),
+            "limit_s": round(one.limit_s, 3),
+            "floor_s": self._job.vigilance.floor_s,
+            "policy": self._job.vigilance.policy,
+        }
 
     def _known(self, seen: WorkerSeen, late: Standing | None) -> Examined:
         found = late or self._watch.standing(seen.local_rank, self._loop.now())
@@ -195,36 +213,36 @@ class Vigil:
         )
 
     def _folder(self, number: int) -> str:
+        """Name a folder. Nobody looks whether there is one: its disk may be what hangs."""
         when = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.wall_s()))
-        base = os.path.join(self._driver.evidence_dir, f"{when}-round{number}-hang")
-        return base if not os.path.exists(base) else f"{base}-{len(self.hangs) + 1}"
+        return os.path.join(self._driver.evidence_dir, f"{when}-round{number}-hang")
 
-    def _found(self, found: Found, call: Call, behind: tuple[int, ...], folder: str, about: dict[str, object]) -> None:
+    def _found(self, hang: _Hang, found: Found) -> None:
         self._examination = None
-        driver, life = self._driver, self._driver.life
+        driver = self._driver
+        behind = tuple(hang.still)
         ranks, waiting = (found.ranks, found.waiting) if found.sentence else (behind[:1], behind[1:])
-        first = call.still[0]
-        unseen = f"hangs in phase {first.phase}: no sign for {first.silent_s:.1f} s, and looking at it took too long"
-        evidence = folder if os.path.isdir(folder) else None
-        where = "; it goes on meanwhile" if self._has_gone_on else ""
-        where += "" if evidence is None else f"; evidence in {evidence}"
-        sentence, brief = (
-            text + where for text in (found.sentence or f"rank {ranks[0]} {unseen}", found.brief or unseen)
-        )
-        who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
-        told: dict[str, object] = {**about, **who, "evidence": evidence, "sentence": sentence}
         self._named = ranks or waiting
+        one = hang.still.get(self._named[0], next(iter(hang.still.values())))
+        unseen = f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s; nobody could look at it in time"
+        evidence = hang.folder if found.is_kept else None
+        more = "; it goes on meanwhile" if self._has_gone_on else ""
+        more += "" if evidence is None else f"; evidence in {evidence}"
+        sentence = (found.sentence or f"rank {self._named[0]} on {self._host} {unseen}") + more
+        who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
+        told = {**self._about(hang, one), **who, "evidence": evidence, "sentence": sentence}
         self.newest = None if self._has_gone_on else told
         self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
         if not self._is_resumed:  # else where it was stopped is nowhere but in there
             driver.workers.settle_black_boxes()
         event = {name: value for name, value in told.items() if name not in ("run_id", "host")}
-        self._emit("planaria.hang", call.at, **event)
+        self._emit("planaria.hang", hang.at, **event)
         driver.say(sentence)
+        # Whoever waits for another node lets that one find its rank first.
         wait_s = self._job.vigilance.floor_s if found.elsewhere else 0.0
-        self._loop.call_later(wait_s, lambda: self._act(told, brief, life)) if wait_s else self._act(told, brief, life)
+        self._loop.call_later(wait_s, lambda: self._act(told, (found.brief or unseen) + more, hang.life))
 
-    def _act(self, told: dict[str, object], brief: str, life: Round | None) -> None:
+    def _act(self, told: dict[str, object], brief: str, life: Round) -> None:
         """Do what is to be done about a hang, if it still is one."""
         driver, policy = self._driver, self._job.vigilance.policy
         if policy == "report" or self.newest is not told or driver.group.phase != "running" or driver.life is not life:
@@ -233,7 +251,6 @@ class Vigil:
         if policy == "stop":
             driver.post(EndRequested(f"rank {self._named[0]} on {self._host} {brief} (--hang-policy=stop)", 0.0, now))
             return
-        assert life is not None
         local_rank = self._named[0] - life.first_rank
         failure = driver.workers.suspect(local_rank, brief, now, signals.SIGTERM)
         failure = replace(failure, type=HANG, where=str(told["phase"]))
