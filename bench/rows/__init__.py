@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rows import ending, idle, launch, loss, nodes, rendezvous, restart, standby, tee, watchdog
+from rows import ending, idle, launch, loss, nodes, progress, rendezvous, restart, standby, tee, watchdog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ _ONE_NODE = (
     *ending.BENCHES,
     *tee.BENCHES,
     *watchdog.BENCHES,
+    *progress.BENCHES,
 )
 _MANY_NODES = (*nodes.BENCHES, *loss.BENCHES, *rendezvous.BENCHES)
 ALL: tuple[Bench, ...] = (*_ONE_NODE, *_MANY_NODES)

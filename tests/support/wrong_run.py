@@ -240,6 +240,24 @@ TABLE: tuple[Row | str, ...] = (
         {"PET_REPORT_FILE": "nowhere/r.json"},
         "PET_REPORT_FILE expects a path in an existing directory, got 'nowhere/r.json'",
     ),
+    "Hangs",
+    Row(["--hang-floor=-1", "ok.py"], {}, "--hang-floor expects seconds from 0 to 1000000000, got '-1'"),
+    Row(["--hang-floor=nan", "ok.py"], {}, "--hang-floor expects seconds from 0 to 1000000000, got 'nan'"),
+    Row(["--hang-floor=0.5", "ok.py"], {}, "--hang-floor expects 0, or 1 s and more, got '0.5'"),
+    Row(["--hang-floor=soon", "ok.py"], {}, "--hang-floor expects a number, got 'soon'"),
+    Row(["--hang-policy=kill", "ok.py"], {}, "--hang-policy expects one of report, restart, stop, got 'kill'"),
+    Row(["--stall-restarts=-1", "ok.py"], {}, "--stall-restarts expects 0 or more lives, got '-1'"),
+    Row(
+        ["ok.py"],
+        {"PET_PROGRESS_PATTERN": "("},
+        "PET_PROGRESS_PATTERN expects a regular expression (missing ), unterminated subpattern at position 0), got '('",
+    ),
+    Row(
+        ["--progress-pattern=step [0-9]+", "ok.py"],
+        {},
+        "--progress-pattern expects a group that is named step, samples or phase, such as 'step (?P<step>[0-9]+)', "
+        "got 'step [0-9]+'",
+    ),
     "Stopping",
     Row(
         ["--signals-to-handle=SIGTERM,SIGFOO", "ok.py"],

@@ -25,13 +25,14 @@ _CHUNKS = 8  # more than the kernel keeps for one connection
 class Peer:
     """A process that is connected: a worker, or a descendant of one."""
 
-    __slots__ = ("descriptor", "local_rank", "partial", "pid")
+    __slots__ = ("descriptor", "is_witness", "local_rank", "partial", "pid")
 
     def __init__(self, descriptor: int, pid: int, local_rank: int) -> None:
         self.descriptor = descriptor
         self.pid = pid
         self.local_rank = local_rank
         self.partial = b""
+        self.is_witness = False
 
 
 class ControlServer:
@@ -66,7 +67,17 @@ class ControlServer:
     @property
     def has_listeners(self) -> bool:
         """Tell whether any worker of this life is connected."""
-        return bool(self._peers)
+        return not all(peer.is_witness for peer in self._peers.values())
+
+    @property
+    def witnesses(self) -> frozenset[int]:
+        """Return the local ranks that have a thread which answers while the others hang."""
+        return frozenset(peer.local_rank for peer in self._peers.values() if peer.is_witness)
+
+    def ask_witnesses(self, line: bytes) -> None:
+        """Send a line to them alone."""
+        for peer in [peer for peer in self._peers.values() if peer.is_witness]:
+            self._send(peer, line)
 
     def broadcast(self, line: bytes) -> None:
         """Send a line to every worker, also to those that connect later in this life.

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from planaria.agent.preflight import Preflight
     from planaria.agent.reserve import Reserve
     from planaria.agent.scopes import Scope
+    from planaria.agent.vigil import Vigil
     from planaria.agent.watchdog import Watchdog
     from planaria.base.loop import Loop, Timer
     from planaria.contract.control import Progress
@@ -84,6 +85,8 @@ class Driver:
         self.life: Round | None = None
         self.progress: dict[int, tuple[Progress, float]] = {}  # by local rank: the newest report, and when it came
         self._watchdog: Watchdog | None = None
+        self.vigil: Vigil | None = None
+        self.evidence_dir = ""  # where folders of evidence go; made for the first of them
         self.observer: Observer | None = None
         self.keeper: Keeper | None = None
         self.neighbours = Neighbours()
@@ -176,6 +179,8 @@ class Driver:
         self.control.serve(self.workers.by_pid)
         if self._watchdog is not None:
             self._watchdog.serve(self.workers.by_pid)
+        if self.vigil is not None:
+            self.vigil.begin(self.workers.seen)
         if self.keeper is not None:
             self.keeper.begin(life, self.neighbours)
         if self.reserve is not None:
@@ -251,6 +256,8 @@ class Driver:
             self.control.catch_up()  # a commit that was sealed before the end counts
         if self._watchdog is not None:
             self._watchdog.forget()
+        if self.vigil is not None:
+            self.vigil.end()
         self._before_leaving(lambda: self.post(TreeEnded(self._loop.now(), clean)))
 
     def _before_leaving(self, go_on: Callable[[], object]) -> None:
@@ -278,6 +285,8 @@ class Driver:
         # An agent that got no CPU finds both, and the end first. Workers that ended well because all were asked are no success.
         self.on_signals()
         if found is not None:
+            if self.vigil is not None:
+                self.vigil.exited(found.local_rank)
             self.post(WorkerExited(found.local_rank, self._loop.now(), found.failure))
 
     def on_message(self, peer: Peer, line: bytes) -> None:
@@ -286,18 +295,42 @@ class Driver:
         Raises:
             ValueError: It is not a message of ours.
         """
-        from planaria.contract.control import Acquire, Progress, Release, decode
+        from planaria.contract.control import Acquire, Phase, Progress, Release, Witness, decode
 
         message = decode(line)
         if isinstance(message, Progress):
-            self.progress[peer.local_rank] = message, self._loop.now()
-            self.post(ProgressReported(peer.local_rank, message.step))
-            if self.reserve is not None:
-                self.reserve.progressed()
+            self.progressed(peer.local_rank, message)
+        elif isinstance(message, Phase):
+            self.entered(peer.local_rank, message.phase)
+        elif isinstance(message, Witness):
+            peer.is_witness = True
         elif isinstance(message, (Acquire, Release)):
             self.watchdog.hear(peer, message)
         elif message is None:
             self._hear_of_snapshots(peer, line)
+
+    def progressed(self, local_rank: int, report: Progress) -> None:
+        """Take a report of a worker's progress, from itself or from what it writes."""
+        before = self.progress.get(local_rank)
+        self.progress[local_rank] = report, self._loop.now()
+        went_back = before is not None and report.step < before[0].step
+        self.post(ProgressReported(local_rank, report.step, went_back))
+        self._watch_progress().progressed(local_rank, report)
+        if self.reserve is not None:
+            self.reserve.progressed()
+
+    def entered(self, local_rank: int, phase: str) -> None:
+        """Take the begin of a phase, or the end of it: empty."""
+        self._watch_progress().entered(local_rank, phase)
+
+    def _watch_progress(self) -> Vigil:
+        """Return the one that watches over progress; a run that reports none never imports it."""
+        if self.vigil is None:
+            from planaria.agent.vigil import Vigil
+
+            self.vigil = Vigil(self._job, self._loop, self, os.uname().nodename)
+            self.vigil.begin(self.workers.seen)
+        return self.vigil
 
     def _hear_of_snapshots(self, peer: Peer, line: bytes) -> None:
         """Take a line about snapshots; whatever keeps them is made when a worker asks for the first time."""

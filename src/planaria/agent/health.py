@@ -166,6 +166,7 @@ class Health:
             commits={} if driver.keeper is None else driver.keeper.newest,
             standbys=None if driver.reserve is None else driver.reserve.overview,
             watched=self._watched(),
+            **({} if driver.vigil is None else driver.vigil.seen()),
         )
 
     def _watched(self) -> status.Watched | None:

@@ -2,7 +2,7 @@
 
     STARTING -> RUNNING -> FINISHING -> DONE              all workers exit 0
     RUNNING -> STOPPING -> RESTARTING -> STARTING         a worker fails and the budget allows another life
-    RUNNING -> STOPPING                                   a scope ran for too long: stacks first, then signals
+    RUNNING -> STOPPING                                   a scope ran for too long, or a rank hangs: stacks first
     RUNNING -> SETTLING                                   the first life failed like a mistake: do all ranks agree?
     RUNNING -> STOPPING -> RESTARTING -> STARTING         the members of a foreign rendezvous changed: free of charge
     any -> DRAINING -> FINISHING                          the owner sent a signal
@@ -51,6 +51,7 @@ from planaria.agent.model import (
     WorkerExited,
     WorkersStarted,
 )
+from planaria.agent.stalls import counted, noted, why_it_stops
 from planaria.base import signals
 from planaria.base.value import replace
 from planaria.contract import exit_status
@@ -60,6 +61,7 @@ from planaria.contract.failure import (
     Failure,
     are_alike,
     first_cause_first,
+    in_words,
     is_mistake,
     names_a_lost_peer,
     stopped,
@@ -103,7 +105,7 @@ def _step(group: Group, event: Event) -> Step:
         case WorkerExited():
             return _worker_exited(group, event)
         case ProgressReported():
-            return _progressed(group)
+            return noted(group, event), ()
         case ScopeExpired():
             return _scope_expired(group, event)
         case DeadlinePassed():
@@ -258,7 +260,7 @@ def conclude(group: Group, at: float) -> Step:
     """Go on from a life that has ended: another one, or the end of the job."""
     causes = first_cause_first(group.failures)
     life = Life(group.round, group.restarts, group.reason, at - group.started_at, causes)
-    group = replace(group, lives=(*group.lives, life))
+    group = counted(replace(group, lives=(*group.lives, life)), causes)
     if group.phase == DRAINING and group.outcome is not None and group.outcome.kind == "stopped":
         return finish(group, group.outcome)
     if group.phase == DRAINING:
@@ -278,7 +280,9 @@ def conclude(group: Group, at: float) -> Step:
         return finish(group, Outcome("failed", failed_status(group, causes[0]), explanation=why))
     if group.restarts >= group.max_restarts:
         return finish(group, Outcome("failed", failed_status(group, causes[0])))
-    return _restart(replace(group, restarts=group.restarts + 1), f"rank {causes[0].rank} failed")
+    if why := why_it_stops(group):
+        return finish(group, Outcome("failed", failed_status(group, causes[0]), explanation=why))
+    return _restart(replace(group, restarts=group.restarts + 1), in_words(causes[0]))
 
 
 def failed_status(group: Group, cause: Failure) -> int:
@@ -389,10 +393,6 @@ def _deadline_passed(group: Group, event: DeadlinePassed) -> Step:
             return conclude(replace(group, running=frozenset()), event.at)
         case _:
             raise InvalidTransition(group.phase, event)
-
-
-def _progressed(group: Group) -> Step:
-    return (group if group.progressed else replace(group, progressed=True)), ()
 
 
 def _abandon(group: Group) -> Step:

@@ -17,7 +17,7 @@ from planaria.contract import exit_status
 from planaria.contract.control import LINE_LIMIT_BYTES
 from planaria.contract.env import ENABLE_FILE_TIMER, ERROR_FILE, KUBE_PROGRESS, TIMER_FILE
 from planaria.errors import PlanariaError, UsageError
-from planaria.process.logs import open_logs
+from planaria.process.logs import evidence_dir, open_logs
 from planaria.process.sink import ConsoleSink
 from planaria.process.workers import Console, Workers, WorkerSettings
 
@@ -114,12 +114,17 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     timer_file = timer_path(job, scratch_dir)
     settings = _worker_settings(job, driver.control.path, timer_file, mask)
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
+    if job.vigilance.pattern is not None:
+        from planaria.agent.reading import read_lines
+
+        read_lines(job.vigilance.pattern, driver)
     if job.standbys != 0:
         _stand_by(job, loop, driver, screen)
     if timer_file:
         driver.watchdog.open_pipe(timer_file, TIMER_FILE, screen.say)
     _begin_to_watch(job, loop, driver, screen)
     driver.say = screen.say
+    driver.evidence_dir = evidence_dir(job.run_dir, logs, temp_dir, job.run_id)
     _listen(driver, loop, line.hear, job.signals)
     signals.restore_mask(mask)
     linux.raise_priority(AGENT_NICE)
@@ -203,6 +208,7 @@ def group_of(job: Job) -> Group:
         grace_s=job.shutdown_timeout_s,
         always_restart=job.always_restart,
         worker_exit_code=job.worker_exit_code,
+        stall_restarts=job.vigilance.stall_restarts,
         fixed_port=job.master_port is not None,
         phase=CHECKING if job.preflight else STARTING if job.meeting is None else WAITING,
         alone=job.meeting is None,
@@ -329,7 +335,9 @@ def new_observer(job: Job, loop: Loop, driver: Driver, say: Callable[[str], obje
     observer = Observer(job, loop, time.time, host)
     observer.workers = driver.workers
     observer.journal = Journal(node, job.run_dir, say)
+    observer.evidence_dir = lambda: driver.evidence_dir
     observer.pulse.reports = lambda: driver.progress
+    observer.pulse.phases = lambda: {} if driver.vigil is None else driver.vigil.phases()
     observer.pulse.commits = lambda: {} if driver.keeper is None else driver.keeper.newest
     return observer
 
@@ -359,8 +367,9 @@ def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: _Screen) -> No
     if text:
         screen.say(text)
     restarts = observer.restarts if observer is not None else []
+    hangs = driver.vigil.hangs if driver.vigil is not None else []
     for path in report_files:
-        _write(path, _as_bytes(report.as_json(group, outcome, job.run_id, restarts)), screen)
+        _write(path, _as_bytes(report.as_json(group, outcome, job.run_id, restarts, hangs)), screen)
     own_error_file = job.environment.get(ERROR_FILE)
     causes = report.causes(group)
     if outcome.kind == "failed" and own_error_file and causes:

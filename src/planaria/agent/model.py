@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     OutcomeKind = Literal["done", "failed", "signal", "abandoned", "timeout", "lost", "refused", "stopped"]
     Verdict = Literal["stopped", "failed", "done"]
     LostMajority = Literal["wait", "exit", "continue"]
+    HangPolicy = Literal["report", "restart", "stop"]
 
 CHECKING: Literal["checking"] = "checking"
 WAITING: Literal["waiting"] = "waiting"
@@ -97,6 +98,18 @@ class Shelter(Value):
     has_buddies: bool = True
 
 
+class Vigilance(Value):
+    """When a rank that shows no progress is said to hang, and what is done then. `floor_s` 0: nobody is called.
+
+    `pattern` finds progress in the lines that workers write; `stall_restarts` lives without progress end the job, 0: none do.
+    """
+
+    floor_s: float = 0.0
+    policy: HangPolicy = "report"
+    pattern: str | None = None
+    stall_restarts: int = 0
+
+
 class Job(Value):
     """Everything the agent needs to know to run one node's workers. Built and checked by the launcher."""
 
@@ -125,6 +138,7 @@ class Job(Value):
     preflight: tuple[str, ...] = ()
     """The groups of checks that this node has to pass before it joins; empty: it joins unchecked."""
     preflight_cooldown_s: float = 60.0
+    vigilance: Vigilance = Vigilance()
     standbys: int | None = 0
     """How many processes stand by for workers; None: as many as memory allows, one for each at most."""
     run_dir: str | None = None
@@ -162,6 +176,8 @@ class Group(Value):
 
     With `--preflight`, `has_met` is False until the node has passed its checks; `setbacks` counts the times it did not,
     `set_aside` says why it did not the last time, and `cooldown_s` is what the first of them costs.
+    `reached` is the highest step of this life, `furthest` that of all lives before it, `stalled` how many in a row did not get
+    beyond; `wraps`: steps are counted anew now and then, so that all this says nothing.
     """
 
     size: int
@@ -179,6 +195,11 @@ class Group(Value):
     running: frozenset[int] = frozenset()
     failures: tuple[Failure, ...] = ()
     progressed: bool = False
+    stall_restarts: int = 0
+    reached: int | None = None
+    furthest: int | None = None
+    stalled: int = 0
+    wraps: bool = False
     stop_at: float = 0.0
     stop_signal: int = 0
     interrupted: bool = False
@@ -229,10 +250,11 @@ class WorkerExited(Value):
 
 
 class ProgressReported(Value):
-    """A worker said that it moved on."""
+    """A worker said that it moved on; `went_back`: to a step below that of its last report."""
 
     local_rank: int
     step: int
+    went_back: bool = False
 
 
 class StopRequested(Value):
@@ -265,7 +287,7 @@ class LauncherDied(Value):
 
 
 class ScopeExpired(Value):
-    """A worker, or a process below it (`pid`), stays in a scope for longer than it said it would.
+    """A worker, or a process below it (`pid`), stays in a scope for longer than it said it would, or hangs.
 
     `failure` is that of the worker as far as it is known now; `signal` is what the scope wants it to be ended with.
     """

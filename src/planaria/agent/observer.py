@@ -13,6 +13,7 @@ from planaria.agent.model import RUNNING, Begun, Finish, ProgressReported, Start
 from planaria.agent.pace import Pace, samples_of
 from planaria.agent.phases import SignsGivenUp, Watch, WorkerSigned, follow
 from planaria.agent.pulse import Pulse
+from planaria.agent.stalls import why_it_stops
 from planaria.base import signals
 from planaria.base.value import as_dict
 from planaria.contract.failure import first_cause_first
@@ -88,6 +89,7 @@ class Observer:
         """Every restart so far, oldest first, as the report has them."""
         self.workers: Workers
         self.journal: Journal | None = None
+        self.evidence_dir: Callable[[], str] = str
         self.pace = Pace()
         self.pulse = Pulse(loop, self.pace, self._keep)
         self.logs: dict[int, tuple[str | None, str | None]] = {}
@@ -253,6 +255,9 @@ class Observer:
         self._emit("planaria.worker.exited", event.at, {**told, "result": result}, details)
 
     def _ended(self, outcome: Outcome, group: Group, at: float) -> None:
+        why = why_it_stops(group)
+        if why and why in outcome.explanation:
+            self.emit("planaria.stalled", at, lives=group.stalled, step=group.furthest, sentence=why)
         self.pulse.flush()
         told = {
             "outcome": outcome.kind,

@@ -32,6 +32,7 @@ class Pulse:
         self._round = 0
         self._first_rank = 0
         self.reports: Callable[[], Mapping[int, tuple[Progress, float]]] = dict
+        self.phases: Callable[[], Mapping[int, str]] = dict
         self.commits: Callable[[], Mapping[str, Stamp]] = dict
 
     def begin(self, number: int, first_rank: int) -> None:
@@ -71,7 +72,7 @@ class Pulse:
             "first": self._pace.first_step(local_rank),
             "samples": samples_of(report),
             "age_s": round(now - at, 3),
-            "phase": None,
+            "phase": self.phases().get(local_rank),
             "rate": rate,
             "samples_rate": samples_rate,
         }

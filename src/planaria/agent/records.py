@@ -120,7 +120,9 @@ def _read_part(path: str, begin: int, most: int) -> tuple[bytes, int]:
 
 def _folder_of(observer: Observer) -> str | None:
     journal = observer.journal
-    return None if journal is None or journal.folder is None else os.path.join(journal.folder, EVIDENCE)
+    if journal is None or journal.folder is None:
+        return observer.evidence_dir() or None
+    return os.path.join(journal.folder, EVIDENCE)
 
 
 def _names(folder: str | None, below: str = "") -> list[str]:

@@ -186,7 +186,11 @@ def _where_it_hung(other: Failure) -> str:
 
 
 def as_json(
-    group: Group, outcome: Outcome, run_id: str, restarts: Sequence[Mapping[str, object]] = ()
+    group: Group,
+    outcome: Outcome,
+    run_id: str,
+    restarts: Sequence[Mapping[str, object]] = (),
+    hangs: Sequence[Mapping[str, object]] = (),
 ) -> dict[str, object]:
     """Return the content of `--report-file`: every life with its failures, first cause first, and what was between them."""
     last = first_cause_first(causes(group)) if group.alone else causes(group)
@@ -202,6 +206,7 @@ def as_json(
         "first_cause": as_dict(last[0]) if last and outcome.kind == "failed" else None,
         "lives": [as_dict(life) for life in group.lives],
         "restart_records": list(restarts),
+        "hangs": list(hangs),
     }
     if not group.alone:
         told["failures"] = [as_dict(failure) for failure in group.causes]

@@ -11,7 +11,7 @@ from planaria.contract.commit import TIERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from planaria.agent.model import Group, Job
     from planaria.contract.commit import Stamp
@@ -73,6 +73,11 @@ class View(Value):
     """Who stands by; None where nobody is to."""
     watched: Watched | None = None
     """None where nobody has watched so far."""
+    phases: Mapping[int, str] = {}
+    """What each local rank is at, as far as it has said anything."""
+    hang: Mapping[str, object] | None = None
+    """The newest hang, until it is over."""
+    stragglers: Sequence[Mapping[str, object]] = ()
 
 
 def why_not_ready(view: View) -> str:
@@ -128,6 +133,8 @@ def as_json(view: View) -> dict[str, object]:
         "last_reason": group.reason or None,
         "set_aside": {"times": group.setbacks, "why": safe_line(group.set_aside, 1000)} if group.set_aside else None,
         "progress": {str(one.rank): _step(view, one) for one in view.workers},
+        "hang": view.hang,
+        "stragglers": list(view.stragglers),
         "newest_commit": {tier: _commit(view.commits.get(tier)) for tier in TIERS},
         **_over_time(view.watched),
     }
@@ -238,8 +245,8 @@ def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
     values = {name: value if isfinite(value) else None for name, value in report.values}  # JSON has no NaN
     rates = view.watched.rates if view.watched is not None else {}
     rate, samples_rate = rates.get(worker.local_rank, (None, None))
-    told = {"step": report.step, "age_s": round(view.now - at, 3), "rate": rate, "samples_rate": samples_rate}
-    return {**told, "values": values}
+    told = {"step": report.step, "age_s": round(view.now - at, 3), "phase": view.phases.get(worker.local_rank)}
+    return {**told, "rate": rate, "samples_rate": samples_rate, "values": values}
 
 
 def as_gauges(view: View, counted: str) -> str:

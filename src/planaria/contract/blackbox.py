@@ -65,6 +65,11 @@ def read(data: bytes) -> BlackBox:
     return BlackBox(ending, b"".join(texts).decode("utf-8", "replace").strip("\0"))
 
 
+def has_records(data: bytes) -> bool:
+    """Tell whether there is anything but text in a part of a black box."""
+    return _RECORD in data
+
+
 def started_at(data: bytes) -> float | None:
     """Return when the start-up file began to run, in the node's monotonic seconds; None: it has not said so."""
     line, end, _ = data.partition(b"}\n")

@@ -1,10 +1,13 @@
 """Messages on the agent's control socket: one JSON object a line, at most `LINE_LIMIT_BYTES` long, both ways.
 
 From a worker:  {"type": "progress", "step": 12, ...numbers}
+                {"type": "phase", "phase": "evaluation"}, and with "" when it is over
+                {"type": "witness"}: this connection is that of a thread which only answers "look"
                 {"type": "acquire", "id": 7, "scope": "step", "after_s": 60.0, "at": 1234.5}
                 {"type": "release", "id": 7}
 To a worker:    {"type": "drain", "reason": "SIGTERM", "grace_s": 30.0}
                 {"type": "resize", "reason": "node b joined", "grace_s": 10.0}
+                {"type": "look", "folder": "/path"}: write there what can be seen from within
 Unknown types are ignored, so that old workers and new agents get along.
 """
 
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 LINE_LIMIT_BYTES = 16 << 10
 INTEGER_LIMIT = 1 << 63
 """Integers lie between minus this and this: more fits in nobody's counter, and far more in no float."""
+LONGEST_PHASE = 40
+"""Characters of a phase's name."""
+START, STEP, EVALUATION, CHECKPOINT = "start", "step", "evaluation", "checkpoint"
+"""The phases that everybody has; a program may have others."""
 _INFINITY = float("inf")
 
 
@@ -28,6 +35,22 @@ class Progress(Value):
 
     step: int
     values: tuple[tuple[str, float], ...] = ()
+
+
+class Phase(Value):
+    """What a rank is at from now on; empty: at its steps again."""
+
+    phase: str
+
+
+class Witness(Value):
+    """This connection is that of a thread that can look at its process while all others hang; it hears nothing else."""
+
+
+class Look(Value):
+    """Write into this folder what the process knows of its collectives."""
+
+    folder: str
 
 
 class Drain(Value):
@@ -63,7 +86,7 @@ class Release(Value):
 
 
 if TYPE_CHECKING:
-    Message = Progress | Drain | Resize | Acquire | Release
+    Message = Progress | Phase | Witness | Look | Drain | Resize | Acquire | Release
 
 
 def encode(message: Message) -> bytes:
@@ -73,8 +96,8 @@ def encode(message: Message) -> bytes:
     fields: Mapping[str, object]
     if isinstance(message, Progress):
         fields = {**dict(message.values), "type": "progress", "step": message.step}
-    elif isinstance(message, (Acquire, Release)):
-        fields = {"type": "acquire" if isinstance(message, Acquire) else "release", **as_dict(message)}
+    elif isinstance(message, (Phase, Witness, Look, Acquire, Release)):
+        fields = {"type": type(message).__name__.lower(), **as_dict(message)}
     else:
         kind = "drain" if isinstance(message, Drain) else "resize"
         fields = {"type": kind, "reason": message.reason, "grace_s": message.grace_s}
@@ -103,9 +126,20 @@ def decode(line: bytes) -> Message | None:
         return Progress(step, tuple(found.items()))
     if kind in ("acquire", "release"):
         return _scope(kind, found)
+    if kind in ("phase", "witness", "look"):
+        return _about_hangs(kind, found)
     if kind in ("drain", "resize"):
         return _notice(Drain if kind == "drain" else Resize, found)
     return None
+
+
+def _about_hangs(kind: str, found: Mapping[str, Any]) -> Phase | Witness | Look:
+    if kind == "witness":
+        return Witness()
+    text = found.get("phase" if kind == "phase" else "folder")
+    if type(text) is not str or len(text) > (LONGEST_PHASE if kind == "phase" else LINE_LIMIT_BYTES):
+        raise ValueError(f"a {kind} message takes a short text")
+    return Phase(text) if kind == "phase" else Look(text)
 
 
 def _is_number(value: object) -> bool:

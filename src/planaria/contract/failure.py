@@ -41,6 +41,8 @@ class Failure(Value):
     progressed: bool = False
 
 
+HANG = "planaria.hang"
+"""The type of a failure that is no end: the worker shows no progress, and its agent ends it. `where` is its phase then."""
 ROUND_OVER = -1
 """Stands for a rank in `stopped_for` when the round ended for a reason that is not on this node."""
 EARLY_LIFE_S = 60.0  # a life this old has done something, whether or not it reported progress
@@ -53,6 +55,13 @@ def first_cause_first(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     """
     return tuple(
         sorted(failures, key=lambda one: (one.stopped_for is not None, names_a_lost_peer(one), one.at, one.rank))
+    )
+
+
+def in_words(failure: Failure) -> str:
+    """Say in a few words what a rank did, as the reason of a restart."""
+    return (
+        f"rank {failure.rank} hangs in phase {failure.where}" if failure.type == HANG else f"rank {failure.rank} failed"
     )
 
 

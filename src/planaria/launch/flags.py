@@ -188,6 +188,24 @@ OURS: tuple[Flag, ...] = (
         "on several nodes, keep a copy of each node's commits in the memory of another",
         choices=("on", "off"),
     ),
+    _flag("--hang-floor", "number", 60.0, LAUNCHER, "a rank silent for less never hangs; 0: none ever does", "SECONDS"),
+    _flag(
+        "--hang-policy",
+        "choice",
+        "report",
+        LAUNCHER,
+        "what becomes of a rank that hangs: it is told of, its group restarted, or the job stopped",
+        choices=("report", "restart", "stop"),
+    ),
+    _flag(
+        "--progress-pattern",
+        "text",
+        None,
+        LAUNCHER,
+        "find progress in what workers write: groups named step, samples, phase",
+        "REGEX",
+    ),
+    _flag("--stall-restarts", "integer", 5, LAUNCHER, "lives without progress that end the job; 0: none do", "N"),
     _flag("--health-check-timeout", "number", 60.0, LAUNCHER, "an agent stuck for so long is not alive", "SECONDS"),
 )
 

@@ -42,6 +42,10 @@ _ONLY_OURS = (
     "standbys",
     "preflight",
     "preflight_cooldown",
+    "hang_floor",
+    "hang_policy",
+    "progress_pattern",
+    "stall_restarts",
 )
 _OPEN_PASSWORD = "a password on a command line can be read by others on this machine"  # noqa: S105  (what is said of it)
 

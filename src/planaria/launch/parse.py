@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from planaria.agent.model import LostMajority
+    from planaria.agent.model import HangPolicy, LostMajority
     from planaria.launch.flags import Flag
 
 _SHOWN_CANDIDATES = 6
@@ -82,6 +82,10 @@ class Options(Value):
     snapshot_dir: str | None
     snapshot_keep: int
     snapshot_buddy: str
+    hang_floor: float
+    hang_policy: HangPolicy
+    progress_pattern: str | None
+    stall_restarts: int
     health_check_timeout: float
 
     def source(self, dest: str) -> str:

@@ -5,7 +5,7 @@ torchrun's rule is kept: without an endpoint or a port, `static` on one node mea
 
 from __future__ import annotations
 
-from planaria.agent.model import HealthCheck, Job, Shelter
+from planaria.agent.model import HealthCheck, Job, Shelter, Vigilance
 from planaria.base.usage import quoted
 from planaria.base.value import Value
 from planaria.contract.env import for_workers
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     Need = Literal["accelerators", "topology", "credentials", "plugins", "event_handlers"]
 
+_SHORTEST_FLOOR_S = 1.0  # looking at workers that hang takes about as long
 _LOOPBACK = "127.0.0.1"
 _WITHOUT_A_STORE = ("static", "c10d", "embedded")
 _WITH_OURS = ("etcd", "etcd-v2", "kubernetes")
@@ -134,6 +135,7 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
         shelter=_shelter(options),
         preflight=_preflight(options),
         preflight_cooldown_s=values.seconds(options.preflight_cooldown, options.source("preflight_cooldown"), 1),
+        vigilance=_vigilance(options),
         standbys=_standbys(options, command, contact),
     )
     idle = _without_effect(options, contact, silent=job.health is None)
@@ -248,6 +250,7 @@ def _logs(options: Options, environ: Mapping[str, str]) -> LogSettings:
         stdout_filters=options.duplicate_stdout_filters,
         stderr_filters=options.duplicate_stderr_filters,
         prefix_template=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+        reads_lines=options.progress_pattern is not None,
     )
 
 
@@ -275,6 +278,21 @@ def _preflight(options: Options) -> tuple[str, ...]:
     from planaria.doctor.model import read_groups
 
     return read_groups(options.preflight, options.source("preflight"))
+
+
+def _vigilance(options: Options) -> Vigilance:
+    """Return when a rank is said to hang, and what is done then."""
+    floor_s = values.seconds(options.hang_floor, options.source("hang_floor"))
+    if 0 < floor_s < _SHORTEST_FLOOR_S:
+        raise values.wrong(options.source("hang_floor"), f"0, or {_SHORTEST_FLOOR_S:g} s and more", f"{floor_s:g}")
+    if options.stall_restarts < 0:
+        raise values.wrong(options.source("stall_restarts"), "0 or more lives", str(options.stall_restarts))
+    pattern = options.progress_pattern
+    if pattern is not None:
+        from planaria.process.pattern import check
+
+        check(pattern, options.source("progress_pattern"))
+    return Vigilance(floor_s, options.hang_policy, pattern, options.stall_restarts)
 
 
 def _standbys(options: Options, command: Command, contact: Contact) -> int | None:
@@ -340,6 +358,8 @@ def _without_effect(options: Options, contact: Contact, *, silent: bool) -> tupl
         ("no_python", options.run_path and options.no_python, "has no effect with --run-path"),
         ("snapshot_buddy", alone, "has no effect on one node"),
         ("snapshot_keep", options.snapshot_dir is None, "has no effect without --snapshot-dir"),
+        ("hang_policy", options.hang_floor == 0, "has no effect with --hang-floor=0"),
+        ("stall_restarts", alone and not options.max_restarts, "has no effect without --max-restarts"),
         ("health_check_host", silent, "has no effect without --health-check-port"),
         ("health_check_timeout", silent, "has no effect without --health-check-port"),
         ("preflight_cooldown", options.preflight is None, "has no effect without --preflight"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
-from planaria.base.value import Value
+from planaria.base.value import Value, replace
 from planaria.errors import InternalError, ProcessError, UsageError
 from planaria.process.model import DEV_NULL, NO_STREAM, STDERR, STDOUT, LogSettings, StreamMask
 from planaria.process.tee import PIPE_BYTES, open_pipe
@@ -64,7 +64,8 @@ class Stream(Value):
     """One stream of one worker.
 
     `inherit`: the launcher's own. `file`: the worker writes `worker_fd` itself. `pipe`: it writes `worker_fd`, a `Tee`
-    reads `read_fd`, and takes over `log_fd` and `filtered_fd`. `null`: `worker_fd` is `/dev/null`.
+    reads `read_fd`, and takes over `log_fd` and `filtered_fd`. `null`: `worker_fd` is `/dev/null`. A pipe that is there only to
+    be read is not shown, or shown as it is, without a prefix.
     """
 
     kind: StreamKind = "inherit"
@@ -74,6 +75,8 @@ class Stream(Value):
     log_path: str | None = None
     filters: tuple[bytes, ...] = ()
     filtered_fd: int | None = None
+    is_shown: bool = True
+    has_prefix: bool = True
 
 
 class Streams(Value):
@@ -168,7 +171,15 @@ class RunLogs:
             filters=self._settings.stdout_filters if which == STDOUT else self._settings.stderr_filters,
             filtered_path=os.path.join(os.path.dirname(folder), f"filtered_{name}") if folder else None,
         )
+        if self._settings.reads_lines and where.kind != "pipe":
+            return self._open_to_read(where, opened)
         return open_stream(where, self._pipe_bytes, opened)
+
+    def _open_to_read(self, where: Destination, opened: list[int]) -> Stream:
+        """Open a pipe for a stream that would not come through here, and let it go where it would have gone."""
+        path = where.path if where.kind == "file" else None
+        stream = open_stream(Destination("pipe", path), self._pipe_bytes, opened)
+        return replace(stream, is_shown=where.kind == "inherit", has_prefix=False)
 
 
 class Destination(Value):
@@ -256,6 +267,14 @@ def folder_name(run_id: str) -> str:
     """Return `run_id` as part of a folder name: plain characters only, no `..`, bounded, never empty."""
     plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-+=@:,") else "_" for char in run_id)
     return plain.replace("..", "__").lstrip(".")[:_LONGEST_RUN_ID] or "run"
+
+
+def evidence_dir(run_folder: str | None, logs: Logs, temp_dir: str, run_id: str) -> str:
+    """Return where folders of evidence go: into the run's folder or that of logs that are kept, else where they outlive it."""
+    kept = run_folder or (getattr(logs, "directory", None) if logs.is_kept else None)
+    if kept is not None:
+        return os.path.join(kept, "evidence")
+    return os.path.join(temp_dir, f"planaria_evidence_{folder_name(run_id)}_{os.urandom(4).hex()}")
 
 
 def _make_run_folder(parent: str, name: str, mode: int = _PUBLIC) -> str:

@@ -51,7 +51,7 @@ class StreamMask(Value):
 class LogSettings(Value):
     """Where the workers' output goes. `log_dir` is None when the user named none, `/dev/null` for no files at all.
 
-    `plan` makes of all this what another package's log specs say.
+    `plan` makes of all this what another package's log specs say. `reads_lines`: the agent reads all of it, wherever it goes.
     """
 
     log_dir: str | None = None
@@ -62,3 +62,4 @@ class LogSettings(Value):
     stderr_filters: tuple[str, ...] = ()
     prefix_template: str | None = None
     plan: Callable[[LogSettings], Logs] | None = None
+    reads_lines: bool = False

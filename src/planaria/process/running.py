@@ -45,6 +45,7 @@ class Running:
     __slots__ = (
         "_held_fd",
         "_is_lost",
+        "_mark",
         "_result",
         "alive",
         "black_box",
@@ -79,6 +80,7 @@ class Running:
         self.lifeline: int | None = None
         self._held_fd: int | None = None
         self._is_lost = False
+        self._mark: int | None = None
         self._result: Result | None = None
 
     def start(self, start: Start) -> None:
@@ -164,6 +166,21 @@ class Running:
         """Ask it for its stacks, where it can answer: the signal would end another program."""
         if self.alive:
             ask_for_stacks(self.pid)
+
+    def mark_black_box(self) -> None:
+        """Remember the end of its black box."""
+        self._mark = os.fstat(self.black_box).st_size
+
+    def settle_black_box(self) -> None:
+        """Take out what was written since then, which was saved elsewhere, unless a record is among it.
+
+        The worker writes at the same position as we have, since it got its descriptor from us.
+        """
+        mark, self._mark = self._mark, None
+        if mark is None or blackbox.has_records(os.pread(self.black_box, blackbox.LIMIT_BYTES, mark)):
+            return
+        os.ftruncate(self.black_box, mark)
+        os.lseek(self.black_box, mark, os.SEEK_SET)
 
     def kill_leftovers(self) -> None:
         """Kill what is below it or in its process group, dead or alive itself.

@@ -29,7 +29,7 @@ _IDLE_TICKS = 8
 class Route(Value):
     """Where a worker's bytes go. The descriptors are the tee's from then on; the sink is shared.
 
-    `filters`: a line that contains any of them is copied to `filtered_fd`, with the prefix.
+    `filters`: a line that contains any of them is copied to `filtered_fd`, with the prefix. `on_lines` gets whole lines.
     """
 
     log_fd: int | None = None
@@ -37,6 +37,7 @@ class Route(Value):
     prefix: bytes = b""
     filters: tuple[bytes, ...] = ()
     filtered_fd: int | None = None
+    on_lines: Callable[[bytes], object] | None = None
 
 
 class Pace:
@@ -81,7 +82,7 @@ class Tee:
         self._route = route
         self._log = _File(route.log_fd, warn)
         self._filtered = _File(route.filtered_fd, warn)
-        self._shows_lines = route.sink is not None or route.filtered_fd is not None
+        self._shows_lines = any(one is not None for one in (route.sink, route.filtered_fd, route.on_lines))
         self._cutter = LineCutter()
         self._tail = bytearray()
         self._tick = 0
@@ -201,6 +202,8 @@ class Tee:
             self._route.sink.write(prefixed(self._route.prefix, lines))
         if self._filtered.is_open:
             self._filtered.write(prefixed(self._route.prefix, matching(self._route.filters, lines)))
+        if self._route.on_lines is not None:
+            self._route.on_lines(lines)
 
 
 class _File:

@@ -81,6 +81,7 @@ class Workers:
 
     `return_values` has, by local rank, what the functions of the current or last life returned so far. With `standbys`, the
     workers of a program are promoted where that is possible; `cold` says, by local rank, why those of this life were not.
+    `on_lines`, once it is set, gets the local rank and whole lines of every stream that comes through here.
     """
 
     def __init__(self, loop: Loop, settings: WorkerSettings, logs: Logs, console: Console) -> None:
@@ -95,6 +96,7 @@ class Workers:
         self.return_values: dict[int, object] = {}
         self.standbys: Standbys | None = None
         self.cold: dict[int, str] = {}
+        self.on_lines: Callable[[int, bytes], object] | None = None
         self._black_box_fd = min(_BLACK_BOX_FD, os.sysconf("SC_OPEN_MAX") - 1)
 
     @property
@@ -117,6 +119,22 @@ class Workers:
             )
             for one in self._life
         )
+
+    @property
+    def black_boxes(self) -> tuple[tuple[WorkerSeen, int], ...]:
+        """Return the workers that run, each with the descriptor of its black box."""
+        boxes = {one.local_rank: one.black_box for one in self._life if one.alive}
+        return tuple((seen, boxes[seen.local_rank]) for seen in self.seen if seen.local_rank in boxes)
+
+    def mark_black_boxes(self) -> None:
+        """Remember how much is in them: somebody is going to ask for stacks that are no worker's last words."""
+        for worker in self._life:
+            worker.mark_black_box()
+
+    def settle_black_boxes(self) -> None:
+        """Take those stacks out again."""
+        for worker in self._life:
+            worker.settle_black_box()
 
     def begin(self, life: Round, on_started: Callable[[int, int | None, int | None], None]) -> None:
         """Start every worker; `on_started(pid, status_fd, lifeline)` is called for each at once (see `Children.add`).
@@ -150,9 +168,14 @@ class Workers:
             self._start_program(worker, self._complete(start, settings.command, local_rank))
         prefix = line_prefix(settings.prefix_template, role=life.role, local_rank=local_rank, rank=worker.rank)
         for stream, sink in ((streams.stdout, self._console.stdout), (streams.stderr, self._console.stderr)):
-            route = Route(stream.log_fd, sink, prefix, stream.filters, stream.filtered_fd)
+            shown, before = sink if stream.is_shown else None, prefix if stream.has_prefix else b""
+            route = Route(stream.log_fd, shown, before, stream.filters, stream.filtered_fd, self._reader_of(local_rank))
             worker.tee(self._pace, stream, route, self._console.warn)
         return worker
+
+    def _reader_of(self, local_rank: int) -> Callable[[bytes], object] | None:
+        hear = self.on_lines
+        return None if hear is None else lambda lines: hear(local_rank, lines)
 
     def _complete(self, start: Start, command: Command, local_rank: int) -> Start:
         argv = worker_argv(command, local_rank, self._black_box_fd, learn=self.standbys is not None)

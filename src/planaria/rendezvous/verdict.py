@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from planaria.base.value import as_dict, replace
-from planaria.contract.failure import Failure, are_one_mistake, first_cause_first, from_json
+from planaria.contract.failure import Failure, are_one_mistake, first_cause_first, from_json, in_words
 from planaria.rendezvous.messages import Ended
 
 TYPE_CHECKING = False
@@ -43,7 +43,7 @@ def reason(reports: Reports) -> str:
         return "the master port was taken by another program"
     if not failures:
         return f"a worker on {reports[0][1].host} failed"
-    return f"rank {failures[0].rank} failed on {failures[0].host}"
+    return f"{in_words(failures[0])} on {failures[0].host}"
 
 
 def rule(reports: Reports, restart_count: int, settings: Settings, now: float) -> tuple[int | Ended | None, float]:

@@ -19,6 +19,7 @@ import sys
 from planaria.contract.control import Drain, Resize
 from planaria.worker.link import LINK as _LINK
 from planaria.worker.loop import leave, should_stop, train_loop
+from planaria.worker.phase import PhaseOfWork
 from planaria.worker.scope import Scope, caller
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
@@ -38,6 +39,7 @@ __all__ = [
     "expires",
     "join",
     "leave",
+    "phase",
     "report_progress",
     "resize_notice",
     "should_stop",
@@ -78,6 +80,23 @@ def report_progress(step: int, **values: float) -> None:
     A tensor with one element will do for a number; reading it from a GPU waits for that GPU.
     """
     _LINK.report(step, values)
+
+
+def phase(name: str) -> PhaseOfWork:
+    """Mark a part of the training that has a pace of its own, so that nobody takes it for a hang.
+
+        with worker.phase("evaluation"): ...
+
+        @worker.phase("checkpoint")
+        def save(): ...
+
+    Every rank marks it, also one that only waits for the others there. Commits that wait are marked as `checkpoint` by
+    themselves. It costs what two reports cost and never raises; docs/hangs.md has what is made of it.
+
+    Raises:
+        ValueError: The name is empty.
+    """
+    return PhaseOfWork(_LINK, name)
 
 
 def drain_notice() -> Drain | None:

@@ -14,8 +14,10 @@ import time
 from planaria.contract.control import (
     INTEGER_LIMIT,
     LINE_LIMIT_BYTES,
+    LONGEST_PHASE,
     Acquire,
     Drain,
+    Phase,
     Progress,
     Release,
     Resize,
@@ -45,6 +47,7 @@ class Link:
         self._drain: Drain | None = None
         self._resize: Resize | None = None
         self._scopes = itertools.count(1)
+        self._phases: list[str] = []
         self._late: dict[int, list[Callable[[], object]]] = {}  # by thread
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
@@ -70,6 +73,18 @@ class Link:
         except (TypeError, ValueError, OverflowError):  # not a number: the report is lost, the training is not
             return
         self._send(message)
+
+    def enter_phase(self, name: str) -> None:
+        """Tell the agent what this rank is at from now on; as cheap and harmless as a report."""
+        self._phases.append(name[:LONGEST_PHASE])
+        if self._path:
+            self._send(Phase(self._phases[-1]))
+
+    def leave_phase(self) -> None:
+        """Tell it that this is over: the one around it goes on, or the steps do."""
+        self._phases.pop()
+        if self._path:
+            self._send(Phase(self._phases[-1] if self._phases else ""))
 
     def acquire(self, scope: str, after_s: float) -> int:
         """Tell the agent that a scope begins, and return its number; as cheap and harmless as a report."""

@@ -14,10 +14,13 @@ from importlib import import_module
 
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import Origin, Stamp
+from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
 from planaria.worker import bundle, capture, exchange
 from planaria.worker.bundle import Bundles
 from planaria.worker.exchange import Group
+from planaria.worker.link import LINK
+from planaria.worker.phase import PhaseOfWork
 from planaria.worker.state import Commit, ElasticState, Synced
 from planaria.worker.storage import Place, Reader, Writer
 from planaria.worker.synced import log_synced
@@ -90,7 +93,8 @@ class ShardedState(ElasticState):
         vars(self).update(stamp=stamp, _highest=generation)
         reached: Tier | None = None
         if wait is not None:
-            reached = "disk" if self._finish_saving(timeout_s) else None
+            with PhaseOfWork(LINK, CHECKPOINT):
+                reached = "disk" if self._finish_saving(timeout_s) else None
         return Commit(stamp, captured.layout.size_bytes + _size_bytes(tensors), reached)
 
     def restore(self) -> Stamp | None:

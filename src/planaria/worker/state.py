@@ -17,8 +17,11 @@ import functools
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
+from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
 from planaria.worker import capture, exchange, here, parts, randomness
+from planaria.worker.link import LINK
+from planaria.worker.phase import PhaseOfWork
 from planaria.worker.runway import OTHERS, Runway
 from planaria.worker.synced import log_synced
 from planaria.worker.upload import Damaged, Upload
@@ -361,8 +364,9 @@ class ElasticState:
             raise trouble
 
     def _wait(self, stamp: Stamp, wait: Tier, timeout_s: float) -> Tier | None:
-        self._finish_sealing()
-        reached = self._vault.wait(stamp, wait, timeout_s)
+        with PhaseOfWork(LINK, CHECKPOINT):
+            self._finish_sealing()
+            reached = self._vault.wait(stamp, wait, timeout_s)
         if (reached is None or TIERS.index(reached) < TIERS.index(wait)) and wait not in self._unreached:
             self._unreached.add(wait)
             say(f"{stamp} has not reached {wait}, only {reached or 'nothing'}; training goes on (said once)")

@@ -34,6 +34,7 @@ class FakeDriver:
         self.progress: dict[int, tuple[Any, float]] = {}
         self.keeper = None
         self.reserve = None
+        self.vigil = None
         self.was_noticed = False
         self.workers = type("Workers", (), {"seen": ()})()
         self.observer = None

@@ -43,6 +43,7 @@ class FakeDriver:
     progress: ClassVar[dict[int, tuple[Any, float]]] = {}
     keeper = None
     reserve = None
+    vigil = None
     workers = type("Workers", (), {"seen": ()})()
     observer = None
     control = type("Control", (), {"has_listeners": True})()

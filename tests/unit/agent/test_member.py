@@ -15,6 +15,7 @@ from planaria.agent.membership import (
     ReportDone,
     ReportFailed,
     ReportStopped,
+    RequestEnd,
     RoundStarted,
     RoundStopped,
     RunEnded,
@@ -122,6 +123,17 @@ def test_a_failure_tells_whether_progress_was_made():
         group, _ = feed(running(size=1), *events)
         _, effects = feed(group, WorkerExited(0, 9.0, failure(0, at=9.0)), TreeEnded(9.0))
         assert effects[2].failures[0].progressed is expected
+
+
+def test_lives_of_this_node_without_progress_ask_for_the_end_instead_of_another_round():
+    group, _ = feed(running(stall_restarts=2), ProgressReported(0, 7), WorkerExited(0, 5.0, failure(0, at=5.0)))
+    for number in (1, 2):
+        group, _ = feed(group, WorkerExited(1, 5.1), TreeEnded(5.2), RoundStarted(place(number), 5.3))
+        group, _ = feed(group, WorkersStarted(6.0), WorkerExited(0, 7.0, failure(0, at=7.0)))
+    group, effects = feed(group, WorkerExited(1, 7.1), TreeEnded(7.2))
+    asked = [effect for effect in effects if isinstance(effect, (RequestEnd, ReportFailed))]
+    assert [type(effect) for effect in asked] == [RequestEnd]
+    assert "2 lives in a row have ended without getting beyond step 7" in asked[0].reason
 
 
 def port_taken(at):

@@ -22,6 +22,7 @@ class FakeObserver:
         self.journal = Journal("node", None if folder is None else str(folder), print)
         self.logs: dict[int, tuple[str | None, str | None]] = {}
         self.round = 3
+        self.evidence_dir = str
 
 
 @pytest.fixture

@@ -80,7 +80,14 @@ def test_the_status_tells_of_job_round_members_workers_and_progress() -> None:
     assert found["restarts"] == {"used": 1, "allowed": 3}
     assert found["last_reason"] == "rank 0 failed"
     assert found["progress"] == {
-        "2": {"step": 12, "age_s": 1.0, "rate": None, "samples_rate": None, "values": {"loss": 0.5, "scale": None}},
+        "2": {
+            "step": 12,
+            "age_s": 1.0,
+            "phase": None,
+            "rate": None,
+            "samples_rate": None,
+            "values": {"loss": 0.5, "scale": None},
+        },
         "3": None,
     }
     assert found["newest_commit"] == {"node": None, "buddy": None, "disk": None}
@@ -164,3 +171,13 @@ def test_a_node_that_is_set_aside_says_why_and_how_often() -> None:
     assert why_not_ready(view(group=group)) == "set aside, to be checked again: disk.space: full\\x1b[2J"
     assert as_json(view(group=group))["set_aside"] == {"times": 2, "why": "disk.space: full\\x1b[2J"}
     assert as_json(view())["set_aside"] is None
+
+
+def test_phases_rates_hangs_and_stragglers_are_told_where_they_are_known() -> None:
+    told = as_json(view())
+    assert (told["hang"], told["stragglers"], told["evidence"]) == (None, [], [])
+    assert told["progress"]["2"]["phase"] is None  # type: ignore[index]
+    slow = [{"rank": 3, "host": "n1", "slower_by": 1.5}]
+    told = as_json(view(phases={0: "evaluation"}, hang={"ranks": [3]}, stragglers=slow))
+    assert (told["hang"], told["stragglers"]) == ({"ranks": [3]}, slow)
+    assert told["progress"]["2"]["phase"] == "evaluation"  # type: ignore[index]

@@ -7,7 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planaria.contract.control import INTEGER_LIMIT, Acquire, Drain, Progress, Release, Resize, decode, encode
+from planaria.contract.control import (
+    INTEGER_LIMIT,
+    LONGEST_PHASE,
+    Acquire,
+    Drain,
+    Look,
+    Phase,
+    Progress,
+    Release,
+    Resize,
+    Witness,
+    decode,
+    encode,
+)
 
 NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name not in ("type", "step"))
 INTEGERS = st.integers(-INTEGER_LIMIT, INTEGER_LIMIT - 1)
@@ -26,8 +39,13 @@ NUMBERS = st.floats(allow_nan=False) | INTEGERS
         st.floats(allow_nan=False, allow_infinity=False),
     )
     | st.builds(Release, INTEGERS)
+    | st.builds(Phase, st.text(max_size=LONGEST_PHASE))
+    | st.builds(Look, st.text())
+    | st.just(Witness())
 )
-def test_a_message_survives_the_wire(message: Progress | Drain | Resize | Acquire | Release) -> None:
+def test_a_message_survives_the_wire(
+    message: Progress | Phase | Look | Witness | Drain | Resize | Acquire | Release,
+) -> None:
     line = encode(message)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -51,18 +69,18 @@ def test_messages_of_other_versions_are_passed_over(line: bytes) -> None:
 
 @given(
     st.binary()
-    | st.sampled_from(["progress", "drain", "resize", "acquire", "release", "x"]).flatmap(
+    | st.sampled_from(["progress", "phase", "look", "witness", "drain", "resize", "acquire", "release", "x"]).flatmap(
         lambda kind: st.sampled_from(["[]", "null", "true", "9" * 400, "9" * 5000, '"x"', "1e999", "{}", "-1"]).map(
             lambda value: (
                 f'{{"type": "{kind}", "step": {value}, "grace_s": {value}, "reason": {value}, '
-                f'"id": {value}, "scope": {value}, "after_s": {value}, "at": {value}}}'
+                f'"id": {value}, "phase": {value}, "folder": {value}, "scope": {value}, "after_s": {value}, "at": {value}}}'
             ).encode()
         )
     )
 )
 def test_nonsense_is_a_value_error_or_nothing(line: bytes) -> None:
     with suppress(ValueError):
-        assert isinstance(decode(line), Progress | Drain | Resize | Acquire | Release | None)
+        assert isinstance(decode(line), Progress | Phase | Look | Witness | Drain | Resize | Acquire | Release | None)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +100,11 @@ def test_nonsense_is_a_value_error_or_nothing(line: bytes) -> None:
 def test_a_scope_without_a_proper_time_is_refused(fields: str) -> None:
     with pytest.raises(ValueError, match="a scope takes"):
         decode(f'{{"type": "acquire", {fields}}}'.encode())
+
+
+def test_a_phase_has_a_short_name() -> None:
+    with pytest.raises(ValueError, match="short text"):
+        decode(encode(Phase("x" * (LONGEST_PHASE + 1))))
 
 
 def test_nesting_without_end_is_a_value_error() -> None:

@@ -266,3 +266,26 @@ def test_the_prefix_is_that_of_torchrun() -> None:
 def test_templates_mean_what_they_mean_to_string_template(template: str) -> None:
     values = {"rank": "7", "role_name": "$rank", "local_rank": "{"}
     assert fill(template, values) == string.Template(template).safe_substitute(values)
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_log", "is_shown", "has_prefix"),
+    [
+        (LogSettings(reads_lines=True), False, True, False),
+        (LogSettings(redirects=BOTH, reads_lines=True), True, False, False),
+        (LogSettings(shown_ranks=frozenset({1}), reads_lines=True), False, False, False),
+        (LogSettings(tee=BOTH, reads_lines=True), True, True, True),
+    ],
+    ids=["inherited", "to a file", "not shown", "teed"],
+)
+def test_lines_that_are_to_be_read_come_through_a_pipe_and_go_where_they_would_have_gone(
+    settings: LogSettings, has_log: bool, is_shown: bool, has_prefix: bool, tmp_path: Path, scratch: str
+) -> None:
+    logs = RunLogs(settings, "job", scratch, temp_dir=str(tmp_path))
+    logs.begin_life(life(0))
+    streams = logs.open_streams(0)
+    for stream in (streams.stdout, streams.stderr):
+        assert stream.kind == "pipe"
+        found = (stream.log_fd is not None, stream.log_path is not None, stream.is_shown, stream.has_prefix)
+        assert found == (has_log, has_log, is_shown, has_prefix)
+    streams.close()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from planaria.contract.control import Drain, Progress, Resize, decode, encode
+from planaria.contract.control import LONGEST_PHASE, Drain, Phase, Progress, Resize, decode, encode
 from planaria.worker.link import Link
+from planaria.worker.phase import PhaseOfWork
 
 if TYPE_CHECKING:
     from planaria.contract.control import Message
@@ -171,3 +172,31 @@ def test_a_forked_child_has_a_connection_of_its_own(agent: socket.socket) -> Non
             assert decode(other.recv(1000)) == Progress(9)
             assert os.waitpid(child, 0)[1] == 0
         link._give_up()
+
+
+def heard(peer: socket.socket, count: int) -> list[Message | None]:
+    with peer.makefile("rb") as lines:
+        return [decode(lines.readline()) for _ in range(count)]
+
+
+def test_phases_nest_and_the_one_around_goes_on_whatever_ends_the_inner(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+
+    @PhaseOfWork(link, "checkpoint")
+    def save() -> None:
+        raise KeyError
+
+    with peer:
+        with PhaseOfWork(link, "evaluation" * 9), pytest.raises(KeyError):
+            save()
+        outer = ("evaluation" * 9)[:LONGEST_PHASE]
+        assert heard(peer, 4) == [Phase(outer), Phase("checkpoint"), Phase(outer), Phase("")]
+        link._give_up()
+
+
+def test_a_phase_has_a_name_and_without_an_agent_it_is_nothing() -> None:
+    link = Link(lambda: None)
+    with PhaseOfWork(link, "evaluation"):
+        pass
+    with pytest.raises(ValueError, match="a phase has a name"):
+        PhaseOfWork(link, "")

@@ -1,0 +1,257 @@
+"""Look at workers that hang and write down what is seen: the main program of a process of its own.
+
+    agent --request, black boxes as descriptors--> examiner --verdict on stdout--> agent
+
+Reading about a stuck process, or writing to a disk that is stuck itself, can take for ever; the agent's loop must not. It
+gives the examiner some time, and goes on without it after that. Nothing here ends a worker; `resume` lets one that is stopped
+go on, for workers that are about to be ended anyway.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+
+from planaria.agent import proc
+from planaria.agent.suspects import Examined, as_text, frames, judge
+from planaria.base import linux, signals
+from planaria.base.value import as_dict, replace
+from planaria.contract import blackbox
+from planaria.process.descendants import descendants_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+SCHEMA = 1
+DUMP_S = 2.0  # for stacks to be written: all cores may be busy
+CHILD_DUMP_S = 0.3
+POLL_S = 0.02
+QUIET_POLLS = 3
+LEAST_LOOK_S = 0.3  # between two looks at how much CPU a rank uses
+COLLECTIVES_S = 1.5
+MOST_CHILDREN = 8
+MOST_NATIVE = 4
+TOOL_S = 8.0
+ALL_TOOLS_S = 16.0
+_SIGCONT = signals.SIGCONT
+_STACK_BYTES = 1 << 20
+_FLIGHT_BYTES = 64 << 20
+
+
+class Subject:
+    """One worker that is looked at."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.known = Examined(**told["known"])
+        self.pid: int = self.known.pid
+        self.box: int = told["box"]
+        self.has_witness: bool = told["witness"]
+        self._mark = self.size
+        self._cpu_s, self._at = proc.cpu_s(self.pid), time.monotonic()
+        self.is_stopped = proc.state(self.pid) in ("T", "t")
+        self.children: dict[int, str] = {}
+        self.flight: dict[str, Any] = {}
+
+    @property
+    def size(self) -> int:
+        """Return how much is in its black box."""
+        return os.fstat(self.box).st_size
+
+    @property
+    def name(self) -> str:
+        """Return what its files are called by."""
+        return f"rank{self.known.rank}"
+
+    def text(self) -> str:
+        """Return what its black box got since we look."""
+        data = os.pread(self.box, _STACK_BYTES, self._mark)
+        return blackbox.read(data).text
+
+    def ask(self, *, resume: bool) -> bool:
+        """Ask it for its stacks; tell whether it is going to answer."""
+        if not linux.catches(self.pid, blackbox.DUMP_STACKS):
+            return False
+        _send(self.pid, blackbox.DUMP_STACKS)
+        if self.is_stopped and resume:
+            _send(self.pid, _SIGCONT)
+        return resume or not self.is_stopped
+
+    def ask_children(self) -> None:
+        """Ask the processes below it, such as those of a data loader: one after the other, into the same black box."""
+        for pid in descendants_of(self.pid)[:MOST_CHILDREN]:
+            before = self.size
+            if linux.catches(pid, blackbox.DUMP_STACKS) and proc.state(pid) not in ("T", "t", "Z"):
+                _send(pid, blackbox.DUMP_STACKS)
+                _wait_quiet([(self, before)], CHILD_DUMP_S)
+            self.children[pid] = blackbox.read(os.pread(self.box, _STACK_BYTES, before)).text
+
+    def examined(self, stack: str) -> Examined:
+        """Return all that is known of it now."""
+        span_s = time.monotonic() - self._at
+        cpu_s = proc.cpu_s(self.pid)
+        cpu = None if cpu_s is None or self._cpu_s is None or span_s <= 0 else (cpu_s - self._cpu_s) / span_s
+        collective, begun = proc.collective(self.flight)
+        state = "T" if self.is_stopped else proc.state(self.pid)
+        return replace(
+            self.known,
+            state=state,
+            cpu=None if cpu is None else round(cpu, 2),
+            wchan=proc.wchan(self.pid),
+            stack=stack,
+            collective=collective,
+            begun=begun,
+        )
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _wait_quiet(asked: Iterable[tuple[Subject, int]], within_s: float) -> None:
+    """Wait until every black box has grown and grows no more."""
+    asked = list(asked)
+    until = time.monotonic() + within_s
+    seen, quiet = [0] * len(asked), 0
+    while quiet < QUIET_POLLS and time.monotonic() < until:
+        time.sleep(POLL_S)  # noqa: TID251  memory that grows wakes nobody
+        sizes = [subject.size for subject, _ in asked]
+        grown = all(size > before for size, (_, before) in zip(sizes, asked, strict=True))
+        quiet = quiet + 1 if grown and sizes == seen else 0
+        seen = sizes
+
+
+class Examiner:
+    """Writes one folder of evidence."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._request = request
+        self._folder: str = request["folder"]
+        self._is_kept = True
+        self._subjects = [Subject(told) for told in request["ranks"]]
+
+    def run(self) -> dict[str, object]:
+        """Look at everything, write it down, and return what the agent wants to know."""
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        except OSError:  # who it is can be said without a place to write
+            self._is_kept = False
+        began = time.monotonic()
+        stacks = self._stacks()
+        for one in self._subjects:
+            one.ask_children()
+        self._hear_witnesses()
+        time.sleep(max(0.0, began + LEAST_LOOK_S - time.monotonic()))  # noqa: TID251  the same
+        examined = [one.examined(stacks[one.pid]) for one in self._subjects]
+        self._save_ranks(examined)
+        verdict = judge(examined, host=self._request["host"], is_alone=self._request["alone"])
+        self._summarize(examined, verdict.sentence, as_text(examined, verdict, self._request["heading"]), verdict.ranks)
+        self._save("host.txt", proc.host(self._folder))
+        self._look_native(examined, verdict.ranks)
+        self._save("gpu.txt", _tool(("nvidia-smi",), TOOL_S))
+        return {
+            "ranks": list(verdict.ranks),
+            "waiting": list(verdict.waiting),
+            "brief": verdict.brief,
+            "sentence": verdict.sentence,
+            "elsewhere": verdict.elsewhere,
+            "kept": self._is_kept,
+        }
+
+    def _stacks(self) -> dict[int, str]:
+        marks = {one.pid: one.size for one in self._subjects}
+        asked = [one for one in self._subjects if one.ask(resume=self._request["resume"])]
+        _wait_quiet([(one, marks[one.pid]) for one in asked], DUMP_S)
+        return {one.pid: one.text() for one in self._subjects}
+
+    def _hear_witnesses(self) -> None:
+        """Read what workers say of their collectives, once they have written it."""
+        waiting = [one for one in self._subjects if one.has_witness]
+        until = time.monotonic() + COLLECTIVES_S
+        while waiting and time.monotonic() < until:
+            for one in list(waiting):
+                data = linux.read_file(f"{self._folder}/{one.name}.collectives.json", _FLIGHT_BYTES)
+                if data:
+                    one.flight = proc.as_object(data)
+                    waiting.remove(one)
+            time.sleep(POLL_S if waiting else 0)  # noqa: TID251  nobody tells of a new file on every kind of disk
+
+    def _save_ranks(self, examined: list[Examined]) -> None:
+        for subject, one in zip(self._subjects, examined, strict=True):
+            self._save(f"{subject.name}.proc.txt", proc.process(subject.pid))
+            self._save(f"{subject.name}.stack.txt", one.stack)
+            for pid, stack in subject.children.items():
+                self._save(f"{subject.name}.child{pid}.txt", f"{proc.process(pid)}\n{stack}")
+
+    def _look_native(self, examined: list[Examined], suspects: tuple[int, ...]) -> None:
+        """Have the stacks of threads outside of Python, where a tool for it is installed: of suspects, and of the silent."""
+        words = next((words for name, words in _NATIVE.items() if shutil.which(name)), ())
+        wanted = [one for one in examined if not one.stack or one.rank in suspects[:1]][:MOST_NATIVE]
+        until = time.monotonic() + ALL_TOOLS_S
+        for one in wanted:
+            left_s = min(TOOL_S, until - time.monotonic())
+            if words and left_s > 0:
+                text = _tool(tuple(word.format(pid=one.pid) for word in words), left_s)
+                self._save(f"rank{one.rank}.native.txt", text)
+
+    def _summarize(self, examined: list[Examined], sentence: str, text: str, ranks: tuple[int, ...]) -> None:
+        content = {
+            "schema": SCHEMA,
+            **self._request["about"],
+            "behind": list(ranks),
+            "sentence": sentence,
+            "ranks": [
+                {
+                    **{name: value for name, value in as_dict(one).items() if name not in ("stack", "begun")},
+                    "collectives_begun": dict(one.begun),
+                    "frames": [as_dict(frame) for frame in frames(one.stack)],
+                }
+                for one in examined
+            ],
+        }
+        self._save("summary.json", json.dumps(content, indent=2) + "\n")
+        self._save("summary.txt", text)
+
+    def _save(self, name: str, text: str) -> None:
+        """Write a file of the folder; what is empty or cannot be written is left out."""
+        try:
+            if text:
+                with open(f"{self._folder}/{name}", "w", encoding="utf-8", errors="backslashreplace") as file:
+                    file.write(text)
+        except OSError:
+            return
+
+
+_GDB_ORDER = ("-ex", "thread apply all bt 40")
+_NATIVE = {
+    "py-spy": ("py-spy", "dump", "--native", "--nonblocking", "--pid", "{pid}"),
+    "gdb": ("gdb", "-q", "-nx", "-batch", "-iex", "set debuginfod enabled off", *_GDB_ORDER, "-p", "{pid}"),
+}
+
+
+def _tool(words: tuple[str, ...], within_s: float) -> str:
+    import subprocess
+
+    if shutil.which(words[0]) is None:
+        return ""
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=within_s, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return f"{words[0]} took longer than {within_s:.0f} s\n"
+    except OSError as problem:
+        return f"{words[0]} cannot be run: {problem.strerror}\n"
+    return (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+def main() -> None:
+    """Read the request from the descriptor that the command line names, look, answer."""
+    with open(int(sys.argv[1]), encoding="utf-8") as file:
+        request = json.load(file)
+    sys.stdout.write(json.dumps(Examiner(request).run()))

@@ -1,0 +1,135 @@
+"""The agent's side of an examination: start the process that looks at workers that hang, and hear what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from planaria.base import signals
+from planaria.base.value import Value, as_dict
+from planaria.process.spawn import Start, spawn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from planaria.agent.suspects import Examined
+    from planaria.base.loop import Loop, Timer
+
+WITHIN_S = 30.0
+_MOST_BYTES = 1 << 20
+_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop()); from planaria.agent.examine import main; main()"
+
+
+class Request(Value):
+    """What is to be looked at, and where it is to be written. `subjects` are ranks, each with its black box, and whether it
+    has a thread that answers; `resume` lets stopped ones go on.
+    """
+
+    folder: str
+    host: str
+    heading: str
+    subjects: Sequence[tuple[Examined, int, bool]]
+    about: Mapping[str, object]
+    is_alone: bool
+    resume: bool
+
+    def as_json(self) -> str:
+        """Return what the examiner reads."""
+        ranks = [{"known": as_dict(one), "box": box, "witness": witness} for one, box, witness in self.subjects]
+        told = {"folder": self.folder, "host": self.host, "heading": self.heading, "about": dict(self.about)}
+        return json.dumps({**told, "ranks": ranks, "alone": self.is_alone, "resume": self.resume})
+
+
+class Found(Value):
+    """What came of it. Without an answer in time `ranks` is empty."""
+
+    ranks: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    brief: str = ""
+    sentence: str = ""
+    elsewhere: bool = False
+    is_kept: bool = False
+    """There is a folder."""
+
+
+class Examination:
+    """One of them. `on_found` is called once, unless it is cancelled before.
+
+    Raises:
+        OSError: No process can be started.
+    """
+
+    def __init__(
+        self, loop: Loop, environment: Mapping[str, str], request: Request, on_found: Callable[[Found], object]
+    ) -> None:
+        self._loop = loop
+        self._on_found = on_found
+        self._heard = b""
+        self._read_fd: int | None
+        self._read_fd, write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        asked = os.memfd_create("planaria-examination", os.MFD_CLOEXEC)
+        nowhere = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.write(asked, request.as_json().encode())
+            os.lseek(asked, 0, os.SEEK_SET)
+            root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+            self._pid = spawn(
+                Start(
+                    argv=(sys.executable, "-I", "-c", _PROGRAM, str(asked), root),
+                    environment=environment,
+                    black_box_fd=nowhere,
+                    stdout_fd=write_fd,
+                    stderr_fd=nowhere,
+                    handled_signals=(signals.SIGCHLD, signals.SIGTERM, signals.SIGINT, signals.SIGCONT),
+                    kept_fds=(asked, *(box for _, box, _ in request.subjects)),
+                )
+            )
+        except OSError:
+            os.close(self._read_fd)
+            raise
+        finally:
+            for descriptor in (write_fd, asked, nowhere):
+                os.close(descriptor)
+        loop.on_readable(self._read_fd, self._hear)
+        self._timer: Timer = loop.call_later(WITHIN_S, self._end)
+
+    def cancel(self) -> None:
+        """End it without an answer. The agent buries all its children, this one too."""
+        if self._read_fd is None:
+            return
+        self._timer.cancel()
+        self._loop.forget(self._read_fd)
+        os.close(self._read_fd)
+        self._read_fd = None
+        try:
+            os.kill(self._pid, signals.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def _hear(self) -> None:
+        assert self._read_fd is not None
+        try:
+            chunk = os.read(self._read_fd, 1 << 16)
+        except BlockingIOError:
+            return
+        self._heard += chunk
+        if not chunk or len(self._heard) > _MOST_BYTES:
+            self._end()
+
+    def _end(self) -> None:
+        self.cancel()
+        self._on_found(_found(self._heard))
+
+
+def _found(heard: bytes) -> Found:
+    try:
+        told = json.loads(heard)
+        ranks, waiting = tuple(map(int, told["ranks"])), tuple(map(int, told["waiting"]))
+        return Found(
+            ranks, waiting, str(told["brief"]), str(told["sentence"]), bool(told["elsewhere"]), bool(told["kept"])
+        )
+    except (ValueError, KeyError, TypeError):
+        return Found()

@@ -1,0 +1,110 @@
+"""What `/proc` says about a process that hangs and the host it is on, and what torch's flight recorder says. Only reads."""
+
+from __future__ import annotations
+
+import os
+
+from planaria.base import linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_TICKS = 100.0  # USER_HZ, the same on every machine that Linux runs on for us
+_MOST_THREADS = 64
+_FILES = ("status", "wchan", "syscall", "stack", "io", "limits")
+_HOST_FILES = ("loadavg", "uptime", "meminfo", "pressure/cpu", "pressure/memory", "pressure/io", "diskstats")
+_LINES = 60
+
+
+def state(pid: int) -> str:
+    """Return the state's letter, empty when there is no such process."""
+    fields = linux.stat_fields(pid)
+    return fields[0].decode() if fields else ""
+
+
+def cpu_s(pid: int) -> float | None:
+    """Return the CPU time it has used so far."""
+    fields = linux.stat_fields(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICKS if len(fields) > 12 else None
+
+
+def wchan(pid: int) -> str:
+    """Return the place in the kernel where it sleeps, if the kernel tells."""
+    text = _text(f"/proc/{pid}/wchan")
+    return "" if text == "0" else text
+
+
+def process(pid: int) -> str:
+    """Return all that is to be read about a process and its threads."""
+    parts = [f"command: {_text(f'/proc/{pid}/cmdline')}"]
+    parts += [f"--- {name}\n{_text(f'/proc/{pid}/{name}', _LINES)}" for name in _FILES]
+    parts.append("--- threads: id, name, state, place in the kernel, system call")
+    try:
+        threads = sorted(os.listdir(f"/proc/{pid}/task"), key=int)
+    except OSError:
+        threads = []
+    for thread in threads[:_MOST_THREADS]:
+        where = f"/proc/{pid}/task/{thread}"
+        fields = linux.stat_fields(f"{pid}/task/{thread}")
+        letter = fields[0].decode() if fields else "?"
+        parts.append(f"{thread} {_text(where + '/comm')} {letter} {wchan_of(where)} {_text(where + '/syscall')}")
+    parts += [f"and {len(threads) - _MOST_THREADS} more"] * (len(threads) > _MOST_THREADS)
+    return "\n".join(parts) + "\n"
+
+
+def wchan_of(folder: str) -> str:
+    """Return the place in the kernel where a thread sleeps, or a dash."""
+    return _text(f"{folder}/wchan") or "-"
+
+
+def host(folder: str) -> str:
+    """Return how the host is: load, memory, pressure, disks."""
+    parts = [f"--- {name}\n{_text(f'/proc/{name}', _LINES)}" for name in _HOST_FILES]
+    parts.append("--- disks: path, free bytes, bytes, free files")
+    for path in (folder, "/tmp", "/dev/shm", "/"):  # noqa: S108  only asked how full they are
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            continue
+        parts.append(f"{path} {found.f_bavail * found.f_frsize} {found.f_blocks * found.f_frsize} {found.f_favail}")
+    return "\n".join(parts) + "\n"
+
+
+def _text(path: str, lines: int = 1) -> str:
+    text = linux.read_file(path, 1 << 16).decode("utf-8", "replace").replace("\0", " ").strip()
+    return "\n".join(text.splitlines()[:lines])
+
+
+def as_object(data: bytes) -> dict[str, Any]:
+    """Return the JSON object in some bytes, an empty one where there is none."""
+    import json
+
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def collective(flight: dict[str, Any]) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Return the collective that a rank is in, by torch's flight recorder, and how many it has begun by process group."""
+    groups = flight.get("pg_status")
+    begun: list[tuple[str, int]] = []
+    is_inside = False
+    for name, told in sorted(groups.items()) if isinstance(groups, dict) else ():
+        try:
+            last, done = int(told["last_enqueued_collective"]), int(told["last_completed_collective"])
+        except (TypeError, KeyError, ValueError):
+            continue
+        begun.append((str(name), last))
+        is_inside = is_inside or last > done
+    return (_open_entry(flight.get("entries")) if is_inside else ""), tuple(begun)
+
+
+def _open_entry(entries: object) -> str:
+    """Name the newest collective that is not over."""
+    for entry in reversed(entries) if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and not entry.get("retired") and entry.get("state") != "completed":
+            return f"{entry.get('profiling_name', 'unknown')} number {entry.get('collective_seq_id', '?')}"
+    return "unknown"

@@ -1,0 +1,95 @@
+"""Which ranks of a node are slower than its others. Pure; moments are of one clock, this node's.
+
+A rank that reports `busy_s`, its own time without waiting, is compared by that. Else by when it reports each step: who comes
+last nearly always, and by more than a tenth of a step. Ranks that report after waiting for each other all come at once, and
+then nobody can be told from the others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from planaria.base.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STEPS = 32  # that are compared
+LEAST = 16  # steps before anybody is named
+SHARE = 0.8  # of them in which it was late
+LATE = 0.1  # of a step
+LEAST_S = 0.005
+OPEN = 64  # steps that not all ranks have reported; more than one of them is a rank that skips reports
+
+
+class Straggler(Value):
+    """A slow rank: its steps take `slower_by` times what those of the others do."""
+
+    local_rank: int
+    slower_by: float
+
+
+class Stragglers:
+    """Hears every report of one life."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[int, float]] = {}
+        self._late: dict[int, deque[float]] = {}
+        self._steps: deque[float] = deque(maxlen=STEPS)
+        self._busy: dict[int, deque[float]] = {}
+        self._last: float | None = None
+
+    def reported(self, local_rank: int, step: int, now: float, values: Mapping[str, float], ranks: int) -> None:
+        """Take a report, of a node with so many ranks that report."""
+        if "busy_s" in values:
+            self._busy.setdefault(local_rank, deque(maxlen=STEPS)).append(values["busy_s"])
+        came = self._open.setdefault(step, {})
+        came.setdefault(local_rank, now)
+        if len(came) >= ranks > 1:
+            self._complete(came)
+            for number in [number for number in self._open if number <= step]:
+                del self._open[number]
+        elif len(self._open) > OPEN:
+            del self._open[min(self._open)]
+
+    def _complete(self, came: Mapping[int, float]) -> None:
+        middle = _middle([*came.values()])
+        if self._last is not None and middle > self._last:
+            self._steps.append(middle - self._last)
+            for local_rank, at in came.items():
+                self._late.setdefault(local_rank, deque(maxlen=STEPS)).append(at - middle)
+        self._last = middle
+
+    def found(self) -> tuple[Straggler, ...]:
+        """Return the slow ranks, the slowest first."""
+        slow = self._by_busy_time() if len(self._busy) > 1 else self._by_arrival()
+        return tuple(sorted(slow, key=lambda one: -one.slower_by))
+
+    def _by_busy_time(self) -> list[Straggler]:
+        usual = {rank: _middle([*spans]) for rank, spans in self._busy.items() if len(spans) >= LEAST}
+        if len(usual) < 2:
+            return []
+        slow = []
+        for rank, own_s in usual.items():
+            others_s = _middle([span_s for other, span_s in usual.items() if other != rank])
+            if others_s > 0 and own_s - others_s > max(LATE * others_s, LEAST_S):
+                slow.append(Straggler(rank, round(own_s / others_s, 3)))
+        return slow
+
+    def _by_arrival(self) -> list[Straggler]:
+        if len(self._steps) < LEAST:
+            return []
+        step_s = _middle([*self._steps])
+        bound_s = max(LATE * step_s, LEAST_S)
+        slow = []
+        for rank, lateness in self._late.items():
+            late = [late_s for late_s in lateness if late_s > bound_s]
+            if len(lateness) >= LEAST and len(late) >= SHARE * len(lateness):
+                slow.append(Straggler(rank, round(1 + _middle(late) / step_s, 3)))
+        return slow
+
+
+def _middle(values: list[float]) -> float:
+    """Return the lower median: of two ranks, the first to come."""
+    return sorted(values)[(len(values) - 1) // 2]

@@ -1,0 +1,212 @@
+"""Who of the ranks that stand still is the cause, as far as stacks, states and collectives tell. Pure.
+
+In this order: a process that is stopped; one that has begun fewer collectives than the others; one that is in no collective
+while others are; the lowest step; one that is where few others are; one in a phase of its own.
+"""
+
+from __future__ import annotations
+
+from planaria.base.text import safe_line
+from planaria.base.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+STOPPED = {"T": "stopped", "t": "stopped by a debugger", "Z": "a zombie", "X": "dead"}
+_STATES = {"R": "running", "S": "asleep", "D": "in an uninterruptible wait of the kernel", "I": "idle", **STOPPED}
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>", "/planaria/worker/")
+_COLLECTIVES = ("/torch/distributed/", "/planaria/worker/agreement.py", "/planaria/worker/exchange.py")
+_INNER_FRAMES = 8
+SHOWN_OTHERS = 4
+
+
+class Frame(Value):
+    """A line of a Python stack."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def words(self) -> str:
+        """Return it the way people read it."""
+        return f"{self.file} line {self.line} in {self.function}"
+
+
+class Examined(Value):
+    """What was found out about one rank. `cpu` is the share of a core it used while we looked, `native` says by which tool."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    phase: str
+    step: int | None
+    silent_s: float
+    usual_s: float
+    still: bool = True
+    state: str = ""
+    cpu: float | None = None
+    wchan: str = ""
+    stack: str = ""
+    collective: str = ""
+    begun: tuple[tuple[str, int], ...] = ()
+    """How many collectives it has begun, by process group; empty where nobody has recorded that."""
+
+
+class Verdict(Value):
+    """The ranks that are behind, the first suspect first, those that stand still because of them, and all in a sentence."""
+
+    ranks: tuple[int, ...]
+    waiting: tuple[int, ...]
+    brief: str
+    """What the first suspect does, without its name."""
+    sentence: str
+    elsewhere: bool = False
+    """All of this node wait for somebody who is not here."""
+
+
+def frames(stack: str) -> tuple[Frame, ...]:
+    """Return the main thread's frames of what Python's fault handler wrote, innermost first. Of several dumps, the last."""
+    sections = _sections(stack)
+    if not sections:
+        return ()
+    own = [found for _, found in sections if found and found[-1].file.endswith("/worker/bootstrap.py")]
+    current = [found for title, found in sections if title.startswith("Current thread")]
+    chosen = own[-1] if own else current[-1] if current else sections[-1][1]
+    return tuple(frame for frame in chosen if not frame.file.endswith("/worker/bootstrap.py"))
+
+
+def _sections(stack: str) -> list[tuple[str, list[Frame]]]:
+    found: list[tuple[str, list[Frame]]] = []
+    for line in stack.splitlines():
+        if line.startswith(("Current thread ", "Thread ")):
+            found.append((line, []))
+        elif found and line.startswith('  File "'):
+            file, _, rest = line[8:].rpartition('", line ')
+            number, _, function = rest.partition(" in ")
+            if file and number.isdecimal():
+                found[-1][1].append(Frame(file, int(number), function))
+    return found
+
+
+def place(found: Sequence[Frame]) -> Frame | None:
+    """Return the innermost line of the user's own code; of a library, where there is none of the user's."""
+    own = [frame for frame in found if not any(part in frame.file for part in _LIBRARIES)]
+    return own[0] if own else found[0] if found else None
+
+
+def is_in_collective(one: Examined) -> bool:
+    """Tell whether a rank waits for the others in a collective."""
+    inner = frames(one.stack)[:_INNER_FRAMES]
+    return bool(one.collective) or any(part in frame.file for frame in inner for part in _COLLECTIVES)
+
+
+def judge(examined: Sequence[Examined], *, host: str, is_alone: bool) -> Verdict:
+    """Say who is behind among the ranks that stand still."""
+    still = [one for one in examined if one.still]
+    if not still:
+        return Verdict((), (), "", "")
+    facts = _Facts(still)
+    ordered = sorted(still, key=lambda one: (*facts.key(one), -one.silent_s, one.rank))
+    first = facts.key(ordered[0])
+    suspects = [one for one in ordered if facts.key(one) == first]
+    alike = len(suspects) == len(still) and len(still) > 1
+    elsewhere = not is_alone and all(map(is_in_collective, still)) and len(still) == len(examined)
+    others = [one for one in ordered if one not in suspects]
+    silence, condition = _silence(suspects[0]), _condition(suspects[0])
+    told = [f"{_who(suspects, host, waits=elsewhere)} {silence}", *condition]
+    if elsewhere:
+        told.append("all ranks of this node wait in a collective: the one they wait for is on another node")
+    elif alike:
+        told.append("all of them stand alike")
+    told += [_other(one) for one in others[:SHOWN_OTHERS]]
+    told += [f"{len(others) - SHOWN_OTHERS} more stand still"] * (len(others) > SHOWN_OTHERS)
+    guilty = [] if elsewhere else suspects
+    ranks, waiting = (tuple(one.rank for one in ordered if (one in guilty) is wanted) for wanted in (True, False))
+    return Verdict(ranks, waiting, "; ".join((f"hangs {silence}", *condition)), "; ".join(told), elsewhere)
+
+
+class _Facts:
+    """What ranks that stand still are compared by."""
+
+    def __init__(self, still: Sequence[Examined]) -> None:
+        self._waits = {one.rank: is_in_collective(one) for one in still}
+        places = {one.rank: place(frames(one.stack)) for one in still}
+        self._company = {one.rank: _company(one, still, places) for one in still}
+        self._of_phase = {one.phase: sum(other.phase == one.phase for other in still) for one in still}
+        comparable = {tuple(name for name, _ in one.begun) for one in still}
+        self._begun = {one.rank: sum(count for _, count in one.begun) if len(comparable) == 1 else 0 for one in still}
+
+    def key(self, one: Examined) -> tuple[bool, int, bool, int, int, int]:
+        """Return what makes a rank suspect; the lowest is."""
+        return (
+            one.state not in STOPPED,
+            self._begun[one.rank],
+            self._waits[one.rank],
+            -1 if one.step is None else one.step,
+            self._company[one.rank],
+            self._of_phase[one.phase],
+        )
+
+
+def _company(one: Examined, still: Sequence[Examined], places: Mapping[int, Frame | None]) -> int:
+    """Return how many ranks are where this one is; nobody knows where one without a stack is, but it is not with the others."""
+    own = places[one.rank]
+    return 1 if own is None else sum(places[other.rank] == own for other in still)
+
+
+def _who(suspects: Sequence[Examined], host: str, *, waits: bool) -> str:
+    if len(suspects) == 1:
+        does = "waits" if waits else "hangs"
+        return f"rank {suspects[0].rank} (pid {suspects[0].pid} on {safe_line(host)}) {does}"
+    named = ", ".join(str(one.rank) for one in suspects[:SHOWN_OTHERS]) + ", ..." * (len(suspects) > SHOWN_OTHERS)
+    return f"ranks {named} on {safe_line(host)} {'wait' if waits else 'hang'}"
+
+
+def _silence(one: Examined) -> str:
+    since = f"after step {one.step}" if one.step is not None else "before its first step"
+    usual = f", usually {one.usual_s:.1f} s" if one.usual_s else ""
+    return f"in phase {safe_line(one.phase)} {since}: no sign for {one.silent_s:.1f} s{usual}"
+
+
+def _condition(one: Examined) -> list[str]:
+    told = []
+    at = place(frames(one.stack))
+    if at is not None:
+        told.append(f"it is at {safe_line(at.words)}")
+    if one.state in STOPPED:
+        told.append(f"its process is {STOPPED[one.state]} (state {one.state})")
+    elif one.state == "R":
+        told.append("it is running" + ("" if one.cpu is None else f", with {one.cpu:.0%} of a core"))
+    elif one.state == "D":
+        told.append(f"its process is {_STATES['D']} ({safe_line(one.wchan) or 'state D'})")
+    if one.collective:
+        told.append(f"in the collective {safe_line(one.collective)}")
+    return told
+
+
+def _other(one: Examined) -> str:
+    at = place(frames(one.stack))
+    how = "waits" if is_in_collective(one) else "stands still"
+    where = f" in {safe_line(one.collective)}" if one.collective else ""
+    line = f" at {safe_line(at.words)}" if at is not None else ""
+    return f"rank {one.rank} {how}{where}{line}"
+
+
+def as_text(examined: Sequence[Examined], verdict: Verdict, heading: str) -> str:
+    """Return the summary for people: the sentence, then every rank with its place."""
+    lines = [heading, "", verdict.sentence, "", "rank  pid       phase         step       silent   state  place"]
+    for one in examined:
+        at = place(frames(one.stack))
+        step = "-" if one.step is None else str(one.step)
+        mark = "*" if one.rank in verdict.ranks[:1] else " "
+        where = safe_line(at.words) if at is not None else "no Python stack" + (f", {one.wchan}" if one.wchan else "")
+        doing = f" [{safe_line(one.collective)}]" if one.collective else ""
+        lines.append(
+            f"{one.rank:>4}{mark} {one.pid:<9} {safe_line(one.phase):<13} {step:<10} {one.silent_s:>6.1f} s "
+            f"{one.state or '?':<6} {where}{doing}"
+        )
+    states = sorted({one.state for one in examined if one.state in _STATES})
+    lines += ["", *(f"state {letter}: {_STATES[letter]}" for letter in states), "* the first suspect"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,284 @@
+"""Watch over the progress of this node's ranks: hear their signs, look when one is late, have it examined, act as was asked.
+
+An agent imports this when a worker reports for the first time. `hangs` and `stragglers` decide; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from planaria.agent import proc
+from planaria.agent.examiner import Examination, Found, Request
+from planaria.agent.hangs import Hangs
+from planaria.agent.model import EndRequested, ScopeExpired
+from planaria.agent.stragglers import Stragglers
+from planaria.agent.suspects import Examined
+from planaria.base import signals
+from planaria.base.text import safe_line
+from planaria.base.value import Value, replace
+from planaria.contract.control import Look, Progress, encode
+from planaria.contract.failure import HANG
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from planaria.agent.driver import Driver
+    from planaria.agent.hangs import Call, Standing
+    from planaria.agent.model import Job
+    from planaria.agent.stragglers import Straggler
+    from planaria.base.loop import Loop, Timer
+    from planaria.contract.env import Round
+    from planaria.process.workers import WorkerSeen
+
+LATE_S = 1.0  # a loop that comes so much later than it wanted was stopped itself
+STRAGGLERS_EVERY_S = 10.0
+MOST_FOLDERS = 64  # of evidence, in a job
+
+
+class _Hang(Value):
+    """What was called: in which life, where its evidence goes, and the ranks that stand still, the one behind first."""
+
+    at: float
+    life: Round
+    folder: str
+    still: Mapping[int, Standing]
+
+
+class Vigil:
+    """That of one agent. `newest` is the last hang, as `/v1/status` has it; `hangs` are all of them, for the report."""
+
+    def __init__(self, job: Job, loop: Loop, driver: Driver, host: str) -> None:
+        self._job = job
+        self._loop = loop
+        self._driver = driver
+        self._host = host
+        self._watch = Hangs(job.vigilance.floor_s)
+        self._stragglers = Stragglers()
+        self._timer: Timer | None = None
+        self._examination: Examination | None = None
+        self._is_resumed = self._has_gone_on = False
+        self._called = 0
+        self._named: tuple[int, ...] = ()
+        self._compared_at = 0.0
+        self.stragglers: tuple[Straggler, ...] = ()
+        self.newest: dict[str, object] | None = None
+        self.hangs: list[dict[str, object]] = []
+        self.wall_s: Callable[[], float] = time.time  # noqa: TID251  folders have the time that people know in their name
+
+    def begin(self, workers: tuple[WorkerSeen, ...]) -> None:
+        """Begin a life."""
+        self.end()
+        self._watch.begin((one.local_rank, one.started_at) for one in workers if one.is_alive)
+
+    def end(self) -> None:
+        """Forget a life that has ended, and what was being found out about it."""
+        if self._examination is not None:
+            self._examination.cancel()
+            self._examination = None
+        self._look_at(None)
+        self._watch.begin(())
+        self._stragglers, self.stragglers = Stragglers(), ()
+        self.newest = None
+
+    def exited(self, local_rank: int) -> None:
+        """Watch a worker no more."""
+        self._watch.ended(local_rank)
+
+    def progressed(self, local_rank: int, report: Progress) -> None:
+        """Take a report."""
+        now, values = self._loop.now(), dict(report.values)
+        if self._watch.progressed(local_rank, report.step, values.get("samples"), now):
+            self._goes_on(local_rank)
+        self._stragglers.reported(local_rank, report.step, now, values, self._watch.reporting)
+        if self._timer is None:
+            self._look_at(self._watch.next_look(now))
+
+    def entered(self, local_rank: int, phase: str) -> None:
+        """Take the begin or the end of a phase."""
+        now = self._loop.now()
+        if self._watch.entered(local_rank, safe_line(phase), now):
+            self._goes_on(local_rank)
+        if self._timer is None:
+            self._look_at(self._watch.next_look(now))
+
+    def _look_at(self, when: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if when is None else self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        """Look for ranks that are late. What was on its way counts; time in which we did not run ourselves does not."""
+        assert self._timer is not None
+        late_s = self._loop.now() - self._timer.when
+        self._timer = None
+        if late_s > LATE_S:
+            self._watch.forgive(late_s)
+        self._driver.control.catch_up()
+        now = self._loop.now()
+        call = self._watch.call(now) if self._driver.group.phase == "running" and self._examination is None else None
+        if call is not None:
+            self._examine(call)
+        if now - self._compared_at >= STRAGGLERS_EVERY_S:
+            self._compared_at = now
+            self._compare(now)
+        self._look_at(self._watch.next_look(now))
+
+    # Stragglers.
+
+    def _compare(self, now: float) -> None:
+        before = [one.local_rank for one in self.stragglers]
+        self.stragglers = self._stragglers.found()
+        if self.stragglers and [one.local_rank for one in self.stragglers] != before:
+            life = self._driver.life
+            number = 0 if life is None else life.number
+            self._emit("planaria.straggler", now, round=number, ranks=self.stragglers_as_json())
+
+    def stragglers_as_json(self) -> list[dict[str, object]]:
+        """Return the slow ranks as events and status have them."""
+        first = self._driver.life.first_rank if self._driver.life is not None else 0
+        return [
+            {"rank": first + one.local_rank, "host": self._host, "slower_by": one.slower_by} for one in self.stragglers
+        ]
+
+    # Hangs.
+
+    def _examine(self, call: Call) -> None:
+        driver, life = self._driver, self._driver.life
+        ranks = {seen.local_rank: seen.rank for seen, _ in driver.workers.black_boxes}
+        still = {ranks[one.local_rank]: one for one in call.still if one.local_rank in ranks}
+        if life is None or not still:  # they have ended meanwhile
+            return
+        folder = self._folder(life.number)
+        hang = _Hang(call.at, life, folder, still)
+        self._has_gone_on = self._is_resumed = False
+        self._called += 1
+        if self._called > MOST_FOLDERS:
+            self._found(hang, Found())
+            return
+        witnesses = driver.control.witnesses
+        driver.control.ask_witnesses(encode(Look(folder)))
+        is_stopped = any(proc.state(seen.pid) in ("T", "t") for seen, _ in driver.workers.black_boxes)
+        self._is_resumed = is_stopped and self._job.vigilance.policy != "report"
+        request = Request(
+            folder=folder,
+            host=self._host,
+            heading=f"run {safe_line(self._job.run_id)}, round {life.number}, on {self._host}: no sign of progress",
+            subjects=[
+                (self._known(seen, still.get(seen.rank)), box, seen.local_rank in witnesses)
+                for seen, box in driver.workers.black_boxes
+            ],
+            about=self._about(hang, call.still[0]),
+            is_alone=life.world_size == life.local_world_size,
+            resume=self._is_resumed,
+        )
+        driver.workers.mark_black_boxes()
+        try:
+            self._examination = Examination(
+                self._loop, self._job.environment, request, lambda found: self._found(hang, found)
+            )
+        except OSError:  # no process or descriptor left: what is known without looking has to do
+            self._found(hang, Found())
+
+    def _about(self, hang: _Hang, one: Standing) -> dict[str, object]:
+        return {
+            "run_id": self._job.run_id,
+            "host": self._host,
+            "round": hang.life.number,
+            "phase": one.phase,
+            "step": one.step,
+            "gap_s": round(one.silent_s, 3),
+            "usual_s": round(one.usual_s, 3),
+            "limit_s": round(one.limit_s, 3),
+            "floor_s": self._job.vigilance.floor_s,
+            "policy": self._job.vigilance.policy,
+        }
+
+    def _known(self, seen: WorkerSeen, late: Standing | None) -> Examined:
+        found = late or self._watch.standing(seen.local_rank, self._loop.now())
+        if found is None:
+            age_s = self._loop.now() - seen.started_at
+            return Examined(seen.rank, seen.local_rank, seen.pid, "unknown", None, age_s, 0.0, still=False)
+        return Examined(
+            rank=seen.rank,
+            local_rank=seen.local_rank,
+            pid=seen.pid,
+            phase=found.phase,
+            step=found.step,
+            silent_s=round(found.silent_s, 3),
+            usual_s=round(found.usual_s, 3),
+            still=late is not None,
+        )
+
+    def _folder(self, number: int) -> str:
+        """Name a folder. Nobody looks whether there is one: its disk may be what hangs."""
+        when = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.wall_s()))
+        return os.path.join(self._driver.evidence_dir, f"{when}-round{number}-hang")
+
+    def _found(self, hang: _Hang, found: Found) -> None:
+        self._examination = None
+        driver = self._driver
+        behind = tuple(hang.still)
+        ranks, waiting = (found.ranks, found.waiting) if found.sentence else (behind[:1], behind[1:])
+        self._named = ranks or waiting
+        one = hang.still.get(self._named[0], next(iter(hang.still.values())))
+        unseen = f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s; nobody could look at it in time"
+        evidence = hang.folder if found.is_kept else None
+        more = "; it goes on meanwhile" if self._has_gone_on else ""
+        more += "" if evidence is None else f"; evidence in {evidence}"
+        sentence = (found.sentence or f"rank {self._named[0]} on {self._host} {unseen}") + more
+        who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
+        told = {**self._about(hang, one), **who, "evidence": evidence, "sentence": sentence}
+        self.newest = None if self._has_gone_on else told
+        self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
+        if not self._is_resumed:  # else where it was stopped is nowhere but in there
+            driver.workers.settle_black_boxes()
+        event = {name: value for name, value in told.items() if name not in ("run_id", "host")}
+        self._emit("planaria.hang", hang.at, **event)
+        driver.say(sentence)
+        # Whoever waits for another node lets that one find its rank first.
+        wait_s = self._job.vigilance.floor_s if found.elsewhere else 0.0
+        self._loop.call_later(wait_s, lambda: self._act(told, (found.brief or unseen) + more, hang.life))
+
+    def _act(self, told: dict[str, object], brief: str, life: Round) -> None:
+        """Do what is to be done about a hang, if it still is one."""
+        driver, policy = self._driver, self._job.vigilance.policy
+        if policy == "report" or self.newest is not told or driver.group.phase != "running" or driver.life is not life:
+            return
+        now = self._loop.now()
+        if policy == "stop":
+            driver.post(EndRequested(f"rank {self._named[0]} on {self._host} {brief} (--hang-policy=stop)", 0.0, now))
+            return
+        local_rank = self._named[0] - life.first_rank
+        failure = driver.workers.suspect(local_rank, brief, now, signals.SIGTERM)
+        failure = replace(failure, type=HANG, where=str(told["phase"]))
+        driver.post(ScopeExpired(failure, failure.pid, signals.SIGTERM))
+
+    def _goes_on(self, local_rank: int) -> None:
+        """Say that a rank that was called goes on. Where it is being examined, that is told, and nothing is done to it."""
+        life = self._driver.life
+        rank = local_rank + (life.first_rank if life is not None else 0)
+        if self._examination is not None:
+            self._has_gone_on = not self._is_resumed  # else it goes on because we let it
+            return
+        if self._named[:1] == (rank,):
+            self._named = ()
+            self.newest = None
+            self._driver.say(f"rank {rank} goes on: what looked like a hang was none, or is over")
+            self._emit("planaria.hang.over", self._loop.now(), rank=rank)
+
+    def _emit(self, name: str, at: float, **metadata: object) -> None:
+        if self._driver.observer is not None:
+            self._driver.observer.emit(name, at, **metadata)
+
+    def phases(self) -> dict[int, str]:
+        """Return what each local rank is at, as far as it has said anything."""
+        now = self._loop.now()
+        found = [self._watch.standing(one.local_rank, now) for one in self._driver.workers.seen]
+        return {one.local_rank: one.phase for one in found if one is not None}
+
+    def seen(self) -> dict[str, Any]:
+        """Return what `agent.status.View` has of all this."""
+        return {"phases": self.phases(), "hang": self.newest, "stragglers": self.stragglers_as_json()}

@@ -1,0 +1,53 @@
+"""A rank that misses a collective of torch: it is named, and the evidence has the collective that the other one is in."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+import pytest
+from hanging import Jobs, assert_caught
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("process groups come with torch", allow_module_level=True)
+
+pytestmark = pytest.mark.torch
+SCRIPT = """
+import queue
+import torch
+import torch.distributed as dist
+from meeting import RANK, work
+from planaria import worker
+
+dist.init_process_group("gloo")
+def stuck():
+    queue.Queue().get()  # HERE
+def waits():
+    dist.all_reduce(torch.ones(4))
+for step in range(12):
+    work()
+    if step == 8 and RANK == 1:
+        stuck()
+    waits()
+    worker.report_progress(step)
+"""
+
+
+def test_the_rank_that_misses_a_collective_is_named_and_so_is_the_collective(tmp_path: Path) -> None:
+    jobs = Jobs(str(tmp_path), ranks=2)
+    try:
+        jobs.start("recorded", SCRIPT, env={"TORCH_FR_BUFFER_SIZE": "200"})
+        end = jobs.wait()["recorded"]
+    finally:
+        jobs.close()
+    assert_caught(end, SCRIPT)
+    assert "rank 0 waits in gloo:all_reduce number 9 at " in end.err
+    assert " in waits" in end.err
+    by_rank = {one["rank"]: one for one in end.summary()["ranks"]}
+    assert by_rank[0]["collective"] == "gloo:all_reduce number 9"
+    assert by_rank[1]["collective"] == ""
+    assert sum(by_rank[0]["collectives_begun"].values()) == 1 + sum(by_rank[1]["collectives_begun"].values())
+    assert "gloo:all_reduce" in end.file("rank0.collectives.json")

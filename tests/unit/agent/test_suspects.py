@@ -1,0 +1,117 @@
+"""Who of the ranks that stand still is the cause."""
+
+from __future__ import annotations
+
+from planaria.agent.suspects import Examined, Frame, as_text, frames, is_in_collective, judge, place
+from planaria.base.value import replace
+
+BOOT = '  File "/x/planaria/worker/bootstrap.py", line 27 in _start\n'
+
+
+def stack(*lines: tuple[str, int, str], title: str = "Current thread 0x00007f (most recent call first):") -> str:
+    return "".join([f"{title}\n", *(f'  File "{file}", line {line} in {name}\n' for file, line, name in lines)]) + BOOT
+
+
+ALL_REDUCE = stack(
+    ("/v/site-packages/torch/distributed/distributed_c10d.py", 2810, "all_reduce"), ("/job/train.py", 9, "step")
+)
+LOADER = stack(("/usr/lib/python3.11/multiprocessing/connection.py", 378, "_recv"), ("/job/train.py", 5, "load"))
+MEET = stack(("/job/train.py", 9, "meet"))
+
+
+def one(rank: int, text: str = MEET, **changes: object) -> Examined:
+    made = Examined(rank, rank, 100 + rank, "step", 7, 3.0, 0.1, state="S", stack=text)
+    return replace(made, **changes)
+
+
+def first(*ranks: Examined, alone: bool = True) -> int:
+    return judge(ranks, host="node", is_alone=alone).ranks[0]
+
+
+def test_the_main_threads_frames_are_found_whichever_thread_got_the_signal() -> None:
+    text = (
+        "Thread 0x1 (most recent call first):\n"
+        '  File "/a.py", line 1 in other\n\nCurrent thread 0x2 (most recent call first):\n  File "/b.py", line 2 in\n\n'
+        f'Thread 0x3 (most recent call first):\n  File "/job/a b.py", line 12 in inner\n{BOOT}'
+    )
+    assert frames(text) == (Frame("/job/a b.py", 12, "inner"),)
+    assert frames('Current thread 0x2 (most recent call first):\n  File "/b.py", line 2 in f\n') == (
+        Frame("/b.py", 2, "f"),
+    )
+    assert frames("") == frames("nothing of the kind\n  File x") == ()
+
+
+def test_the_place_is_the_innermost_line_of_the_users_own() -> None:
+    assert place(frames(LOADER)) == Frame("/job/train.py", 5, "load")
+    assert place(frames(stack(("/usr/lib/python3.11/queue.py", 3, "get")))) == Frame(
+        "/usr/lib/python3.11/queue.py", 3, "get"
+    )
+    assert place(()) is None
+
+
+def test_a_stopped_process_is_the_first_suspect_whatever_else_is_known() -> None:
+    assert first(one(0), one(1, step=3), one(2, state="T")) == 2
+
+
+def test_a_rank_that_is_in_no_collective_is_what_the_others_wait_for() -> None:
+    assert is_in_collective(one(0, ALL_REDUCE))
+    assert not is_in_collective(one(0, LOADER))
+    assert first(one(0, ALL_REDUCE), one(1, LOADER)) == 1
+    assert first(one(0, ALL_REDUCE, step=6), one(1, LOADER)) == 1
+
+
+def test_a_rank_that_has_begun_fewer_collectives_is_behind_and_groups_that_differ_say_nothing() -> None:
+    assert first(one(0, begun=(("0", 9),)), one(1, begun=(("0", 8),)), one(2, begun=(("0", 9),))) == 1
+    assert first(one(0, begun=(("0", 9),)), one(1, begun=(("1", 8),), step=8)) == 0
+
+
+def test_the_lowest_step_is_behind_and_of_equal_ones_the_rank_that_is_where_no_other_is() -> None:
+    assert first(one(0), one(1), one(2, step=6)) == 2
+    assert first(one(0), one(1, LOADER), one(2)) == 1
+    assert first(one(0), one(1, ""), one(2)) == 1
+    assert first(one(0), one(1), one(2, phase="evaluation")) == 2
+
+
+def test_ranks_that_go_on_are_no_suspects() -> None:
+    assert judge([one(0, still=False, step=1), one(1)], host="node", is_alone=True).ranks == (1,)
+    assert judge([one(0, still=False)], host="node", is_alone=True).ranks == ()
+
+
+def test_the_sentence_names_rank_phase_silence_line_and_the_others() -> None:
+    told = judge([one(0, ALL_REDUCE), one(1, LOADER)], host="node", is_alone=True)
+    assert told.sentence == (
+        "rank 1 (pid 101 on node) hangs in phase step after step 7: no sign for 3.0 s, usually 0.1 s; "
+        "it is at /job/train.py line 5 in load; rank 0 waits at /job/train.py line 9 in step"
+    )
+    assert told.brief == (
+        "hangs in phase step after step 7: no sign for 3.0 s, usually 0.1 s; it is at /job/train.py line 5 in load"
+    )
+    assert "state T" in judge([one(0, state="T")], host="node", is_alone=True).sentence
+    assert "running" in judge([one(0, state="R", cpu=0.98)], host="node", is_alone=True).sentence
+    assert "(nfs_wait)" in judge([one(0, state="D", wchan="nfs_wait")], host="node", is_alone=True).sentence
+
+
+def test_ranks_that_stand_alike_are_all_named_and_on_several_nodes_the_cause_is_elsewhere() -> None:
+    assert "ranks 0, 1 on node hang" in judge([one(0), one(1)], host="node", is_alone=True).sentence
+    told = judge([one(0, ALL_REDUCE), one(1, ALL_REDUCE)], host="node", is_alone=False)
+    assert told.elsewhere
+    assert (told.ranks, told.waiting) == ((), (0, 1))
+    assert told.sentence.startswith("ranks 0, 1 on node wait in phase step")
+    assert "on another node" in told.sentence
+    assert not judge([one(0, ALL_REDUCE), one(1, ALL_REDUCE)], host="node", is_alone=True).elsewhere
+
+
+def test_foreign_text_is_made_safe_before_it_is_shown() -> None:
+    wild = one(0, stack(("/job/\x1b[2J.py", 1, "f")), phase="a\x1b[2J", collective="gloo\x1b[1m")
+    told = judge([wild, one(1)], host="no\x1bde", is_alone=True)
+    assert "\x1b" not in told.sentence + told.brief + as_text([wild, one(1)], told, "heading")
+
+
+def test_the_summary_has_a_line_for_every_rank() -> None:
+    examined = [one(0, ALL_REDUCE, collective="gloo:all_reduce number 3"), one(1, "", state="T", step=None)]
+    text = as_text(examined, judge(examined, host="node", is_alone=True), "run x")
+    assert (
+        "   0  100       step          7             3.0 s S      /job/train.py line 9 in step [gloo:all_reduce" in text
+    )
+    assert "   1* 101       step          -             3.0 s T      no Python stack" in text
+    assert "state T: stopped" in text

@@ -1,0 +1,244 @@
+"""The watch over progress on a real loop with a clock moved by hand. Nobody is examined; what would be found is given."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from planaria.agent import vigil as room
+from planaria.agent.examiner import Found, Request
+from planaria.agent.model import EndRequested, Group, Job, ScopeExpired, Vigilance
+from planaria.agent.vigil import MOST_FOLDERS, Vigil
+from planaria.base.loop import Loop
+from planaria.contract.control import Progress
+from planaria.contract.env import Round
+from planaria.contract.failure import HANG, Failure
+from planaria.process.model import Command
+from planaria.process.workers import WorkerSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FLOOR_S = 2.0
+LIFE = Round(4, "job7", "default", 1, 2, 2, 4, 2, 4, 2, "10.0.0.1", 4711, 1, 3, "")
+FIRST = 2  # the rank of local rank 0
+FOUND = Found((FIRST + 1,), (FIRST,), "hangs at x", "rank 3 hangs at x", is_kept=True)
+
+
+class Rig:
+    """An agent's driver, as far as a vigil sees it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+        self.now = 100.0
+        self.loop = Loop(lambda: self.now)
+        self.asked: list[tuple[Request, Callable[[Found], object]]] = []
+        self.failing = False
+        self.cancelled = 0
+        self.posted: list[Any] = []
+        self.said: list[str] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.settled = 0
+        self.evidence_dir = "/logs/evidence"
+        self.group = Group(size=2, max_restarts=3, grace_s=1.0, phase="running")
+        self.life = LIFE
+        seen = tuple(WorkerSeen(number, FIRST + number, 1 + 2**22 + number, True, self.now) for number in (0, 1))
+        self.workers = SimpleNamespace(
+            seen=seen,
+            black_boxes=tuple((one, 7) for one in seen),
+            mark_black_boxes=lambda: None,
+            settle_black_boxes=self._settle,
+            suspect=lambda rank, message, at, signal: Failure(
+                FIRST + rank, rank, "n", 9, -signal, at, 1.0, "watchdog", message=message
+            ),
+        )
+        self.control = SimpleNamespace(witnesses=frozenset(), ask_witnesses=lambda _line: None, catch_up=lambda: None)
+        self.observer = SimpleNamespace(emit=lambda name, _at, **told: self.events.append((name, told)))
+        monkeypatch.setattr(room, "Examination", self._examination)
+        command = Command("script", "a.py", ())
+        vigilance = Vigilance(FLOOR_S, policy)  # type: ignore[arg-type]
+        job = Job(command, 2, "job7", "default", 3, 1.0, (15,), {}, vigilance=vigilance)
+        self.vigil = Vigil(job, self.loop, self, "n")  # type: ignore[arg-type]
+        self.vigil.wall_s = lambda: 0.0
+        self.vigil.begin(seen)
+
+    def _settle(self) -> None:
+        self.settled += 1
+
+    def _examination(
+        self, _loop: object, _environ: object, request: Request, on_found: Callable[[Found], object]
+    ) -> object:
+        if self.failing:
+            raise OSError("no more processes")
+        self.asked.append((request, on_found))
+        return SimpleNamespace(cancel=self._cancel)
+
+    def _cancel(self) -> None:
+        self.cancelled += 1
+
+    def post(self, event: object) -> None:
+        self.posted.append(event)
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    def pass_s(self, seconds: float) -> None:
+        """Let time go by in small turns of the loop."""
+        for _ in range(int(seconds / 0.05)):
+            self.now += 0.05
+            self.loop.run_once(0)
+
+    def train(self, steps: int, first: int = 0) -> None:
+        for step in range(first, first + steps):
+            self.pass_s(0.1)
+            for rank in (0, 1):
+                self.vigil.progressed(rank, Progress(step))
+
+    def find(self, found: Found = FOUND) -> None:
+        """Let the newest examination end."""
+        self.asked[-1][1](found)
+        self.pass_s(0.1)
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.events]
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rig]]:
+    made: list[Rig] = []
+
+    def make(policy: str = "report") -> Rig:
+        made.append(Rig(monkeypatch, policy))
+        made[-1].train(10)
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.loop.close()
+
+
+def test_a_hang_is_examined_told_and_with_report_nothing_is_done(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.pass_s(FLOOR_S + 0.5)
+    (request, _) = here.asked[0]
+    assert request.folder == "/logs/evidence/19700101-000000-round4-hang"
+    assert [(one.rank, one.step, one.still) for one, _, _ in request.subjects] == [(2, 9, True), (3, 9, True)]
+    assert not here.said, "nobody is named before somebody has looked"
+    here.find()
+    assert here.said == [f"rank 3 hangs at x; evidence in {request.folder}"]
+    assert here.names() == ["planaria.hang"]
+    told = here.events[0][1]
+    assert (told["round"], told["ranks"], told["waiting"], told["phase"]) == (4, [3], [2], "step")
+    assert FLOOR_S < told["gap_s"] < FLOOR_S + 0.2
+    assert here.vigil.seen()["hang"] == here.vigil.hangs[0]
+    assert (here.posted, here.settled) == ([], 1)
+    here.pass_s(60)
+    assert len(here.asked) == 1
+
+
+def test_restart_blames_the_suspect_and_stop_ends_the_job(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find()
+    (event,) = here.posted
+    assert isinstance(event, ScopeExpired)
+    failure = event.failure
+    assert (failure.rank, failure.type, failure.where, failure.kind) == (3, HANG, "step", "watchdog")
+    assert failure.message.startswith("hangs at x; evidence in /logs/evidence/")
+    here = rig("stop")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find()
+    (event,) = here.posted
+    assert isinstance(event, EndRequested)
+    assert event.reason.startswith("rank 3 on n hangs at x; evidence in /logs/")
+
+
+def test_one_who_waits_for_another_node_gives_it_a_floor_of_time(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(Found((), (FIRST, FIRST + 1), "hangs", "ranks 2, 3 wait", elsewhere=True, is_kept=True))
+    here.pass_s(FLOOR_S - 0.5)
+    assert here.posted == []
+    here.pass_s(1.0)
+    assert [event.failure.rank for event in here.posted] == [2]
+
+
+def test_what_goes_on_while_it_is_examined_is_told_and_left_alone(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.progressed(1, Progress(10))
+    here.find()
+    assert here.posted == []
+    assert "; it goes on meanwhile; evidence in " in here.said[0]
+    assert here.vigil.seen()["hang"] is None
+
+
+def test_a_hang_that_is_over_is_told_when_its_rank_goes_on(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.pass_s(FLOOR_S + 0.5)
+    here.find()
+    here.vigil.progressed(0, Progress(10))
+    assert here.names() == ["planaria.hang"]
+    here.vigil.progressed(1, Progress(10))
+    assert here.names() == ["planaria.hang", "planaria.hang.over"]
+    assert here.vigil.seen()["hang"] is None
+    assert len(here.vigil.hangs) == 1
+
+
+def test_nobody_to_look_and_no_answer_are_no_reason_not_to_act(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.failing = True
+    here.pass_s(FLOOR_S + 1)
+    assert [event.failure.rank for event in here.posted] == [2]
+    assert here.said == ["rank 2 on n hangs in phase step: no sign for 2.0 s; nobody could look at it in time"]
+    assert here.vigil.hangs[0]["evidence"] is None
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 1)
+    here.find(Found())
+    assert [event.failure.rank for event in here.posted] == [2]
+
+
+def test_a_life_that_ends_ends_the_examination(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.end()
+    assert here.cancelled == 1
+    here.pass_s(60)
+    assert len(here.asked) == 1
+
+
+def test_a_group_that_stops_is_not_judged(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.group = Group(size=2, max_restarts=3, grace_s=1.0, phase="draining")
+    here.pass_s(60)
+    assert here.asked == []
+
+
+def test_an_agent_that_was_stopped_itself_calls_nobody(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.now += 500
+    here.loop.run_once(0)
+    assert here.asked == []
+    here.pass_s(FLOOR_S + 0.5)
+    assert len(here.asked) == 1
+
+
+def test_evidence_has_an_end_and_hangs_are_told_all_the_same(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.vigil._called = MOST_FOLDERS
+    here.pass_s(FLOOR_S + 1)
+    assert (here.asked, here.names()) == ([], ["planaria.hang"])
+
+
+def test_phases_and_stragglers_are_seen(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.vigil.entered(1, "evaluation")
+    for step in range(10, 130):
+        here.pass_s(0.1)
+        for rank in (0, 1):
+            here.vigil.progressed(rank, Progress(step, (("busy_s", 0.05 + rank * 0.05),)))
+    seen = here.vigil.seen()
+    assert seen["phases"] == {0: "step", 1: "evaluation"}
+    assert seen["stragglers"] == [{"rank": 3, "host": "n", "slower_by": 2.0}]
+    assert here.names() == ["planaria.straggler"]

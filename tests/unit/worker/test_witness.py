@@ -1,0 +1,56 @@
+"""The thread that says which collectives a process is in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from waiting import wait_until
+
+from planaria.contract.control import Drain, Look, Witness, decode, encode
+from planaria.worker import witness
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, False),
+        ({"TORCH_FR_BUFFER_SIZE": "0"}, False),
+        ({"TORCH_FR_BUFFER_SIZE": "x"}, False),
+        ({"TORCH_FR_BUFFER_SIZE": "2000"}, True),
+        ({"TORCH_NCCL_TRACE_BUFFER_SIZE": "1"}, True),
+    ],
+)
+def test_it_is_wanted_where_torch_records(environ: dict[str, str], wanted: bool) -> None:
+    assert witness.is_wanted(environ) is wanted
+
+
+def test_it_says_who_it_is_and_writes_what_torch_has_recorded(
+    agent: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = SimpleNamespace(_dump_fr_trace_json=lambda *_: b'{"entries": []}')
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", recorded)
+    witness.begin(agent.getsockname(), "3")
+    peer, _ = agent.accept()
+    with peer:
+        assert decode(peer.recv(100)) == Witness()
+        line = encode(Look(str(tmp_path / "new")))
+        peer.sendall(encode(Drain("SIGTERM", 1.0)) + line[:9])
+        peer.sendall(line[9:])
+        found = tmp_path / "new/rank3.collectives.json"
+        wait_until(found.exists, "what torch has recorded")
+        assert json.loads(found.read_text()) == {"entries": []}
+
+
+def test_without_torch_or_a_listener_there_is_nothing(agent: socket.socket, tmp_path: Path) -> None:
+    witness._look(encode(Look(str(tmp_path / "new"))), "3")
+    witness._look(b'{"look": "nonsense"', "3")
+    assert not (tmp_path / "new").exists()
+    witness.begin(str(tmp_path / "nobody"), "3")
