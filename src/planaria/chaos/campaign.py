@@ -8,7 +8,7 @@ import time
 from planaria.base.value import Value, replace
 from planaria.chaos.hand import Hand, LeftOut
 from planaria.chaos.model import Budget, Observed, Strike
-from planaria.chaos.pace import Pace
+from planaria.chaos.pace import Pace, Recovery
 from planaria.chaos.seen import floor, is_safe
 
 TYPE_CHECKING = False
@@ -104,7 +104,6 @@ class Campaign:
         before = self._wait_due(fault)
         safe = floor(before, fault.loss)
         strike = Strike(fault, time.monotonic(), self._job.era, before.round, before.step, safe)
-        era = self._job.era
         self._strikes.append(strike)
         try:
             found = self._hand.strike(fault)
@@ -112,52 +111,37 @@ class Campaign:
             self._strikes[-1] = replace(strike, left_out=str(exc))
             return
         self._strikes[-1] = replace(strike, floor=found if found is not None else safe)
-        over_at = time.monotonic()
         self._job.forget()
-        must_change = fault.kind in ("kill-worker", "kill-agent") or fault.variant == "for ever"
-
-        def is_back() -> bool:
-            seen = self._job.world()
-            if seen is None:
-                return False
-            if self._job.era != era or seen.round > before.round:
-                return seen.step is not None or before.step is None
-            return not must_change and (before.step is None or (seen.step is not None and seen.step > before.step))
-
-        self._wait(
-            is_back, f"the job was not at work again within {PATIENCE_S:g} s after fault {fault.number}, {fault}"
-        )
+        over_at = time.monotonic()
+        why = f"the job was not at work again within {PATIENCE_S:g} s after fault {fault.number}, {fault}"
+        recovery = Recovery(before, is_anew=self._job.era != strike.era, is_fatal=fault.is_fatal)
+        self._wait(recovery.is_back, why)
         self._strikes[-1] = replace(self._strikes[-1], back_s=time.monotonic() - over_at)
 
     def _wait_due(self, fault: Fault) -> World:
         """Wait until the job is whole, one more loss is bearable, and it has made as many steps as the plan says."""
-        due: list[World] = []
         self._pace.expect(fault.after_steps)
+        return self._wait(
+            lambda seen: is_safe(seen) and self._pace.is_due(seen, time.monotonic()),
+            f"the job did not come to the step of fault {fault.number} within {PATIENCE_S:g} s",
+        )
 
-        def is_due() -> bool:
-            seen = self._job.world()
-            if seen is None or not is_safe(seen) or not self._pace.is_due(seen, time.monotonic()):
-                return False
-            due.append(seen)
-            return True
-
-        self._wait(is_due, f"the job did not come to the step of fault {fault.number} within {PATIENCE_S:g} s")
-        return due[0]
-
-    def _wait(self, found: Callable[[], bool], why: str) -> None:
-        """Wait for a fact. Raises Over when the job ends before, Stuck when it takes too long."""
+    def _wait(self, is_it: Callable[[World], bool], why: str) -> World:
+        """Wait for a world that is whole and so. Raises Over when the job ends before, Stuck when it takes too long."""
         until = min(time.monotonic() + PATIENCE_S + self._settings.pace_s, self._until)
 
-        def look() -> str:
-            if found():
-                return "found"
-            return "over" if self._job.is_over else ""
+        def look() -> World | str | None:
+            seen = self._job.world()
+            if seen is not None and is_it(seen):
+                return seen
+            return "over" if self._job.is_over else None
 
-        answer = self._watch.wait(look, until - time.monotonic())
-        if answer == "over":
+        found = self._watch.wait(look, until - time.monotonic())
+        if isinstance(found, str):
             raise Over
-        if not answer:
+        if found is None:
             raise Stuck(self._out_of_time if time.monotonic() >= self._until else why)
+        return found
 
     @property
     def _out_of_time(self) -> str:

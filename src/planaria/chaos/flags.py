@@ -142,7 +142,7 @@ def _kinds(found: dict[str, str]) -> tuple[str, ...]:
     words = found["--kinds"].split(",")
     for word in words:
         if word not in NAMES:
-            raise wrong("--kinds", f"names out of {', '.join(NAMES)}", word)
+            raise wrong("--kinds", "names that --help lists, separated by commas", word)
     return tuple(dict.fromkeys(words))
 
 

@@ -38,6 +38,11 @@ class Fault(Value):
         return _LOSSES.get((self.kind, self.variant)) or _LOSSES.get((self.kind, "")) or "nothing"
 
     @property
+    def is_fatal(self) -> bool:
+        """Tell whether the round cannot outlive it."""
+        return self.kind in ("kill-worker", "kill-agent") or self.variant == "for ever"
+
+    @property
     def is_charged(self) -> bool:
         """Tell whether the restart that it causes is paid from the budget."""
         return self.loss == "workers"

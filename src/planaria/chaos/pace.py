@@ -1,4 +1,4 @@
-"""When the next fault is due: so many steps after the job was at work again, or some time where it tells no steps. Pure."""
+"""When a job is at work again, and when the next fault is due: so many steps later, or after a while where it tells none. Pure."""
 
 from __future__ import annotations
 
@@ -39,3 +39,23 @@ class Pace:
         if self._tells_steps is None and waited_s >= FIRST_STEP_WITHIN_S:
             self._tells_steps = False
         return self._tells_steps is False and waited_s >= (self._pace_s or WITHOUT_STEPS_S)
+
+
+class Recovery:
+    """The way back from a fault. A job is at work again when all ranks have made a step after the fault was over."""
+
+    def __init__(self, before: World, *, is_anew: bool, is_fatal: bool) -> None:
+        self._before = before
+        self._is_anew = is_anew
+        self._is_fatal = is_fatal
+        self._first_step: int | None = None
+
+    def is_back(self, seen: World) -> bool:
+        """Tell so of a job that is whole. Where no steps are told, being whole has to do."""
+        if self._is_anew or seen.round > self._before.round:
+            return seen.step is not None or self._before.step is None
+        if self._is_fatal or seen.step is None or self._before.step is None:
+            return not self._is_fatal and self._before.step is None
+        if self._first_step is None:
+            self._first_step = seen.step
+        return seen.step > self._first_step

@@ -61,16 +61,16 @@ def _kinds(draws: Draws, count: int, able: Sequence[str]) -> list[str]:
     bag = [kind for kind in able for _ in range(BY_NAME[kind].weight)]
     if not bag:
         return ["lose-all"] * count
+    losses = max(count // LOSS_OF_ALL_PER, 1) if "lose-all" in able else 0
     drawn: list[str] = []
-    while len(drawn) < count:
+    while len(drawn) < count - losses:
         fresh = list(bag)
         draws.shuffle(fresh)
         drawn += fresh
-    del drawn[count:]
-    if "lose-all" in able:
-        for part in range(max(count // LOSS_OF_ALL_PER, 1)):
-            first = part * LOSS_OF_ALL_PER
-            drawn[draws.randint(first, min(first + LOSS_OF_ALL_PER, count) - 1)] = "lose-all"
+    del drawn[count - losses :]
+    for part in range(losses):
+        first = part * LOSS_OF_ALL_PER
+        drawn.insert(draws.randint(first, min(first + LOSS_OF_ALL_PER, count) - 1), "lose-all")
     return drawn
 
 

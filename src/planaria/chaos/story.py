@@ -24,7 +24,7 @@ def line(strike: Strike, planned: int, began_at: float) -> str:
     if strike.left_out:
         return f"{head}: left out, {safe_line(strike.left_out)}"
     where = f" in step {strike.step}" if strike.step is not None else ""
-    back = f"at work again after {strike.back_s:.2f} s" if strike.back_s is not None else "not at work again"
+    back = f"at work again after {strike.back_s:.2f} s" if strike.back_s is not None else "the job ended"
     return f"{head}{where} of round {strike.round}: {back}"
 
 

@@ -49,7 +49,7 @@ def fault_before(seen: Observed, at: float) -> int:
 
 
 def growth(samples: Sequence[Memory]) -> tuple[int, int] | None:
-    """Return the KiB that own and shared memory grew by from the second third of an agent's life to the last, if it was long."""
+    """Return the KiB that own and shared memory grew by from an agent's second third of life to its last, if it was long."""
     if len(samples) < LEAST_SAMPLES:
         return None
     third = len(samples) // 3
@@ -158,7 +158,7 @@ def _memory(seen: Observed) -> Iterator[Broken]:
 
 def _commits(seen: Observed) -> Iterator[Broken]:
     made = [strike for strike in seen.strikes if not strike.left_out]
-    for strike, following in zip(made, [*made[1:], None], strict=True):
+    for strike, following in zip(made, [*made[1:], None], strict=False):
         until = following.at if following is not None else seen.ended_at
         if strike.floor is None:
             continue
