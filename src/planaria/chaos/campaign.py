@@ -130,15 +130,15 @@ class Campaign:
         """Wait for a world that is whole and so. Raises Over when the job ends before, Stuck when it takes too long."""
         until = min(time.monotonic() + PATIENCE_S + self._settings.pace_s, self._until)
 
-        def look() -> World | str | None:
+        def look() -> World | None:
             seen = self._job.world()
             if seen is not None and is_it(seen):
                 return seen
-            return "over" if self._job.is_over else None
+            if self._job.is_over:
+                raise Over
+            return None
 
         found = self._watch.wait(look, until - time.monotonic())
-        if isinstance(found, str):
-            raise Over
         if found is None:
             raise Stuck(self._out_of_time if time.monotonic() >= self._until else why)
         return found

@@ -21,7 +21,7 @@ def _mount(*words: str) -> str:
 
 
 class Disk:
-    """A folder of commits. `why_never_full` says why it cannot be filled; empty: it can."""
+    """A folder of commits. `why_never_full` says why it cannot be filled; empty: it can. Whoever removes it unmounts it."""
 
     def __init__(self, folder: str, *, mounts: bool) -> None:
         self.folder = folder
@@ -64,8 +64,3 @@ class Disk:
         """Return the step of the newest commit that is whole."""
         found = Shelf(self.folder).newest_whole(lambda _why: None)
         return found.step if found is not None else None
-
-    def close(self) -> None:
-        """Give the file system back."""
-        if not self.why_never_full:
-            subprocess.run(["umount", "-l", self.folder], capture_output=True, check=False)

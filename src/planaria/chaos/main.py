@@ -17,6 +17,7 @@ from planaria.chaos import story
 from planaria.chaos.campaign import Campaign, Settings, digest
 from planaria.chaos.disk import Disk
 from planaria.chaos.flags import help_text, read_flags
+from planaria.chaos.folder import COMMITS, Folder
 from planaria.chaos.hosts import Network
 from planaria.chaos.hosts import why_not as why_no_hosts
 from planaria.chaos.job import Job
@@ -61,24 +62,23 @@ def chaos(argv: Sequence[str]) -> int:
 
 def _run(options: Options, environ: Mapping[str, str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
-    root = tempfile.mkdtemp(prefix="pch-", dir=_short_folder(environ))
-    disk = Disk(os.path.join(root, "commits"), mounts="fill-disk" in options.kinds)
+    folder = Folder(_short_folder(environ))
     try:
+        disk = Disk(folder.part(COMMITS), mounts="fill-disk" in options.kinds)
         planned = plan(random.Random(options.seed), options.faults, options.kinds, _facts(options, disk))  # noqa: S311  faults are no secret
         if options.dry_run:
             tell(1, json.dumps(as_dict(planned), indent=2) + "\n" if options.json else as_text(planned))
             return exit_status.DONE
-        return _campaign(options, planned, disk, root, environ)
+        return _campaign(options, planned, disk, folder, environ)
     finally:
-        disk.close()
-        remove_tree(root)
+        folder.close()
 
 
 def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _short_folder(environ: Mapping[str, str]) -> str | None:
+def _short_folder(environ: Mapping[str, str]) -> str:
     """Return where the folder of a campaign goes: sockets are in it, whose paths may have 107 characters."""
     wanted = environ.get("TMPDIR", "")
     return wanted if 0 < len(wanted) < 40 else "/tmp"  # noqa: S108  a fresh folder is made in it
@@ -96,10 +96,10 @@ def _facts(options: Options, disk: Disk) -> Facts:
     return Facts(options.nodes, options.nproc, options.ttl_s, "--hang-policy" in OURS_BY_NAME, cannot)
 
 
-def _campaign(options: Options, planned: Plan, disk: Disk, root: str, environ: Mapping[str, str]) -> int:
-    logs = os.path.abspath(options.keep) if options.keep else tempfile.mkdtemp(prefix="planaria-chaos-")
+def _campaign(options: Options, planned: Plan, disk: Disk, folder: Folder, environ: Mapping[str, str]) -> int:
+    logs = os.path.abspath(options.keep) if options.keep else tempfile.mkdtemp(prefix="chaos-logs-")
     os.makedirs(logs, exist_ok=True)
-    scratch, asked = os.path.join(root, "t"), os.path.join(root, "orders")
+    scratch, asked = folder.part("t"), folder.part("orders")
     os.mkdir(scratch)
     os.mkdir(asked)
     variables = surroundings(environ, {orders.ORDERS: asked, "PLANARIA_TOKEN": random_name() + random_name()})

@@ -1,4 +1,4 @@
-"""When a job is at work again, and when the next fault is due: so many steps later, or after a while where it tells none. Pure."""
+"""When a job is at work again, and when the next fault is due: some steps later, or after a while where it tells none."""
 
 from __future__ import annotations
 
