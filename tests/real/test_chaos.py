@@ -153,3 +153,9 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     plan = json.loads(run("--json", *words, folder=tmp_path)[0])
     assert len(plan["faults"]) == 9
     assert set(plan["skipped"]) >= {"cut-network", "slow-network"}
+
+
+def test_logs_are_not_mixed_with_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    _, err = run(f"--keep={tmp_path}", "--", "no_such_script.py", folder=tmp_path, status=2)
+    assert err == f"planaria: --keep expects a folder that is empty or not there yet, got '{tmp_path}'\n"

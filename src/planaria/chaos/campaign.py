@@ -151,7 +151,8 @@ class Campaign:
         """Let the job come to its end; return its result."""
         if not self._watch.wait(lambda: self._job.is_over, self._until - time.monotonic()):
             raise Stuck(self._out_of_time)
-        self._job.bury_all()
+        if late := self._job.bury_all():
+            raise Stuck(late)
         if self._settings.expected is None:
             return None
         if self._settings.compare:

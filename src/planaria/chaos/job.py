@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from planaria.chaos.watch import Watch
 
 GONE_WITHIN_S = 5.0  # promised is one second; on a machine that is busy with all this, nobody can measure that
+END_WITHIN_S = 30.0  # for the nodes of a job that has ended on one of them
 BETWEEN_QUESTIONS_S = 0.1
 
 
@@ -103,17 +104,25 @@ class Job:
         told = tuple(f"pid {pid}: {what}" for pid, what in left.items())
         self.ends.append(NodeEnd(node.name, status, at, node.is_struck, told, node.litter()))
 
-    def bury_all(self) -> None:
-        """Do so for every node. One that waits for a job that is over is ended: it came too late."""
-        others = [node for node in self.nodes if node.is_running]
-        if len(others) < len(self.nodes):
-            self._watch.wait(lambda: not any(node.is_running for node in others), GONE_WITHIN_S)
+    def bury_all(self) -> str:
+        """Do so for every node of a job that is over; return why that was not right, empty when it was.
+
+        A node that came too late to take part waits for a job that is over, and those beside one that failed wait for another:
+        these are ended.
+        """
+        failed = [node for node in self.nodes if not node.is_running and node.exit_status]
+        newcomers = [node for node in self.nodes if node.name not in {worker.node for worker in self._watch.workers()}]
+        others = [node for node in self.nodes if node not in newcomers]
+        if not failed:
+            self._watch.wait(lambda: not any(node.is_running for node in others), END_WITHIN_S)
+        late = [node.name for node in others if node.is_running and not failed]
         for node in self.nodes:
             if node.is_running:
                 node.is_struck = True
                 node.process.send_signal(signal.SIGTERM)
             self.bury(node)
         self.nodes = []
+        return f"{', '.join(late)} still ran {END_WITHIN_S:g} s after the job had ended elsewhere" if late else ""
 
     def end(self) -> None:
         """End whatever still runs, at once."""

@@ -12,6 +12,7 @@ import time
 
 from planaria.base.files import random_name, remove_tree, tell
 from planaria.base.text import safe, safe_line
+from planaria.base.usage import wrong
 from planaria.base.value import as_dict
 from planaria.chaos import story
 from planaria.chaos.campaign import Campaign, Settings, digest
@@ -97,8 +98,7 @@ def _facts(options: Options, disk: Disk) -> Facts:
 
 
 def _campaign(options: Options, planned: Plan, disk: Disk, folder: Folder, environ: Mapping[str, str]) -> int:
-    logs = os.path.abspath(options.keep) if options.keep else tempfile.mkdtemp(prefix="chaos-logs-")
-    os.makedirs(logs, exist_ok=True)
+    logs = _logs(options.keep)
     scratch, asked = folder.part("t"), folder.part("orders")
     os.mkdir(scratch)
     os.mkdir(asked)
@@ -114,6 +114,19 @@ def _campaign(options: Options, planned: Plan, disk: Disk, folder: Folder, envir
         settings = Settings(options.pace_s, options.time_limit_s, expected, _compared(options))
         seen = Campaign(job, watch, disk, asked, settings).run(planned, _teller(options.faults))
     return _verdict(options, planned, seen, logs)
+
+
+def _logs(keep: str) -> str:
+    """Make the folder for logs and events. What is in it already would be taken for this campaign's."""
+    if not keep:
+        return tempfile.mkdtemp(prefix="chaos-logs-")
+    try:
+        os.makedirs(keep, exist_ok=True)
+        if os.listdir(keep):
+            raise wrong("--keep", "a folder that is empty or not there yet", keep)
+    except OSError as exc:
+        raise wrong("--keep", f"a folder that can be made ({exc.strerror})", keep) from exc
+    return os.path.abspath(keep)
 
 
 def _compared(options: Options) -> str:

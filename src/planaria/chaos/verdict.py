@@ -84,9 +84,10 @@ def _end(seen: Observed) -> Iterator[Broken]:
 def _result(seen: Observed) -> Iterator[Broken]:
     if seen.expected is None or seen.stuck or seen.is_interrupted:
         return
-    if seen.result is None:
+    has_failed = any(end.status and not end.is_ours for end in seen.ends)
+    if seen.result is None and not has_failed:
         yield Broken("result", f"there is no result; without faults it is {seen.expected!r}", len(seen.strikes))
-    elif seen.result != seen.expected:
+    elif seen.result not in (None, seen.expected):
         yield Broken(
             "result", f"the result is {seen.result!r}, without faults it is {seen.expected!r}", len(seen.strikes)
         )
