@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from planaria.base.linux import set_parent_death_signal
 from planaria.base.value import Value
 from planaria.chaos.processes import MARK, marked
 from planaria.launch.owner_http import Door, NotAnswered, ask
+from planaria.launch.owner_runs import FOLDER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
     from planaria.chaos.hosts import Host
 
+KEPT = "planaria_"
+"""How the folders begin that an agent leaves for its owner to read."""
 _FOREIGN = ("PET_", "TORCH", "PLANARIA_", "MASTER_", "LOCAL_", "GROUP_", "ROLE_", "RANK", "WORLD_SIZE")
 """What would make a launcher another one, or belongs to a job that we are in ourselves."""
 
@@ -55,6 +59,7 @@ class Node:
         self.events = os.path.join(start.logs, f"{self.name}.events.jsonl")
         self.err = os.path.join(start.logs, f"{self.name}.err")
         self.out = os.path.join(start.logs, f"{self.name}.out")
+        self._logs = start.logs
         self.scratch = os.path.join(start.scratch, self.name)
         self.is_silent = False
         """Somebody has stopped it: there is no use in asking."""
@@ -108,10 +113,13 @@ class Node:
         return marked(self.mark)
 
     def litter(self) -> tuple[str, ...]:
-        """Return what it has left in its folder for temporary files, and remove it."""
-        left = tuple(sorted(os.listdir(self.scratch)))
+        """Return the private folders of agents that it has left, and remove all temporary files; some go to the logs."""
+        names = sorted(os.listdir(self.scratch))
+        for name in names:
+            if name.startswith(KEPT):
+                shutil.move(os.path.join(self.scratch, name), os.path.join(self._logs, f"{self.name}.{name}"))
         remove_tree(self.scratch)
-        return () if self.is_littered else left
+        return () if self.is_littered else tuple(name for name in names if name.startswith(FOLDER))
 
 
 def run_undisturbed(words: Sequence[str], start: Start, time_limit_s: float) -> tuple[int, str, str]:
