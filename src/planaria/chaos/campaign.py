@@ -6,7 +6,7 @@ import os
 import time
 
 from planaria.base.value import Value, replace
-from planaria.chaos.hand import Hand, LeftOut
+from planaria.chaos.hand import Hand, NotNow
 from planaria.chaos.model import Budget, Observed, Strike
 from planaria.chaos.pace import Pace, Recovery
 from planaria.chaos.seen import floor, is_safe
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from planaria.chaos.watch import Watch
 
 PATIENCE_S = 120.0  # for a job to be at work again: a large model takes its time to start
+TRIES = 3  # of a fault that has nothing to strike: a node may be on its way back, a commit on its way to the disk
 
 
 class Stuck(Exception):
@@ -101,21 +102,29 @@ class Campaign:
                 tell(self._strikes[-1], self._began_at)
 
     def _strike(self, fault: Fault) -> None:
-        before = self._wait_due(fault)
-        safe = floor(before, fault.loss)
-        strike = Strike(fault, time.monotonic(), self._job.era, before.round, before.step, safe)
-        self._strikes.append(strike)
-        try:
-            found = self._hand.strike(fault)
-        except LeftOut as exc:
-            self._strikes[-1] = replace(strike, left_out=str(exc))
+        """Make a fault, and wait until the job is at work again. What has nothing to strike is tried again some steps later."""
+        for tries_left in reversed(range(TRIES)):
+            before = self._wait_due(fault)
+            safe = floor(before, fault.loss)
+            strike = Strike(fault, time.monotonic(), self._job.era, before.round, before.step, safe)
+            self._strikes.append(strike)
+            try:
+                found = self._hand.strike(fault)
+            except NotNow as exc:
+                self._strikes[-1:] = [] if tries_left else [replace(strike, left_out=str(exc))]
+                continue
+            self._strikes[-1] = replace(strike, floor=found if found is not None else safe)
+            self._wait_back(before, fault, is_anew=self._job.era != strike.era)
             return
-        self._strikes[-1] = replace(strike, floor=found if found is not None else safe)
+
+    def _wait_back(self, before: World, fault: Fault, *, is_anew: bool) -> None:
         self._job.forget()
         over_at = time.monotonic()
-        why = f"the job was not at work again within {PATIENCE_S:g} s after fault {fault.number}, {fault}"
-        recovery = Recovery(before, is_anew=self._job.era != strike.era, is_fatal=fault.is_fatal)
-        self._wait(recovery.is_back, why)
+        recovery = Recovery(before, is_anew=is_anew, is_fatal=fault.is_fatal)
+        self._wait(
+            recovery.is_back,
+            f"the job was not at work again within {PATIENCE_S:g} s after fault {fault.number}, {fault}",
+        )
         self._strikes[-1] = replace(self._strikes[-1], back_s=time.monotonic() - over_at)
 
     def _wait_due(self, fault: Fault) -> World:

@@ -24,8 +24,8 @@ LOST_SHARE = 0.2
 FOR_EVER_S = 1e8
 
 
-class LeftOut(Exception):
-    """A fault could not be made at this moment."""
+class NotNow(Exception):
+    """There is nothing to strike at this moment."""
 
 
 class Hand:
@@ -41,7 +41,7 @@ class Hand:
         """Do it; return the step that is safe in spite of it, where only the hand can know.
 
         Raises:
-            LeftOut: There is nothing to strike.
+            NotNow: There is nothing to strike at this moment.
         """
         act: Callable[[Fault], int | None] = getattr(self, f"_{fault.kind.replace('-', '_')}")
         return act(fault)
@@ -49,7 +49,7 @@ class Hand:
     def _agent(self, fault: Fault) -> int:
         status = self._job.nodes[fault.node].status()
         if status is None:
-            raise LeftOut("its agent does not answer")
+            raise NotNow("its agent does not answer")
         return int(status["job"]["agent_pid"])
 
     def _workers(self, fault: Fault) -> list[int]:
@@ -59,7 +59,7 @@ class Hand:
             row["pid"] for row in rows if fault.local_rank in (-1, row["local_rank"]) and row["state"] == "running"
         ]
         if not found:
-            raise LeftOut("it has no such worker at this moment")
+            raise NotNow("it has no such worker at this moment")
         return found
 
     # Deaths.
@@ -79,7 +79,7 @@ class Hand:
     def _lose_all(self, _fault: Fault) -> int:
         step = self._disk.step()
         if step is None:
-            raise LeftOut("there is no commit on disk")
+            raise NotNow("there is no commit on disk")
         self._end_all()
         return step
 
@@ -143,7 +143,7 @@ class Hand:
 
     def _fill_disk(self, fault: Fault) -> None:
         if self._disk.step() is None:
-            raise LeftOut("there is no commit on disk")
+            raise NotNow("there is no commit on disk")
         self._disk.fill()
         try:
             self._watch.rest(fault.lasts_s)
@@ -153,7 +153,7 @@ class Hand:
     def _corrupt_snapshot(self, fault: Fault) -> int | None:
         step = self._disk.corrupt()
         if step is None:
-            raise LeftOut("there are no two commits on disk")
+            raise NotNow("there are no two commits on disk")
         if fault.loss != "all":
             return None
         self._end_all()
@@ -177,5 +177,5 @@ class Hand:
         heard = self._watch.wait(lambda: not os.path.exists(path), HEARD_WITHIN_S)
         if not heard:
             os.unlink(path)
-            raise LeftOut("the worker does not hear: its program has taken the signal, or is stuck in C")
+            raise NotNow("the worker does not hear: its program has taken the signal, or is stuck in C")
         self._watch.rest(fault.lasts_s)

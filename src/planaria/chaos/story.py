@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planaria.chaos.plan import Plan
 
 LONGEST_STORY = 60  # lines; the rest is in the logs
+MOST_AGENTS = 3
 SCHEMA = 1
 
 
@@ -48,12 +49,14 @@ def verdict_text(seen: Observed, plan: Plan, broken: Sequence[Broken], logs: str
     """Return the verdict for a reader."""
     lines = [_summary(seen)]
     lines += [f"skipped: {kind}: {why}" for kind, why in plan.skipped.items()]
-    lines += [f"memory: {told}" for told in _memory(seen)]
+    lines += [f"memory: {told}" for told in _memory(seen)[:MOST_AGENTS]]
     for name, promise in PROMISES.items():
         found = [one for one in broken if one.promise == name]
         lines.append(f"{'BROKEN' if found else _kept(seen, name):<6} {name}: {promise}")
         lines += [f"       - {safe_line(one.sentence, 500)}" for one in found]
     for one in broken:
+        if one.promise == "campaign":  # nothing happened
+            continue
         lines += ["", f"{one.promise}: {safe_line(one.sentence, 500)}"]
         lines += [f"  {told}" for told in story(seen, one)]
     if logs:
@@ -128,13 +131,13 @@ def _summary(seen: Observed) -> str:
 
 
 def _memory(seen: Observed) -> list[str]:
+    """Tell what became of agents, the longest-lived first."""
+    grown = {agent: _grown(samples) for agent, samples in seen.memory.items() if growth(samples)}
     return [
         f"agent of {agent}: {numbers['own_kib']} KiB of its own and {numbers['shared_kib']} shared "
         f"after {numbers['lived_s']} s, "
         f"{numbers['own_grown_kib']:+d} and {numbers['shared_grown_kib']:+d} KiB from its second third to its last"
-        for agent, samples in seen.memory.items()
-        if growth(samples)
-        for numbers in [_grown(samples)]
+        for agent, numbers in sorted(grown.items(), key=lambda item: -item[1]["lived_s"])
     ]
 
 
