@@ -38,7 +38,7 @@ def story(seen: Observed, broken: Broken) -> list[str]:
     else:
         since, until = made[found].at, made[found + 1].at if found + 1 < len(made) else seen.ended_at
         lines = [line(made[found], seen.planned, seen.began_at)]
-    told = [said for said in seen.said if since - 0.5 <= said.at <= until]
+    told = [said for said in seen.said if since <= said.at <= until]
     if len(told) > LONGEST_STORY:
         lines.append(f"({len(told) - LONGEST_STORY} lines less)")
     lines += [f"{said.at - seen.began_at:8.2f} s {said.node}: {safe_line(said.text)}" for said in told[-LONGEST_STORY:]]
