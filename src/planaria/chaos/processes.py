@@ -38,13 +38,16 @@ def is_at_work(pid: int) -> bool:
 
 
 def memory_kib(pid: int) -> tuple[int, int] | None:
-    """Return a process's share of memory, without and with others' claims on it: its own, and what is shared memory."""
+    """Return a process's share of anonymous memory, and of shared memory. Files, such as libraries, are not counted:
+
+    its share of those depends on who else uses them.
+    """
     rows = (line.split() for line in read_file(f"/proc/{pid}/smaps_rollup").splitlines()[1:])
     sizes = {row[0]: int(row[1]) for row in rows}
     if b"Pss:" not in sizes:
         return None
     shared = sizes.get(b"Pss_Shmem:", 0)
-    return sizes[b"Pss:"] - shared, shared
+    return sizes.get(b"Pss_Anon:", sizes[b"Pss:"] - shared), shared
 
 
 def shared_files(pid: int) -> set[str]:
