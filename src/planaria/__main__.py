@@ -1,4 +1,4 @@
-"""The `planaria` command: `planaria run`, `doctor`, what looks at runs and ends them, `k8s`, `operator` and `--version`."""
+"""The `planaria` command: `planaria run`, `doctor`, `chaos`, what looks at runs and ends them, `k8s`, `operator`, `--version`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ usage: planaria COMMAND ...
   planaria stop [FLAGS]                end a run on all of its nodes
   planaria health [FLAGS]              ask the agents on this node whether they are alive
   planaria doctor [FLAGS]              look for what keeps jobs from running well here, or between hosts
+  planaria chaos [FLAGS] -- SCRIPT     strike a job of your own with faults, and say which promises it kept
   planaria k8s render [FLAGS] SCRIPT   print the Kubernetes manifests of an elastic job
   planaria operator VERB [FLAGS]       run or install the Kubernetes operator for PyTorchJobs
   planaria --version                   print the version
@@ -67,6 +68,10 @@ def _dispatch(argv: list[str]) -> int:
             from planaria.doctor.main import doctor
 
             return doctor(rest)
+        case ["chaos", *rest]:
+            from planaria.chaos.main import chaos
+
+            return chaos(rest)
         case ["k8s", *rest]:
             from planaria.kube.render import run as k8s
 

@@ -9,13 +9,14 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-import hosts
 import pytest
 from aws_server import aws
 from fleet import TORTURE, Fleet, wait_for
-from hosts import Network
 from instances import Cloud
 from petctl_desk import Petctl, cloud, petctl
+
+from planaria.chaos import hosts
+from planaria.chaos.hosts import Network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-import hosts
 import pytest
 from harness import kill, wait_gone, wait_until
-from hosts import Network
 from training import SUPPORT, Training
+
+from planaria.chaos import hosts
+from planaria.chaos.hosts import Network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

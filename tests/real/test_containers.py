@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import engine as container_engine
-import hosts
 import images
 import pytest
 from waiting import wait_until
+
+from planaria.chaos import hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,12 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any
 
-import hosts
 import pytest
 from crew import Crew
 from harness import is_alive, wait_gone, wait_until
-from hosts import Network
+
+from planaria.chaos import hosts
+from planaria.chaos.hosts import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

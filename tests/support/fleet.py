@@ -25,9 +25,10 @@ from planaria.aws.names import Names
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hosts import Network
     from instances import Cloud
     from petctl_desk import Petctl
+
+    from planaria.chaos.hosts import Network
 
 PATIENCE_S = 100.0  # for a boot: several programs of Python, one after the other, on two busy cores
 JOB = Path(__file__).with_name("ec2_job.py")

@@ -29,7 +29,7 @@ from metadata import ACCESS_KEY, Metadata, in_namespace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hosts import Host, Network
+    from planaria.chaos.hosts import Host, Network
 
 PORT = 5000  # of AWS, in the network of the instances
 DNF = """\

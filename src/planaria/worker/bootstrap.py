@@ -258,6 +258,8 @@ def _start() -> None:
         faulthandler.enable(file=black_box)
     faulthandler.register(DUMP_STACKS, file=black_box)
     atexit.register(_wait_for_last_work)
+    if "PLANARIA_CHAOS" in system.environ:
+        _load("chaos")["listen"](system.environ["PLANARIA_CHAOS"])
     _get_ready(mode, black_box)
     if not mode.startswith("standby"):
         _call_witness()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planaria.agent import credentials
+from planaria.chaos.flags import read_flags as read_chaos
 from planaria.doctor import flags as doctor_flags
 from planaria.errors import UsageError
 from planaria.insight.flags import COMMANDS
@@ -25,6 +26,7 @@ from planaria.launch.script import check
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
+import wrong_chaos
 import wrong_doctor
 import wrong_looks
 import wrong_nodes
@@ -42,6 +44,7 @@ TABLE: tuple[Row | str, ...] = (
     *wrong_orders.TABLE,
     *wrong_looks.TABLE,
     *wrong_doctor.TABLE,
+    *wrong_chaos.TABLE,
 )
 
 ROWS = tuple(row for row in TABLE if isinstance(row, Row))
@@ -69,6 +72,9 @@ def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path, command:
             return None
         if command == "doctor":
             doctor_flags.read_flags(argv, environ)
+            return None
+        if command == "chaos":
+            read_chaos(argv)
             return None
         if command != "run":
             read_flags(command, argv, environ)

@@ -1,7 +1,7 @@
-"""Hosts for tests: network namespaces on a switch of their own, on this machine, as root.
+"""Hosts to try things on: network namespaces on a switch of their own, on this machine, as root.
 
 A `Network` is one namespace with a bridge in it (two for hosts with two NICs) and one namespace for every host; nothing of
-it is in the machine's own namespace but names under /run/netns, so networks of parallel tests may use the same addresses.
+it is in the machine's own namespace but names under /run/netns, so several networks at once may use the same addresses.
 Host n has 10.77.0.n and fd77::n on eth0, and 10.78.0.n and fd78::n on eth1 where it has one.
 
     with Network(3) as network:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 30.0
 NAMES = "/run/netns"
-MARK = "plt"  # our namespaces are called plt<pid of the test>x<number>
+MARK = "plt"  # our namespaces are called plt<pid of its maker>x<number>
 
 # Packets of a host wait in a queue for a while: what `tc netem delay` does where the kernel has it. Reads the queue's
 # netlink socket; only ids come, and each is let go when its time has come. Says "ready" once packets go through it.
@@ -87,7 +87,7 @@ def _run(*words: str) -> str:
 
 
 def sweep() -> None:
-    """Remove what a test that was killed left behind: namespaces whose maker does not live. One at a time does that."""
+    """Remove what a maker that was killed left behind: namespaces whose maker does not live. One at a time does that."""
     if not os.path.isdir(NAMES):
         return
     folder = os.open(NAMES, os.O_RDONLY)
@@ -188,9 +188,11 @@ class Host:
         return ["ip", "netns", "exec", self.namespace, *rename]
 
     def run(self, *words: str) -> str:
+        """Run a command on this host to its end; return what it printed."""
         return _run("ip", "netns", "exec", self.namespace, *words)
 
     def pids(self) -> list[int]:
+        """Return the processes of this host."""
         return _pids_in(self.namespace)
 
     # Links.
@@ -200,6 +202,7 @@ class Host:
         self._network.run("ip", "link", "set", self._port(nic), "down")
 
     def mend(self, nic: int = 0) -> None:
+        """Put the cable back."""
         self._network.run("ip", "link", "set", self._port(nic), "up")
 
     def _port(self, nic: int) -> str:
@@ -240,9 +243,7 @@ class Host:
     def delay(self, delay_s: float) -> None:
         """Let every packet to others wait."""
         words = [*self.command(), sys.executable, "-c", DELAY, str(delay_s)]
-        helper = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"]}
-        )
+        helper = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self._helpers.append(helper)
         assert helper.stdout is not None
         assert helper.stdout.readline() == b"ready\n", "no queue for packets"
@@ -253,6 +254,7 @@ class Host:
         self.run("iptables", "-I", "OUTPUT", *rule, "-m", "comment", "--comment", "counted")
 
     def counted(self) -> int:
+        """Return how many packets fitted a rule so far."""
         lines = self.run("iptables", "-L", "OUTPUT", "-v", "-x", "-n").splitlines()
         return sum(int(line.split()[0]) for line in lines if "counted" in line)
 
@@ -263,6 +265,7 @@ class Host:
         self.close_helpers()
 
     def close_helpers(self) -> None:
+        """End the programs that delay packets."""
         for helper in self._helpers:
             helper.kill()
             helper.communicate(timeout=PATIENCE_S)
@@ -336,6 +339,7 @@ class Network:
                     yield from ((host, other) for host in side for other in other_side)
 
     def heal(self) -> None:
+        """Let every packet pass again."""
         for host in self.hosts:
             host.heal()
 

@@ -1,0 +1,161 @@
+"""`planaria chaos` for real: a campaign that a job survives, a job that cannot, and ends before the end.
+
+PLANARIA_TEST_CHAOS says how many faults (30; 300 at night), PLANARIA_TEST_SEED which campaign.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import wait_until
+from programs import clean_environment, marked
+
+from planaria.chaos import hosts
+
+FAULTS = int(os.environ.get("PLANARIA_TEST_CHAOS", "30"))
+SEED = os.environ.get("PLANARIA_TEST_SEED", "3")
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "numpy" / "main.py")
+STEPS_OF_AN_EPOCH = 42  # three workers with 16 of 2,000 samples a step
+EPOCHS = 1 + FAULTS * 10 // STEPS_OF_AN_EPOCH  # from one fault to the next the job makes eight or nine steps
+LIMIT_S = 120 + 10 * FAULTS
+COMMAND = (sys.executable, "-m", "planaria", "chaos")
+FORGETFUL = '''
+"""Goes on at the step that a file has, and with a sum that was only in memory: it ends with 0, and wrong."""
+import os, sys, time
+from planaria import worker
+
+path = f"{sys.argv[1]}/step.{os.environ['RANK']}.{os.environ['WORLD_SIZE']}.{os.environ['TORCHELASTIC_RUN_ID']}"
+step = int(open(path).read()) if os.path.exists(path) else 0
+total = 0
+while step < 90:
+    step += 1
+    total += step
+    with open(path + ".new", "w") as file:
+        file.write(str(step))
+    os.replace(path + ".new", path)
+    worker.report_progress(step)
+    time.sleep(0.02)
+print("sum", total, flush=True)
+'''
+
+
+@functools.cache
+def why_no_networks() -> str:
+    return hosts.why_not()
+
+
+def start(*words: str, folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *words],
+        env=clean_environment(CHAOS_TEST=str(folder)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*words: str, folder: Path, status: int = 0) -> tuple[str, str]:
+    """Run it to its end, with nothing left; return what it printed."""
+    chaos = start(*words, folder=folder)
+    out, err = chaos.communicate(timeout=LIMIT_S)
+    assert chaos.returncode == status, f"{out}\n{err}"
+    assert marked(str(folder)) == []
+    return out, err
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "job.py"
+    path.write_text(text)
+    return str(path)
+
+
+def states(verdict: dict[str, Any]) -> dict[str, str]:
+    return {row["name"]: row["state"] for row in verdict["promises"]}
+
+
+@pytest.mark.timeout(LIMIT_S + 20)
+def test_a_job_with_an_elastic_state_keeps_every_promise_through_all_kinds_of_faults(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    flags = ["--json", f"--seed={SEED}", f"--faults={FAULTS}", f"--keep={tmp_path / 'logs'}", f"--time-limit={LIMIT_S}"]
+    flags += [] if why_no_networks() else ["--networks"]
+    job = [EXAMPLE, f"--epochs={EPOCHS}", "--samples=2000", "--print-freq=50", "--step-seconds=0.03"]
+    out, err = run(*flags, "--", *job, folder=tmp_path)
+    verdict = json.loads(out)
+    assert set(states(verdict).values()) <= {"kept", "open"}, err
+    assert all(state == "kept" for name, state in states(verdict).items() if name != "memory"), err
+    assert (verdict["planned"], verdict["struck"]) == (FAULTS, FAULTS), err
+    assert verdict["result"]["got"].startswith(f"finished after step {EPOCHS * STEPS_OF_AN_EPOCH}: ")
+    assert err.count("\n[") == FAULTS
+    if os.geteuid() == 0 and not why_no_networks():
+        assert verdict["skipped"] == {}
+
+
+def test_a_job_that_keeps_its_state_in_memory_alone_is_found_out(tmp_path: Path) -> None:
+    flags = ["--nodes=2", "--faults=2", "--kinds=kill-worker", f"--keep={tmp_path / 'logs'}"]
+    out, err = run(*flags, "--", script(tmp_path, FORGETFUL), str(tmp_path), folder=tmp_path, status=1)
+    assert "without faults it is 'sum 4095'" in out, err
+    broken = [line.split()[1] for line in out.splitlines() if line.startswith("BROKEN")]
+    assert broken == ["result:"], out
+    assert "at work again after" in out.partition("\nresult: ")[2], "the story begins with the fault"
+    assert f"logs and events: {tmp_path / 'logs'}" in out
+    assert {"n1.1.err", "n1.1.events.jsonl", "n1.1.out"} <= set(os.listdir(tmp_path / "logs"))
+
+
+def test_ctrl_c_ends_everything_that_was_started_and_says_what_was_seen(tmp_path: Path) -> None:
+    endless = script(tmp_path, FORGETFUL.replace("step < 90", "True"))
+    flags = ["--nodes=2", "--faults=50", "--kinds=pause-worker", "--compare=none", f"--keep={tmp_path / 'logs'}"]
+    chaos = start(*flags, "--", endless, str(tmp_path), folder=tmp_path)
+    assert chaos.stderr is not None
+    assert chaos.stderr.readline().startswith("[1/50] ")
+    chaos.send_signal(signal.SIGINT)
+    out, _ = chaos.communicate(timeout=60)
+    assert chaos.returncode == 130
+    assert out.endswith("\ninterrupted; nothing broken so far\n")
+    assert " of 50 faults in " in out
+    assert marked(str(tmp_path)) == []
+
+
+def test_nothing_outlives_a_campaign_that_was_killed(tmp_path: Path) -> None:
+    endless = script(tmp_path, FORGETFUL.replace("step < 90", "True"))
+    flags = ["--nodes=2", "--faults=50", "--kinds=pause-worker", "--compare=none", f"--keep={tmp_path / 'logs'}"]
+    chaos = start(*flags, "--", endless, str(tmp_path), folder=tmp_path)
+    assert chaos.stderr is not None
+    assert chaos.stderr.readline().startswith("[1/50] ")
+    chaos.kill()
+    chaos.communicate(timeout=60)
+    wait_until(lambda: not marked(str(tmp_path)), "no process left")
+
+
+def test_a_job_that_fails_by_itself_is_not_struck(tmp_path: Path) -> None:
+    words = ["--nodes=2", "--", script(tmp_path, "raise SystemExit('no data')")]
+    _, err = run(*words, folder=tmp_path, status=2)
+    assert "no data" in err
+    assert err.endswith("planaria: the job does not end well even undisturbed: its status is 1\n")
+    _, err = run("--nodes=2", "--", script(tmp_path, "pass"), folder=tmp_path, status=2)
+    assert "there is no result to compare: rank 0 prints nothing" in err
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
+    words = ("--dry-run", "--faults=9", "--seed=4", "--", "no_such_script.py")
+    text, err = run(*words, folder=tmp_path)
+    assert err == ""
+    assert [line.split()[0] for line in text.splitlines()[:9]] == [str(number) for number in range(1, 10)]
+    assert run(*words, folder=tmp_path)[0] == text
+    plan = json.loads(run("--json", *words, folder=tmp_path)[0])
+    assert len(plan["faults"]) == 9
+    assert set(plan["skipped"]) >= {"cut-network", "slow-network"}
+
+
+def test_logs_are_not_mixed_with_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    _, err = run(f"--keep={tmp_path}", "--", "no_such_script.py", folder=tmp_path, status=2)
+    assert err == f"planaria: --keep expects a folder that is empty or not there yet, got '{tmp_path}'\n"
