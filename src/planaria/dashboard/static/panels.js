@@ -1,0 +1,136 @@
+// The parts of the page that are words: what happened, key figures, events, nodes, evidence.
+
+import { byId, clock, duration, el, isNumber, median, number, plain, plural, setClass, setText, whole } from "./dom.js";
+
+const MOST_EVENTS = 200;
+const MOST_NODES = 200;
+
+// The one sentence that a person comes for, and how it should look.
+export function verdict(seen) {
+  const outcome = seen.outcome;
+  const live = seen.nodes.filter((node) => !["ended", "gone"].includes(node.state)).length;
+  if (outcome && outcome.first_cause) {
+    return { mood: "bad", kicker: `Run ${plain(seen.run_id)} ${plain(outcome.outcome)}`, line: plain(outcome.first_cause), more: plain(outcome.sentence) };
+  }
+  if (outcome) {
+    const mood = outcome.status === 0 ? "good" : outcome.outcome === "failed" ? "bad" : "calm";
+    return { mood, kicker: `Run ${plain(seen.run_id)}`, line: plain(outcome.sentence || outcome.outcome), more: "" };
+  }
+  if (seen.hang) {
+    const more = `What happens next: ${plain(seen.hang.policy)}. Evidence is listed below.`;
+    return { mood: "bad", kicker: `Run ${plain(seen.run_id)} hangs`, line: plain(seen.hang.sentence), more };
+  }
+  const waiting = seen.nodes.find((node) => node.why_not_ready);
+  const kicker = `Run ${plain(seen.run_id)} · ${plain(seen.state)}`;
+  if (waiting) return { mood: "warn", kicker, line: `${plain(waiting.host)}: ${plain(waiting.why_not_ready)}`, more: lastRestart(seen) };
+  const line = `${plural(seen.world_size, "worker")} on ${plural(live, "node")} ${seen.world_size === 1 ? "is" : "are"} training`;
+  if (seen.stragglers.length) {
+    const slow = seen.stragglers.slice(0, 4).map((one) => `rank ${whole(one.rank)} on ${plain(one.host)} (${number(one.slower_by, 2)}×)`);
+    return { mood: "warn", kicker, line, more: `Slower than the others: ${slow.join(", ")}` };
+  }
+  return { mood: "good", kicker, line, more: lastRestart(seen) };
+}
+
+function lastRestart(seen) {
+  const last = seen.restarts.list[seen.restarts.list.length - 1];
+  return last ? `Last recovery at ${clock(last.began)}: ${plain(last.reason)}, back in ${duration(last.total_s)}` : "";
+}
+
+export function showVerdict(seen) {
+  const found = verdict(seen);
+  setClass(byId("verdict"), `verdict ${found.mood}`);
+  setText(byId("verdict-kicker"), found.kicker);
+  setText(byId("verdict-line"), found.line);
+  setText(byId("verdict-more"), found.more);
+}
+
+export function showTiles(seen) {
+  const steps = seen.ranks.map((one) => one.step).filter(isNumber);
+  const rate = median(seen.ranks.map((one) => one.rate));
+  const samples = seen.ranks.map((one) => one.samples_rate).filter(isNumber);
+  const total = samples.reduce((sum, one) => sum + one, 0);
+  const commits = Object.entries(seen.newest_commit || {}).filter(([, commit]) => commit);
+  const best = commits.length ? Math.max(...commits.map(([, commit]) => commit.step)) : null;
+  const effective = seen.effective || {};
+  tiles([
+    ["Workers", whole(seen.world_size), `on ${plural(seen.nodes.length, "node")}`],
+    ["Step", steps.length ? whole(Math.max(...steps)) : "–", steps.length ? spread(steps) : "no rank has told its step"],
+    ["Steps per second", number(rate, 2), samples.length ? `${number(total)} samples/s together` : "median of the ranks"],
+    ["Restarts", whole(seen.restarts.used), isNumber(seen.restarts.allowed) ? `of ${whole(seen.restarts.allowed)} allowed` : ""],
+    ["Training time", isNumber(effective.share) ? `${(effective.share * 100).toFixed(1)} %` : "–", isNumber(effective.seconds) ? `of ${duration(effective.seconds)}` : "not known"],
+    ["Newest commit", isNumber(best) ? whole(best) : "–", commits.length ? commits.map(([tier, one]) => `${plain(tier)} ${whole(one.step)}`).join(" · ") : "nothing was committed"],
+  ]);
+}
+
+function spread(steps) {
+  const gap = Math.max(...steps) - Math.min(...steps);
+  return gap ? `the last rank is ${plural(gap, "step")} behind` : "all ranks alike";
+}
+
+function tiles(rows) {
+  const box = byId("tiles");
+  if (box.children.length !== rows.length) {
+    box.replaceChildren(...rows.map(() => el("div", "tile", el("dt"), el("dd"), el("dd", "sub"))));
+  }
+  rows.forEach((row, index) => row.forEach((text, part) => setText(box.children[index].children[part], text)));
+}
+
+const MOODS = [
+  [/failed|hang|killed|raised|out of memory/, "bad"],
+  [/restart|straggler|left|drain|stalled|exited/, "warn"],
+];
+
+export function showEvents(events) {
+  const shown = events.slice(-MOST_EVENTS).reverse();
+  const rows = shown.map((one) => {
+    const words = `${one.name} ${one.sentence}`;
+    const mood = (MOODS.find(([pattern]) => pattern.test(words)) || ["", ""])[1];
+    const what = plain(one.sentence) || plain(one.name);
+    return el("li", mood, el("time", "", clock(one.timestamp)), el("span", "host", plain(one.host)), el("span", "what", what));
+  });
+  if (events.length > MOST_EVENTS) rows.push(el("li", "empty", `… and ${whole(events.length - MOST_EVENTS)} earlier ones`));
+  byId("events").replaceChildren(...(rows.length ? rows : [el("li", "empty", "Nothing has happened yet.")]));
+}
+
+export function showNodes(nodes, drain) {
+  const rows = nodes.slice(0, MOST_NODES).map((node) => {
+    const ranks = node.ranks && node.ranks.length ? `ranks ${span(node.ranks)}` : "no ranks";
+    const more = [plain(node.state), ranks, plain(node.why_not_ready)].filter(Boolean).join(" · ");
+    const row = el("li", "", el("span", "name", plain(node.host)), el("span", "what", more));
+    if (drain && node.state !== "ended") {
+      const button = el("button", "small danger", "Drain");
+      button.type = "button";
+      button.setAttribute("aria-label", `Drain ${plain(node.host)}`);
+      button.addEventListener("click", () => drain(node));
+      row.append(button);
+    }
+    return row;
+  });
+  if (nodes.length > MOST_NODES) rows.push(el("li", "empty", `… and ${whole(nodes.length - MOST_NODES)} more`));
+  byId("nodes").replaceChildren(...(rows.length ? rows : [el("li", "empty", "No node answers.")]));
+}
+
+function span(ranks) {
+  const first = Math.min(...ranks);
+  const last = Math.max(...ranks);
+  return first === last ? whole(first) : last - first + 1 === ranks.length ? `${whole(first)}–${whole(last)}` : ranks.map(whole).join(", ");
+}
+
+export function showEvidence(evidence, pathOf, save) {
+  const rows = evidence.map((one) => {
+    const row = el("li", "", el("div", "of", `${plain(one.name)} on ${plain(one.node)}`));
+    for (const file of one.files) {
+      const link = el("a", "", plain(file));
+      link.href = pathOf(one, file);
+      link.download = "";
+      link.addEventListener("click", (event) => save(event, link.href));
+      row.append(link);
+    }
+    return row;
+  });
+  byId("evidence").replaceChildren(...(rows.length ? rows : [el("li", "empty", "None was taken: nothing hung or had to be explained.")]));
+}
+
+export function showGaps(gaps) {
+  byId("gaps").replaceChildren(...gaps.map((one) => el("li", "", plain(one))));
+}
