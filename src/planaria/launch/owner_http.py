@@ -25,7 +25,17 @@ class Door(Value):
     owner: int
 
 
+class Answer(Value):
+    """An answer as it came."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     Target = Door | tuple[str, int]
 
 
@@ -43,6 +53,21 @@ def ask(target: Target, method: str, path: str, *, body: bytes = b"", token: byt
 
     Raises:
         NotAnswered: Nobody is there, or it took too long, or what came was no answer.
+    """
+    answer = fetch(target, method, path, body=body, token=token)
+    if "application/json" not in answer.headers.get("content-type", ""):
+        return answer.status, answer.body.decode("utf-8", "replace").strip()
+    try:
+        return answer.status, json.loads(answer.body)
+    except (ValueError, RecursionError) as problem:
+        raise NotAnswered("what answers there is no agent of planaria") from problem
+
+
+def fetch(target: Target, method: str, path: str, *, body: bytes = b"", token: bytes | None = None) -> Answer:
+    """Return an answer as it came; names of its headers are in lower case.
+
+    Raises:
+        NotAnswered: As above.
     """
     host = "localhost" if isinstance(target, Door) else join_address("127.0.0.1", target[1])
     if token is not None and not all(0x20 < byte != 0x7F for byte in token):
@@ -132,16 +157,13 @@ def _left_s(until: float) -> float:
     return left_s
 
 
-def _read(answer: bytes) -> tuple[int, object]:
+def _read(answer: bytes) -> Answer:
     if not answer:
         raise NotAnswered("it hung up")
     head, _, body = answer.partition(b"\r\n\r\n")
-    words = head.split(b" ", 2)
+    first, *fields = head.split(b"\r\n")
+    words = first.split(b" ", 2)
     if not words[0].startswith(b"HTTP/1.") or len(words) < 3 or not words[1].isdigit():
         raise NotAnswered("what answers there is no agent of planaria")
-    if b"application/json" not in head:
-        return int(words[1]), body.decode("utf-8", "replace").strip()
-    try:
-        return int(words[1]), json.loads(body)
-    except (ValueError, RecursionError) as problem:
-        raise NotAnswered("what answers there is no agent of planaria") from problem
+    pairs = (field.decode("latin-1").partition(":") for field in fields)
+    return Answer(int(words[1]), {name.lower(): value.strip() for name, _, value in pairs}, body)

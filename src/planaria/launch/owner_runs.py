@@ -98,6 +98,12 @@ def find_here(order: Order, environ: Mapping[str, str]) -> Run | None:
     return chosen
 
 
+def all_here(order: Order, environ: Mapping[str, str]) -> tuple[list[Run], list[Silent]]:
+    """Return every agent of ours on this machine that the order may mean, and those that are there and say nothing."""
+    runs, silent = _look(doors_of_ours(environ), order)
+    return [run for run in runs if order.port is None or run.answers_at(order.port)], silent
+
+
 def doors_of_ours(environ: Mapping[str, str]) -> list[Door]:
     """Return the doors of our own user's runs; behind some there is nobody any more."""
     return [door for door in _doors(_folders(environ)) if door.owner == os.geteuid()]

@@ -1,0 +1,81 @@
+"""Read what others wrote: a value of the wrong kind counts as none. Pure."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from planaria.base.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Told(Value):
+    """An event of a journal. `node` is where it was found, `at` its moment on that node's monotonic clock."""
+
+    name: str
+    timestamp: int
+    host: str
+    at: float
+    node: str
+    data: Mapping[str, object]
+
+
+def told(event: Mapping[str, object], node: str) -> Told | None:
+    """Return an event; None for what is none."""
+    name, data = text(event, "name"), part(event, "metadata")
+    timestamp = integer(event, "timestamp")
+    if not name or timestamp is None:
+        return None
+    return Told(name, timestamp, text(data, "host"), number(data, "at") or 0.0, node, data)
+
+
+def part(found: object, *names: str) -> Mapping[str, object]:
+    """Return the object at the end of these names; an empty one when there is none."""
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def text(found: Mapping[str, object], name: str) -> str:
+    """Return a text, or an empty one."""
+    value = found.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def integer(found: Mapping[str, object], name: str) -> int | None:
+    """Return a whole number."""
+    value = found.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def number(found: Mapping[str, object], name: str) -> float | None:
+    """Return a number that is finite."""
+    value = found.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def objects(found: Mapping[str, object], name: str) -> tuple[Mapping[str, object], ...]:
+    """Return the objects of a list."""
+    value = found.get(name)
+    return tuple(one for one in value if isinstance(one, dict)) if isinstance(value, (list, tuple)) else ()
+
+
+def texts(found: Mapping[str, object], name: str) -> tuple[str, ...]:
+    """Return the texts of a list."""
+    value = found.get(name)
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, (list, tuple)) else ()
+
+
+def integers(found: Mapping[str, object], name: str) -> tuple[int, ...]:
+    """Return the whole numbers of a list."""
+    value = found.get(name)
+    if not isinstance(value, (list, tuple)):
+        return ()
+    return tuple(one for one in value if isinstance(one, int) and not isinstance(one, bool))

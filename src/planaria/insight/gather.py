@@ -1,0 +1,247 @@
+"""Ask the agents of a run, and read its folders: what each node tells, as it came.
+
+A source is looked at again and again by `top` and by the web page: it remembers how far it has read, and reads on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+
+from planaria.base.addresses import join_address
+from planaria.base.text import safe_line
+from planaria.insight.fields import integer, objects, part, text, texts
+from planaria.insight.model import NodeSeen
+from planaria.insight.notebook import Notebook
+from planaria.launch.owner_http import Door, NotAnswered, ask
+from planaria.process.logs import folder_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Protocol
+
+    from planaria.launch.owner_http import Target
+
+    class Source(Protocol):
+        """Where nodes are found."""
+
+        def look(self) -> list[NodeSeen]:
+            """Return what can be seen there now."""
+
+
+JOURNAL, OLDER_JOURNAL, REPORT, EVIDENCE = "journal.jsonl", "journal.1.jsonl", "report.json", "evidence"
+MOST_PAGES = 64  # of a journal, for one look
+MOST_NODES = 4096
+LONGEST_REPORT = 64 << 20
+LONGEST_LINE = 1 << 20
+
+
+class AgentSource:
+    """An agent that answers, or did."""
+
+    def __init__(self, target: Target, token: bytes | None = None) -> None:
+        self.target = target
+        self.token = token
+        self._notebook = Notebook()
+        self._next = 0
+        self._node = ""
+        self._has_journal = True
+
+    @property
+    def name(self) -> str:
+        """Where it is."""
+        return "socket" if isinstance(self.target, Door) else join_address(*self.target)
+
+    def look(self) -> list[NodeSeen]:
+        """Ask the agent how it is, and what happened since it was asked last."""
+        try:
+            code, status = ask(self.target, "GET", "/v1/status", token=self.token)
+        except NotAnswered as problem:
+            where = os.path.dirname(self.target.path) if isinstance(self.target, Door) else self.name
+            return [self._away(f"the agent at {safe_line(where)} does not answer: {problem}")]
+        if code != 200 or not isinstance(status, dict):
+            return [self._away(f"the agent at {self.name} refuses: {safe_line(str(status))}")]
+        job = part(status, "job")
+        self._node = text(job, "node") or f"{text(job, 'host')}-{integer(job, 'agent_pid')}"
+        gap = self._read_journal()
+        return [NodeSeen(self._node, self.name, status, self._notebook.events, None, self._evidence(), 0.0, gap)]
+
+    def _away(self, gap: str) -> NodeSeen:
+        return NodeSeen(self._node or self.name, self.name, events=self._notebook.events, gap=gap)
+
+    def _read_journal(self) -> str:
+        for _ in range(MOST_PAGES if self._has_journal else 0):
+            try:
+                code, page = ask(self.target, "GET", f"/v1/journal?after={self._next}", token=self.token)
+            except NotAnswered as problem:
+                return f"the journal at {self.name} could not be read to its end: {problem}"
+            if code != 200 or not isinstance(page, dict):
+                self._has_journal = False
+                return f"the agent at {self.name} keeps no journal: it is of an older version"
+            events = objects(page, "events")
+            for event in events:
+                self._notebook.take(event)
+            newest = integer(page, "next")
+            if newest is None or newest <= self._next:
+                return ""
+            self._next = newest
+            if not events:
+                return ""
+        return ""
+
+    def _evidence(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        try:
+            code, listed = ask(self.target, "GET", "/v1/evidence", token=self.token)
+        except NotAnswered:
+            return ()
+        if code != 200 or not isinstance(listed, dict):
+            return ()
+        return tuple((text(one, "name"), texts(one, "files")) for one in objects(listed, "evidence"))
+
+
+class FolderSource:
+    """The folder of a run: below it, one folder for each node."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._readers: dict[str, _JournalReader] = {}
+
+    def look(self) -> list[NodeSeen]:
+        """Read what was written since the last look."""
+        return [self._read(folder) for folder in node_folders(self.path)[:MOST_NODES]]
+
+    def _read(self, folder: str) -> NodeSeen:
+        reader = self._readers.setdefault(folder, _JournalReader(folder))
+        gap = reader.read_on()
+        return NodeSeen(
+            os.path.basename(folder),
+            folder,
+            None,
+            reader.notebook.events,
+            _report(folder),
+            _evidence_below(folder),
+            reader.age_s,
+            gap,
+        )
+
+
+class _JournalReader:
+    """Reads a journal on from where it stopped, also when it was put aside for a new one meanwhile."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.notebook = Notebook()
+        self._inode = 0
+        self._offset = 0
+        self.age_s: float | None = None
+
+    def read_on(self) -> str:
+        try:
+            for name in (OLDER_JOURNAL, JOURNAL):
+                self._read(os.path.join(self._folder, name))
+        except OSError as problem:
+            return f"cannot read the journal in {safe_line(self._folder)}: {problem.strerror}"
+        return ""
+
+    def _read(self, path: str) -> None:
+        try:
+            descriptor = open_plain(path)
+        except FileNotFoundError:
+            return
+        with open(descriptor, "rb") as file:
+            seen = os.fstat(descriptor)
+            is_older = path.endswith(OLDER_JOURNAL)
+            if is_older and self._inode not in (0, seen.st_ino):
+                return  # it was read whole before it was put aside
+            if seen.st_ino != self._inode:
+                self._inode, self._offset = seen.st_ino, 0
+            self.age_s = max(0.0, time.time() - seen.st_mtime)  # noqa: TID251  of a file, for people
+            file.seek(self._offset)
+            while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
+                self._offset += len(line)
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):  # torn by a full disk
+            return
+        if isinstance(event, dict):
+            self.notebook.take(event)
+
+
+def open_plain(path: str) -> int:
+    """Open a file for reading, which is a plain one: a pipe with nobody at its other end would keep us waiting.
+
+    Raises:
+        OSError: It cannot be opened, or is none.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "it is no plain file")
+    return descriptor
+
+
+def _report(folder: str) -> dict[str, object] | None:
+    try:
+        with open(open_plain(os.path.join(folder, REPORT)), "rb") as file:
+            found = json.loads(file.read(LONGEST_REPORT))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _evidence_below(folder: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    parent = os.path.join(folder, EVIDENCE)
+    return tuple((name, tuple(_names(os.path.join(parent, name)))) for name in _names(parent))
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _has_journal(folder: str) -> bool:
+    return any(os.path.lexists(os.path.join(folder, name)) for name in (JOURNAL, OLDER_JOURNAL))
+
+
+def node_folders(path: str) -> list[str]:
+    """Return the folders of nodes: the folder itself if it is one, else those in it."""
+    if _has_journal(path):
+        return [path]
+    return [folder for name in _names(path) if _has_journal(folder := os.path.join(path, name))]
+
+
+def run_folders(path: str) -> list[str]:
+    """Return the folders of runs in a folder, the one first that was written to last; a run's own folder is its only one."""
+    if node_folders(path):
+        return [path]
+    found = [folder for name in _names(path) if node_folders(folder := os.path.join(path, name))]
+    return sorted(found, key=_newest_write, reverse=True)
+
+
+def _newest_write(folder: str) -> float:
+    return max(_times(node_folders(folder)), default=0.0)
+
+
+def _times(folders: Sequence[str]) -> Iterator[float]:
+    for folder in folders:
+        for name in (JOURNAL, OLDER_JOURNAL):
+            try:
+                yield os.stat(os.path.join(folder, name)).st_mtime
+            except OSError:
+                continue
+
+
+def run_folder(path: str, run_id: str) -> str | None:
+    """Return the folder of the run that is meant by `--run-dir` and `--run-id`: without an id the newest one."""
+    found = run_folders(path)
+    if run_id:
+        found = [folder for folder in found if os.path.basename(os.path.abspath(folder)) == folder_name(run_id)]
+    return found[0] if found else None

@@ -1,0 +1,215 @@
+"""What happened to a run, from the journals of its nodes: failures, restarts, the world over time, the end. Pure.
+
+Nodes tell the same restart each from its own side, and a round is told by all of them: here each is one.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from planaria.insight.fields import integer, number, part, text, texts
+from planaria.insight.model import PHASES, Cause, Moment, Outcome, Redone, Restart
+from planaria.insight.sentences import ending, meaning, sentence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from planaria.insight.fields import Told
+
+MOST_MOMENTS = 500
+LAST_LINES = 12
+
+
+def cause_of(data: Mapping[str, object], *, node: str, timestamp: int = 0, round_number: int | None = None) -> Cause:
+    """Return a failure, from an event or from a report: both have the same names for what they share."""
+    status, killer = integer(data, "status") or 0, text(data, "killer")
+    said = text(data, "traceback") or text(data, "stderr_tail")
+    numbered = integer(data, "round")
+    return Cause(
+        round=numbered if numbered is not None else round_number,
+        rank=integer(data, "rank") or 0,
+        host=text(data, "host"),
+        node=node,
+        pid=integer(data, "pid"),
+        status=status,
+        meaning=meaning(status, killer),
+        message=text(data, "message"),
+        kind=text(data, "kind"),
+        killer=killer,
+        where=text(data, "where"),
+        age_s=number(data, "age_s"),
+        timestamp=timestamp,
+        lines=tuple(said.rstrip().splitlines()[-LAST_LINES:]),
+        log_files=texts(data, "log_files"),
+    )
+
+
+def failures(events: Iterable[Told]) -> tuple[Cause, ...]:
+    """Return the workers that failed of their own, in the order in which their nodes tell."""
+    return tuple(
+        cause_of(one.data, node=one.node, timestamp=one.timestamp)
+        for one in events
+        if one.name == "planaria.worker.exited" and text(one.data, "result") == "failed"
+    )
+
+
+def first_cause(found: Sequence[Cause], round_number: int | None) -> Cause | None:
+    """Return the failure that ended a round: the one that does not look like the loss of a neighbour, then the earliest.
+
+    Between hosts their clocks decide, for want of anything better; a node that could say more has said so in its report.
+    """
+    own = [one for one in found if one.round == round_number]
+    return min(own, key=lambda one: (_follows(one), one.timestamp, one.rank), default=None)
+
+
+_FOLLOWS = ("connection closed by", "connection reset", "broken pipe", "socket closed", "remote process exited")
+
+
+def _follows(one: Cause) -> bool:
+    return one.kind in ("exception", "exit") and any(words in one.message.lower() for words in _FOLLOWS)
+
+
+def steps_by_round(events: Iterable[Told]) -> dict[int, tuple[int, int]]:
+    """Return the first and the last step that were reported in each round, by any rank."""
+    found: dict[int, tuple[int, int]] = {}
+    for one in events:
+        number_of_round = integer(one.data, "round")
+        if one.name != "planaria.progress" or number_of_round is None:
+            continue
+        ranks = part(one.data, "ranks")
+        for key in ranks:
+            rank = part(ranks, key)
+            step = integer(rank, "step")
+            if step is None:
+                continue
+            first = integer(rank, "first")
+            low, high = found.get(number_of_round, (step, step))
+            found[number_of_round] = min(low, step if first is None else first), max(high, step)
+    return found
+
+
+def restarts(events: Sequence[Told], failed: Sequence[Cause]) -> tuple[Restart, ...]:
+    """Return every restart once, oldest round first: as the node tells it on which it took longest."""
+    longest: dict[int, Told] = {}
+    for one in events:
+        number_of_round = integer(one.data, "round")
+        if one.name == "planaria.restart" and number_of_round is not None:
+            other = longest.get(number_of_round)
+            if other is None or (number(one.data, "total_s") or 0) > (number(other.data, "total_s") or 0):
+                longest[number_of_round] = one
+    steps, rounds = steps_by_round(events), _rounds(events)
+    return tuple(_restart(longest[one], rounds.get(one), failed, steps) for one in sorted(longest))
+
+
+def _rounds(events: Iterable[Told]) -> dict[int, int]:
+    """Return the round before each round. A leader may skip numbers."""
+    numbers = {integer(one.data, "round") for one in events if one.name == "planaria.round.started"}
+    return {after: before for before, after in pairwise(sorted(one for one in numbers if one is not None))}
+
+
+def _restart(one: Told, before: int | None, failed: Sequence[Cause], steps: Mapping[int, tuple[int, int]]) -> Restart:
+    number_of_round, total_s = integer(one.data, "round") or 0, number(one.data, "total_s") or 0.0
+    kind = text(one.data, "kind")
+    return Restart(
+        round=number_of_round,
+        reason=text(one.data, "reason"),
+        kind=kind,
+        charged=one.data.get("charged") is True,
+        began=round(one.timestamp - total_s * 1000),
+        total_s=total_s,
+        phases={phase: number(one.data, f"{phase}_s") or 0.0 for phase in PHASES},
+        node=one.node,
+        first_cause=first_cause(failed, before) if kind in ("failed", "port", "other") else None,
+        redone=Redone(
+            steps[before][1] if before in steps else None,
+            steps[number_of_round][0] if number_of_round in steps else None,
+        ),
+    )
+
+
+def world_over_time(events: Iterable[Told]) -> tuple[tuple[int, int], ...]:
+    """Return when the world had which size: one entry for each round, and 0 at the end of the last node."""
+    sizes: dict[int, tuple[int, int]] = {}
+    ends: dict[str, int] = {}
+    begun = set()
+    for one in events:
+        if one.name == "planaria.round.started":
+            number_of_round, size = integer(one.data, "round"), integer(one.data, "world_size")
+            begun.add(one.node)
+            if number_of_round is not None and size is not None:
+                sizes[number_of_round] = min(sizes.get(number_of_round, (one.timestamp, size)), (one.timestamp, size))
+        elif one.name == "planaria.run.ended":
+            ends[one.node] = one.timestamp
+    found = sorted(sizes.values())
+    if begun and begun <= set(ends):
+        found.append((max(ends.values()), 0))
+    return tuple(found)
+
+
+def timeline(events: Iterable[Told]) -> tuple[Moment, ...]:
+    """Return what happened, line by line, by each node's own clock: what all nodes tell of a round is told once."""
+    seen: set[tuple[str, int | None]] = set()
+    found = []
+    for one in sorted(events, key=lambda event: event.timestamp):
+        said = sentence(one)
+        once = (one.name, integer(one.data, "round"))
+        if not said or once in seen:
+            continue
+        if one.name in ("planaria.round.started", "planaria.restart"):
+            seen.add(once)
+        found.append(Moment(one.timestamp, one.host, one.name, said))
+    return tuple(found[-MOST_MOMENTS:])
+
+
+def outcome(
+    events: Sequence[Told], reports: Mapping[str, Mapping[str, object]], failed: Sequence[Cause]
+) -> Outcome | None:
+    """Return how the run ended: what the node says that ended last, unless another knows of a failure."""
+    ends = [one for one in events if one.name == "planaria.run.ended"]
+    if not ends:
+        return None
+    last = max(ends, key=lambda one: (text(one.data, "outcome") == "failed", one.timestamp))
+    kind, said = text(last.data, "outcome"), text(last.data, "explanation")
+    cause = _told_cause(ends, reports) if kind == "failed" else None
+    if kind == "failed" and cause is None:
+        newest = max((one.round for one in failed if one.round is not None), default=None)
+        cause = first_cause(failed, newest)
+    return Outcome(
+        outcome=kind,
+        status=integer(last.data, "status") or 0,
+        sentence=f"the run {ending(kind)}{f': {said}' if said else ''}",
+        node=last.node,
+        timestamp=last.timestamp,
+        first_cause=cause,
+        phases=_last_phases(events, cause),
+    )
+
+
+def _told_cause(ends: Sequence[Told], reports: Mapping[str, Mapping[str, object]]) -> Cause | None:
+    """Return the first cause that the nodes agreed on, in the words of the node on which it happened if it tells them."""
+    found = [(one, part(one.data, "first_cause")) for one in ends]
+    found += [(one, part(reports.get(one.node, {}), "first_cause")) for one in ends]
+    told = [(one, data) for one, data in found if data]
+    if not told:
+        return None
+    one, data = max(told, key=lambda pair: (pair[0].host == text(pair[1], "host"), len(pair[1])))
+    here = [end.node for end in ends if end.host == text(data, "host")]
+    return cause_of(data, node=here[0] if here else one.node, timestamp=one.timestamp)
+
+
+def _last_phases(events: Sequence[Told], cause: Cause | None) -> dict[str, float]:
+    """Return how long it took from the failure to the end, by the clock of the node on which the worker failed."""
+    if cause is None:
+        return {}
+    exits = [
+        one
+        for one in events
+        if one.name == "planaria.worker.exited" and one.node == cause.node and integer(one.data, "pid") == cause.pid
+    ]
+    ends = [one for one in events if one.name == "planaria.run.ended" and one.node == cause.node]
+    if not exits or not ends:
+        return {}
+    seen_at, failed_at = exits[-1].at, number(exits[-1].data, "ended_at")
+    detect_s = max(0.0, seen_at - failed_at) if failed_at is not None else 0.0
+    return {"detect": round(detect_s, 6), "end": round(max(0.0, ends[-1].at - seen_at), 6)}
