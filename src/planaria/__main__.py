@@ -1,4 +1,4 @@
-"""The `planaria` command: `planaria run`, `drain`, `stop`, `health`, `k8s`, `operator` and `--version`."""
+"""The `planaria` command: `planaria run`, `drain`, `stop`, `health`, `dashboard`, `k8s`, `operator` and `--version`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ usage: planaria COMMAND ...
   planaria drain [FLAGS]               end a run on this node in good order; the other nodes go on
   planaria stop [FLAGS]                end a run on all of its nodes
   planaria health [FLAGS]              ask the agents on this node whether they are alive
+  planaria dashboard [FLAGS]           serve a web page of your runs
   planaria k8s render [FLAGS] SCRIPT   print the Kubernetes manifests of an elastic job
   planaria operator VERB [FLAGS]       run or install the Kubernetes operator for PyTorchJobs
   planaria --version                   print the version
@@ -54,6 +55,10 @@ def _dispatch(argv: list[str]) -> int:
             from planaria.launch.main import order
 
             return order(command, rest)
+        case ["dashboard", *rest]:
+            from planaria.dashboard.main import dashboard
+
+            return dashboard(rest)
         case ["k8s", *rest]:
             from planaria.kube.render import run as k8s
 

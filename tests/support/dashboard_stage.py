@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pictures
 
@@ -28,7 +28,7 @@ class Cast:
 
     def runs(self) -> list[dict[str, Any]]:
         seen = [make() for make in self.by_id.values()]
-        return [{"run_id": one["run_id"], "state": one["state"], "nodes": len(one["nodes"])} for one in seen]
+        return [{"run_id": one["run_id"], "state": one["state"], "is_over": one["is_over"]} for one in seen]
 
     def picture(self, run_id: str) -> dict[str, Any] | None:
         self.looks += 1
@@ -37,12 +37,12 @@ class Cast:
     def log_tail(self, run_id: str, rank: int, stream: str) -> dict[str, Any] | None:
         if rank >= len(self.by_id[run_id]()["ranks"]):
             return None
-        if stream == "stderr":
-            return {"text": "", "why": "this rank wrote nothing there"}
+        if not self.log:
+            return {"text": "", "why": f"this rank wrote nothing to {stream}"}
         return {"text": f"rank {rank}\n{self.log}", "why": ""}
 
     def evidence(self, run_id: str, node: str, name: str, file: str) -> bytes | None:
-        return f"<b>{node} {name} {file}</b>\n".encode() if file.endswith(".txt") else None
+        return f"<b>{run_id} {node} {name}</b>\n".encode() if file.endswith(".txt") else None
 
     def order(self, run_id: str, command: str, node: str) -> tuple[bool, str]:
         self.orders.append((run_id, command, node))
@@ -62,7 +62,7 @@ class Stage:
         self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),), daemon=True)
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(10)
         return self
@@ -78,22 +78,20 @@ class Stage:
 
     async def _run(self) -> None:
         answers = Answers(self._source, self._secret, "127.0.0.1", time.monotonic)
-        server = await Door(answers.answer).serve("127.0.0.1", self._wanted)
-        self.port = server.sockets[0].getsockname()[1]
+        door = Door(answers.answer)
+        self.port = await door.open("127.0.0.1", self._wanted)
         self._ready.set()
         await self._ended.wait()
-        server.close()
-        mine = asyncio.current_task()
-        for task in [task for task in asyncio.all_tasks() if task is not mine]:
-            task.cancel()
+        await door.close()
+        await self._loop.shutdown_default_executor()
 
 
 if __name__ == "__main__":
     begun = time.monotonic()
     cast = Cast(
         live=lambda: pictures.live(180 + time.monotonic() - begun),
-        failed=lambda: {**pictures.failed(), "run_id": "vision-finetune"},
-        hanging=lambda: {**pictures.hanging(), "run_id": "speech-eval"},
+        failed=pictures.failed,
+        hanging=pictures.hanging,
         thousand=lambda: pictures.thousand(60 + time.monotonic() - begun),
         hostile=pictures.hostile,
     )

@@ -36,7 +36,7 @@ class Source(Protocol):
     """Where pictures come from. Everything here may block, and is called in threads, one look at a thing at a time."""
 
     def runs(self) -> list[Json]:
-        """Return the runs that can be seen, each at least with its `run_id`, `state` and `sentence`."""
+        """Return the runs that can be seen: `run_id`, `state` and `is_over` of each."""
 
     def picture(self, run_id: str) -> Json | None:
         """Return the picture of a run; None: there is no such run."""
@@ -67,7 +67,7 @@ class Answers:
         self._kept: dict[str, _Kept] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def answer(self, request: Request, is_loopback: bool) -> Reply:  # noqa: FBT001  who asks
+    async def answer(self, request: Request, is_loopback: bool) -> Reply:
         """Answer one request."""
         reply = refusal(request, is_loopback=is_loopback, token=self._token, host=self._host)
         if reply is None:

@@ -29,27 +29,40 @@ class Door:
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self._open = 0
+        self._server: asyncio.Server | None = None
+        self._talks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
-    async def serve(self, host: str, port: int) -> asyncio.Server:
-        """Listen. Port 0 is a free one.
+    async def open(self, host: str, port: int) -> int:
+        """Listen; return the port. 0 is a free one.
 
         Raises:
             OSError: The address cannot be had.
         """
-        return await asyncio.start_server(self._meet, host, port, limit=HEAD_LIMIT_BYTES)
+        self._server = await asyncio.start_server(self._meet, host, port, limit=HEAD_LIMIT_BYTES)
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    async def close(self) -> None:
+        """Listen no more, and hang up."""
+        if self._server is not None:
+            self._server.close()
+        for writer in self._talks.values():
+            writer.transport.abort()
+        await asyncio.gather(*self._talks, return_exceptions=True)
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        talk = asyncio.current_task()
+        assert talk is not None
+        self._talks[talk] = writer
         try:
-            if self._open <= MOST_CONNECTIONS:
+            if len(self._talks) <= MOST_CONNECTIONS:
                 here = is_loopback(writer.get_extra_info("peername")[0])
                 while await self._speak(reader, writer, here=here):
                     pass
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             return  # whoever asked has gone, or asks nothing
         finally:
-            self._open -= 1
+            self._talks.pop(talk)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()

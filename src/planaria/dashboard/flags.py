@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from planaria.base.usage import taken_flag
 from planaria.base.value import Value
+from planaria.contract.env import TOKEN
 from planaria.errors import UsageError
 from planaria.launch import values
+from planaria.observe.http import is_loopback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from planaria.contract.secret import Secret
 
 LOOPBACK = "127.0.0.1"
 PORT = 8265
@@ -66,6 +70,12 @@ def read_flags(argv: Sequence[str]) -> Settings:
         at=tuple(_address(text) for text in found.get("--at", ())),
         run_dirs=tuple(_folder(text) for text in found.get("--run-dir", ())),
     )
+
+
+def check_host(settings: Settings, token: Secret | None) -> None:
+    """Refuse to serve strangers where there is no token that they would have to know. Raises UsageError."""
+    if token is None and not (is_loopback(settings.host) or settings.host == "localhost"):
+        raise UsageError("--host expects 127.0.0.1, ::1 or localhost where there is no token", hint=f"set {TOKEN}")
 
 
 def _port(text: str) -> int:

@@ -12,17 +12,14 @@ from planaria.agent import credentials
 from planaria.base.addresses import join_address
 from planaria.base.files import tell
 from planaria.contract import exit_status
-from planaria.contract.env import TOKEN
 from planaria.dashboard.answers import Answers
 from planaria.dashboard.door import Door
-from planaria.dashboard.flags import HELP, read_flags
+from planaria.dashboard.flags import HELP, check_host, read_flags
+from planaria.dashboard.source import Seen
 from planaria.errors import UsageError
-from planaria.observe.http import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from planaria.dashboard.answers import Source
 
 
 def dashboard(argv: Sequence[str]) -> int:
@@ -33,11 +30,8 @@ def dashboard(argv: Sequence[str]) -> int:
             tell(1, HELP)
             return exit_status.DONE
         token = credentials.read(os.environ).token
-        if token is None and not (is_loopback(settings.host) or settings.host == "localhost"):
-            raise UsageError("--host expects 127.0.0.1, ::1 or localhost where there is no token", hint=f"set {TOKEN}")
-        from planaria.dashboard.source import Seen
-
-        source = Seen(settings, token, dict(os.environ))
+        check_host(settings, token)
+        source = Seen(settings, token, dict(os.environ), time.monotonic)
         answers = Answers(source, token, settings.host, time.monotonic)
         asyncio.run(serve(answers, settings.host, settings.port))
     except UsageError as problem:
@@ -55,8 +49,7 @@ async def serve(answers: Answers, host: str, port: int) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    server = await Door(answers.answer).serve(host, port)
-    shown = server.sockets[0].getsockname()[1]
-    tell(1, f"planaria: dashboard at http://{join_address(host, shown)}/\n")
+    door = Door(answers.answer)
+    tell(1, f"planaria: dashboard at http://{join_address(host, await door.open(host, port))}/\n")
     await ended.wait()
-    server.close()
+    await door.close()

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planaria.agent import credentials
+from planaria.dashboard.flags import check_host
+from planaria.dashboard.flags import read_flags as read_dashboard_flags
 from planaria.errors import UsageError
 from planaria.launch import numa
 from planaria.launch.devices import Counts
@@ -22,6 +24,7 @@ from planaria.launch.script import check
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
+import wrong_dashboard
 import wrong_nodes
 import wrong_orders
 import wrong_run
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HOME = "/home/you"
-TABLE: tuple[Row | str, ...] = (*wrong_run.TABLE, *wrong_nodes.TABLE, *wrong_orders.TABLE)
+TABLE: tuple[Row | str, ...] = (*wrong_run.TABLE, *wrong_nodes.TABLE, *wrong_orders.TABLE, *wrong_dashboard.TABLE)
 
 ROWS = tuple(row for row in TABLE if isinstance(row, Row))
 
@@ -53,6 +56,9 @@ def prepare(folder: Path) -> None:
 def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path, command: str = "run") -> str | None:
     """Return what a machine with four CPUs and no GPU says about a command line, or None when it would run."""
     try:
+        if command == "dashboard":
+            check_host(read_dashboard_flags(argv), credentials.read(environ).token)
+            return None
         if command != "run":
             read_flags(command, argv, environ)
             return None

@@ -13,6 +13,7 @@ const state = {
   runs: [],
   chosenRun: null,
   chosenRank: null,
+  hasChosenStream: false,
   seen: null,
   takesOrders: false,
   token: null, // typed by the user; lives here and nowhere else
@@ -123,7 +124,8 @@ function update(seen) {
   showTiles(seen);
   const width = byId("world").clientWidth || 900;
   const recoveries = seen.restarts.list;
-  when("world", [seen.world_over_time, recoveries.length, width], () => drawWorld(byId("world"), seen.world_over_time, recoveries, width));
+  const end = seen.is_over ? 0 : seen.effective.since + seen.effective.seconds * 1000;
+  when("world", [seen.world_over_time, Math.round(end / 1000), recoveries.length, width], () => drawWorld(byId("world"), seen.world_over_time, end, recoveries, width));
   when("recoveries", recoveries, () => drawRecoveries(byId("recoveries"), recoveries));
   when("events", seen.timeline, () => showEvents(seen.timeline));
   when("nodes", [seen.nodes.map((node) => ({ ...node, age_s: 0 })), canOrder()], () => showNodes(seen.nodes, canOrder() ? drain : null));
@@ -131,8 +133,10 @@ function update(seen) {
   when("gaps", seen.gaps, () => showGaps(seen.gaps));
   setText(byId("ranks-note"), seen.ranks.length ? `${plural(seen.ranks.length, "rank")}; bars are steps per second, choose one for its log` : "no rank is known");
   table.update(seen.ranks, chosen);
+  byId("strip").hidden = !seen.ranks.some((one) => one.rate);
   drawStrip(byId("strip"), seen.ranks, chosen);
   if (state.chosenRank === null && document.activeElement !== byId("log-rank")) byId("log-rank").value = String(chosen);
+  if (!state.hasChosenStream) byId("log-stream").value = seen.outcome && seen.outcome.first_cause ? "stderr" : "stdout";
   showOrders();
   void document.body.offsetHeight;
   if (performance.getEntriesByName("update").length >= MOST_MEASURES) performance.clearMeasures("update");
@@ -149,8 +153,8 @@ function when(name, content, draw) {
 
 function firstOfInterest(seen) {
   const failed = seen.ranks.find((one) => one.state === "failed" || one.behind) || seen.ranks.find((one) => one.straggler);
-  const named = /^rank (\d+)/i.exec((seen.outcome && seen.outcome.first_cause) || "");
-  return named ? Number(named[1]) : (failed || seen.ranks[0] || { rank: 0 }).rank;
+  const cause = seen.outcome && seen.outcome.first_cause;
+  return (cause || failed || seen.ranks[0] || { rank: 0 }).rank;
 }
 
 function fromAddress() {
@@ -183,13 +187,13 @@ function chooseRank(rank) {
 function connected() {
   state.lostAt = null;
   document.body.classList.remove("lost");
-  const ended = state.seen && state.seen.outcome;
+  const ended = state.seen && state.seen.is_over;
   setClass(byId("link"), ended ? "pill" : "pill live");
   setText(byId("link"), ended ? "ended" : "live");
 }
 
 function lost() {
-  state.lostAt ??= Date.now() / 1000;
+  state.lostAt ??= Date.now();
   document.body.classList.add("lost");
   setClass(byId("link"), "pill lost");
   setText(byId("link"), `Connection lost at ${clock(state.lostAt)}; what is shown is old. Trying again`);
@@ -210,7 +214,7 @@ function nothingThere() {
 const canOrder = () => state.takesOrders && state.token !== null;
 
 function showOrders() {
-  const running = state.seen && !state.seen.outcome;
+  const running = state.seen && !state.seen.is_over;
   byId("unlock").hidden = !state.takesOrders;
   setText(byId("unlock"), state.token === null ? "Unlock orders" : "Lock");
   byId("stop").hidden = !(canOrder() && running);
@@ -283,7 +287,10 @@ byId("runs").addEventListener("change", (event) => {
   lookAtRun().catch(() => {}); // the next turn says what is wrong
 });
 byId("log-rank").addEventListener("change", (event) => chooseRank(Number(event.target.value) || 0));
-byId("log-stream").addEventListener("change", () => lookAtLog().catch(() => {}));
+byId("log-stream").addEventListener("change", () => {
+  state.hasChosenStream = true;
+  lookAtLog().catch(() => {});
+});
 byId("unlock").addEventListener("click", unlock);
 byId("stop").addEventListener("click", stop);
 byId("strip").addEventListener("click", (event) => {
@@ -291,7 +298,7 @@ byId("strip").addEventListener("click", (event) => {
   const step = Math.min(byId("strip").clientWidth / Math.max(ranks.length, 1), 48);
   const one = ranks[Math.floor(event.offsetX / step)];
   if (one) {
-    table.show(ranks.indexOf(one));
+    table.showRank(one.rank);
     chooseRank(one.rank);
   }
 });

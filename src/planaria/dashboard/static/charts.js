@@ -1,6 +1,6 @@
 // Drawings: workers over time, the phases of recoveries, and the speed of every rank.
 
-import { clock, duration, el, isNumber, plain, svg, whole } from "./dom.js";
+import { clock, duration, el, isNumber, plain, plural, svg, whole } from "./dom.js";
 
 export const PHASES = ["detect", "decide", "stop", "rendezvous", "start", "ready"];
 
@@ -10,23 +10,24 @@ const RIGHT = 12;
 const TOP = 10;
 const BOTTOM = 24;
 
-// Draw the number of workers as steps, with a dashed line where a recovery began.
-export function drawWorld(box, points, recoveries, width) {
+// Draw the number of workers as steps until `end`, with a dashed line where a recovery began.
+export function drawWorld(box, points, end, recoveries, width) {
   const known = points.filter((point) => isNumber(point[0]) && isNumber(point[1]));
   if (!known.length) {
     box.replaceChildren(el("p", "empty", "No round has begun yet."));
     return;
   }
+  const last = known[known.length - 1];
+  if (end > last[0]) known.push([end, last[1]]);
   const first = known[0][0];
-  const span = Math.max(known[known.length - 1][0] - first, 1);
+  const span = Math.max(known[known.length - 1][0] - first, 1000);
   const most = Math.max(1, ...known.map((point) => point[1]));
   const x = (time) => LEFT + ((time - first) / span) * (width - LEFT - RIGHT);
   const y = (count) => HEIGHT - BOTTOM - (count / most) * (HEIGHT - TOP - BOTTOM);
   let line = `M${x(first).toFixed(1)},${y(known[0][1]).toFixed(1)}`;
   for (const [time, count] of known.slice(1)) line += `H${x(time).toFixed(1)}V${y(count).toFixed(1)}`;
-  const latest = known[known.length - 1];
   const area = `${line}V${y(0)}H${x(first)}Z`;
-  const label = `Between 0 and ${most} workers from ${clock(first)} to ${clock(latest[0])}, now ${latest[1]}`;
+  const label = `Between 0 and ${most} workers from ${clock(first)} to ${clock(first + span)}, in the end ${last[1]}`;
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": label });
   for (const count of new Set([0, Math.round(most / 2), most])) {
     drawing.append(svg("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: y(count), y2: y(count) }));
@@ -78,8 +79,16 @@ function recovery(one, longest) {
   const cost = one.charged ? "counts as a restart" : "costs no restart";
   const left = el("div", "left", el("div", "why", plain(one.reason) || "a restart"));
   left.append(el("div", "when", `${clock(one.began)} · round ${whole(one.round)} · ${cost}`));
+  const again = redone(one.redone || {});
+  if (again) left.append(el("div", "when", again));
   const parts = phases.map(([name, time]) => `${name} ${duration(time)}`).join(" · ");
   return el("li", "", left, stack, el("div", "total", duration(one.total_s)), el("div", "parts", parts));
+}
+
+function redone({ reached, resumed }) {
+  if (!isNumber(reached) || !isNumber(resumed)) return "";
+  const steps = Math.max(0, reached - resumed + 1);
+  return steps ? `went on at step ${whole(resumed)}; ${plural(steps, "step")} done again` : `went on at step ${whole(resumed)}; no step lost`;
 }
 
 // One bar for each rank on a canvas: a thousand of them cost a millisecond.

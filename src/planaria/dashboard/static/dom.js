@@ -65,7 +65,8 @@ export function duration(seconds) {
 
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
-export const clock = (timestamp) => (isNumber(timestamp) ? CLOCK.format(timestamp * 1000) : "–");
+// The time of day of a moment in milliseconds since 1970.
+export const clock = (timestamp) => (isNumber(timestamp) ? CLOCK.format(timestamp) : "–");
 
 export const plural = (count, one, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`;
 

@@ -7,33 +7,51 @@ const MOST_NODES = 200;
 
 // The one sentence that a person comes for, and how it should look.
 export function verdict(seen) {
+  const name = `Run ${plain(seen.run_id)}`;
   const outcome = seen.outcome;
-  const live = seen.nodes.filter((node) => !["ended", "gone"].includes(node.state)).length;
-  if (outcome && outcome.first_cause) {
-    return { mood: "bad", kicker: `Run ${plain(seen.run_id)} ${plain(outcome.outcome)}`, line: plain(outcome.first_cause), more: plain(outcome.sentence) };
-  }
   if (outcome) {
-    const mood = outcome.status === 0 ? "good" : outcome.outcome === "failed" ? "bad" : "calm";
-    return { mood, kicker: `Run ${plain(seen.run_id)}`, line: plain(outcome.sentence || outcome.outcome), more: "" };
+    const mood = outcome.outcome === "done" ? "good" : outcome.outcome === "failed" ? "bad" : "calm";
+    const kicker = `${name} · ${plain(outcome.outcome)}`;
+    if (outcome.first_cause) return { mood, kicker, line: failure(outcome.first_cause), ...words(outcome.first_cause, plain(outcome.sentence)) };
+    return { mood, kicker, line: sentence(plain(outcome.sentence)), more: lastRestart(seen) };
   }
   if (seen.hang) {
-    const more = `What happens next: ${plain(seen.hang.policy)}. Evidence is listed below.`;
-    return { mood: "bad", kicker: `Run ${plain(seen.run_id)} hangs`, line: plain(seen.hang.sentence), more };
+    const more = `What the agents do about it: ${plain(seen.hang.policy)}. Stacks of every rank are below, under Evidence.`;
+    return { mood: "bad", kicker: `${name} · hangs`, line: sentence(plain(seen.hang.sentence)), more };
   }
+  if (seen.nodes.length && seen.nodes.every((node) => node.age_s === null)) {
+    return { mood: "calm", kicker: name, line: "No agent of this run answers any more", more: "How it ended is known where planaria run had --run-dir. " + lastRestart(seen) };
+  }
+  return { kicker: `${name} · ${plain(seen.state)}`, ...running(seen) };
+}
+
+function running(seen) {
   const waiting = seen.nodes.find((node) => node.why_not_ready);
-  const kicker = `Run ${plain(seen.run_id)} · ${plain(seen.state)}`;
-  if (waiting) return { mood: "warn", kicker, line: `${plain(waiting.host)}: ${plain(waiting.why_not_ready)}`, more: lastRestart(seen) };
-  const line = `${plural(seen.world_size, "worker")} on ${plural(live, "node")} ${seen.world_size === 1 ? "is" : "are"} training`;
-  if (seen.stragglers.length) {
-    const slow = seen.stragglers.slice(0, 4).map((one) => `rank ${whole(one.rank)} on ${plain(one.host)} (${number(one.slower_by, 2)}×)`);
-    return { mood: "warn", kicker, line, more: `Slower than the others: ${slow.join(", ")}` };
-  }
-  return { mood: "good", kicker, line, more: lastRestart(seen) };
+  const workers = plural(seen.world_size || 0, "worker");
+  if (waiting) return { mood: "warn", line: `${plain(waiting.host)}: ${plain(waiting.why_not_ready)}`, more: lastRestart(seen) };
+  const line = `${workers} on ${plural(seen.nodes.filter((node) => node.ranks.length).length, "node")} at work`;
+  if (!seen.stragglers.length) return { mood: "good", line, more: lastRestart(seen) };
+  const slow = seen.stragglers.slice(0, 4).map((one) => `rank ${whole(one.rank)} on ${plain(one.host)} (${number(one.slower_by, 2)}×)`);
+  return { mood: "warn", line, more: `Slower than the others: ${slow.join(", ")}` };
+}
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+function failure(cause) {
+  const where = cause.where ? ` (${plain(cause.where)})` : "";
+  return `Rank ${whole(cause.rank)} on ${plain(cause.host)} failed: ${plain(cause.message) || plain(cause.meaning)}${where}`;
+}
+
+function words(cause, ending) {
+  const after = isNumber(cause.age_s) ? ` after ${duration(cause.age_s)} of round ${whole(cause.round)}` : "";
+  return { more: `${sentence(plain(cause.meaning))}${after}. ${sentence(ending)}.`, lines: cause.lines.map(plain).join("\n") };
 }
 
 function lastRestart(seen) {
   const last = seen.restarts.list[seen.restarts.list.length - 1];
-  return last ? `Last recovery at ${clock(last.began)}: ${plain(last.reason)}, back in ${duration(last.total_s)}` : "";
+  if (!last) return "";
+  const told = `Last recovery at ${clock(last.began)}: ${plain(last.reason)}, back in ${duration(last.total_s)}.`;
+  return last.first_cause ? `${told} ${failure(last.first_cause)}.` : told;
 }
 
 export function showVerdict(seen) {
@@ -42,6 +60,8 @@ export function showVerdict(seen) {
   setText(byId("verdict-kicker"), found.kicker);
   setText(byId("verdict-line"), found.line);
   setText(byId("verdict-more"), found.more);
+  setText(byId("verdict-lines"), found.lines || "");
+  byId("verdict-lines").hidden = !found.lines;
 }
 
 export function showTiles(seen) {
@@ -53,7 +73,7 @@ export function showTiles(seen) {
   const best = commits.length ? Math.max(...commits.map(([, commit]) => commit.step)) : null;
   const effective = seen.effective || {};
   tiles([
-    ["Workers", whole(seen.world_size), `on ${plural(seen.nodes.length, "node")}`],
+    ["Workers", whole(seen.world_size), `on ${plural(seen.nodes.length, "node")}${seen.is_over ? ", in the last round" : ""}`],
     ["Step", steps.length ? whole(Math.max(...steps)) : "–", steps.length ? spread(steps) : "no rank has told its step"],
     ["Steps per second", number(rate, 2), samples.length ? `${number(total)} samples/s together` : "median of the ranks"],
     ["Restarts", whole(seen.restarts.used), isNumber(seen.restarts.allowed) ? `of ${whole(seen.restarts.allowed)} allowed` : ""],
@@ -75,16 +95,18 @@ function tiles(rows) {
   rows.forEach((row, index) => row.forEach((text, part) => setText(box.children[index].children[part], text)));
 }
 
-const MOODS = [
-  [/failed|hang|killed|raised|out of memory/, "bad"],
-  [/restart|straggler|left|drain|stalled|exited/, "warn"],
-];
+const MOODS = {
+  "planaria.worker.exited": "bad",
+  "planaria.hang": "bad",
+  "planaria.stalled": "bad",
+  "planaria.restart": "warn",
+  "planaria.straggler": "warn",
+};
 
 export function showEvents(events) {
   const shown = events.slice(-MOST_EVENTS).reverse();
   const rows = shown.map((one) => {
-    const words = `${one.name} ${one.sentence}`;
-    const mood = (MOODS.find(([pattern]) => pattern.test(words)) || ["", ""])[1];
+    const mood = MOODS[one.name] || "";
     const what = plain(one.sentence) || plain(one.name);
     return el("li", mood, el("time", "", clock(one.timestamp)), el("span", "host", plain(one.host)), el("span", "what", what));
   });
@@ -97,7 +119,7 @@ export function showNodes(nodes, drain) {
     const ranks = node.ranks && node.ranks.length ? `ranks ${span(node.ranks)}` : "no ranks";
     const more = [plain(node.state), ranks, plain(node.why_not_ready)].filter(Boolean).join(" · ");
     const row = el("li", "", el("span", "name", plain(node.host)), el("span", "what", more));
-    if (drain && node.state !== "ended") {
+    if (drain && !node.source.startsWith("/")) {
       const button = el("button", "small danger", "Drain");
       button.type = "button";
       button.setAttribute("aria-label", `Drain ${plain(node.host)}`);

@@ -27,7 +27,7 @@ export class RankTable {
   }
 
   update(ranks, chosen) {
-    this.ranks = ranks;
+    this.ranks = [...ranks].sort((a, b) => trouble(b) - trouble(a) || a.rank - b.rank);
     this.chosen = chosen;
     this.most = Math.max(0.001, ...ranks.map((one) => one.rate || 0));
     const tall = `${ranks.length * ROW}px`;
@@ -90,6 +90,10 @@ export class RankTable {
     this.choose(this.ranks[next].rank);
   }
 
+  showRank(rank) {
+    this.show(this.ranks.findIndex((one) => one.rank === rank));
+  }
+
   show(index) {
     const top = index * ROW;
     const view = this.box.clientHeight - ROW;
@@ -97,6 +101,9 @@ export class RankTable {
     else if (top + ROW > this.box.scrollTop + view) this.box.scrollTop = top + ROW - view;
   }
 }
+
+// Who needs a look comes first: behind or failed, then slow, then the others by rank.
+const trouble = (one) => (one.behind || one.state === "failed" ? 2 : one.straggler ? 1 : 0);
 
 function note(one) {
   if (one.behind) return "behind";
