@@ -224,6 +224,12 @@ TABLE: tuple[Row | str, ...] = (
         "--snapshot-dir expects a directory, got 'data.txt': '/home/you/data.txt' is not one",
     ),
     Row(["--snapshot-dir=", "ok.py"], {}, "--snapshot-dir expects a directory, got ''"),
+    Row(
+        ["--run-dir=data.txt", "ok.py"],
+        {},
+        "--run-dir expects a directory, got 'data.txt': '/home/you/data.txt' is not one",
+    ),
+    Row(["--run-dir=", "ok.py"], {}, "--run-dir expects a directory, got ''"),
     Row(["--snapshot-buddy=maybe", "ok.py"], {}, "--snapshot-buddy expects one of on, off, got 'maybe'"),
     Row(["--snapshot-keep=0", "ok.py"], {}, "--snapshot-keep expects 1 or more commits, got '0'"),
     Row(["--snapshot-keep=x", "ok.py"], {}, "--snapshot-keep expects a whole number, got 'x'"),

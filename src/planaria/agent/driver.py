@@ -300,6 +300,8 @@ class Driver:
         if asked is None or self.life is None:
             return
         self.keep().hear(peer, asked)
+        if self.observer is not None:
+            self.observer.pulse.stir()
         if self.reserve is not None:
             self.reserve.lend(peer.local_rank)
 

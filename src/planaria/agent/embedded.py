@@ -113,7 +113,7 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
     settings = _settings(job, scratch_dir, heard.numbers)
     driver.workers = Workers(loop, settings, _logs(job, scratch_dir), Console(*sinks, watching.warn))
     if watching.events is not None or job.health is not None:
-        driver.observer = new_observer(job, loop, driver.workers)
+        driver.observer = new_observer(job, loop, driver, watching.warn)
         driver.observer.handlers = (watching.events,) if watching.events is not None else ()
     if timer_path(job, scratch_dir):
         driver.watchdog.open_pipe(timer_path(job, scratch_dir), TIMER_FILE, watching.warn)

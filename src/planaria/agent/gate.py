@@ -1,8 +1,8 @@
 """Who may ask what over HTTP. Pure.
 
-Probes and metrics are everybody's. `/v1/status` is this machine's, or needs the token. What changes the job needs the token,
-or the owner's door. Whatever is below `/v1` is refused to browsers: a page of somebody else's must not speak through one,
-neither as itself (`Origin`) nor under a name that it has pointed here (`Host`).
+Probes and metrics are everybody's. What can be read below `/v1` is this machine's, or needs the token. What changes the job
+needs the token, or the owner's door. Whatever is below `/v1` is refused to browsers: a page of somebody else's must not speak
+through one, neither as itself (`Origin`) nor under a name that it has pointed here (`Host`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ ROUTES = {
     "/readyz": _READ,
     "/metrics": _READ,
     "/v1/status": _READ,
+    "/v1/journal": _READ,
+    "/v1/logs": _READ,
+    "/v1/evidence": _READ,
     "/v1/drain": ("POST",),
     "/v1/stop": ("POST",),
 }
+RECORDS = ("/v1/journal", "/v1/logs", "/v1/evidence")
+_EVIDENCE = "/v1/evidence/"
 _BEARER = "bearer "
 
 
 def refusal(request: Request, peer: Peer, token: Secret | None) -> Reply | None:
     """Return the answer to a request that may not be made, None for one that may."""
-    methods = ROUTES.get(request.path)
+    methods = _READ if request.path.startswith(_EVIDENCE) else ROUTES.get(request.path)
     if methods is None:
         return refused(404, f"there is no such page; there are {', '.join(list(ROUTES)[1:])}")
     if request.method not in methods:

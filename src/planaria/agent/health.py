@@ -107,6 +107,8 @@ class Health:
             return refused(500, f"this is a bug of planaria's: {safe_line(repr(problem))}")
 
     def _reply_to(self, request: Request) -> Reply:
+        if request.path.startswith(gate.RECORDS):
+            return self._read(request)
         match request.path:
             case "/livez" | "/":
                 return Reply(200, b"the loop turns\n")
@@ -124,6 +126,12 @@ class Health:
                 return self._order(StopRequested(signals.SIGTERM, self._loop.now()), "this node drains")
             case _:
                 return self._stop(request.body)
+
+    def _read(self, request: Request) -> Reply:
+        from planaria.agent import records
+
+        observer = self._driver.observer
+        return refused(404, "nobody watches this agent") if observer is None else records.reply_to(request, observer)
 
     def _stop(self, body: bytes) -> Reply:
         grace_s = _grace(body)
@@ -157,6 +165,24 @@ class Health:
             address=self._far.responder.address if self._far is not None else "",
             commits={} if driver.keeper is None else driver.keeper.newest,
             standbys=None if driver.reserve is None else driver.reserve.overview,
+            watched=self._watched(),
+        )
+
+    def _watched(self) -> status.Watched | None:
+        observer, now = self._driver.observer, self._loop.now()
+        if observer is None or observer.journal is None:
+            return None
+        from planaria.agent.records import evidence_names
+
+        pace = observer.pace
+        return status.Watched(
+            node=observer.journal.node,
+            started_at=observer.began_s,
+            uptime_s=now - observer.began_at,
+            trained_s=pace.trained_s(now),
+            steps_reported=pace.is_reported,
+            rates={local_rank: pace.rates(local_rank, now) for local_rank in self._driver.progress},
+            evidence=evidence_names(observer),
         )
 
 

@@ -37,6 +37,7 @@ AGENT_NICE = -10  # idle nearly always; when a worker dies or prints, it should 
 CLEAR_LINE = "\r\x1b[K"
 AGENT_FILES = 65536  # a leader holds a connection to every node; 1,024, the usual limit, is fewer than we serve
 FLUSH_S = 10.0  # how long the end waits for a reader of our output that has fallen behind
+QUIET_S = 1.0  # after the start, when nothing is urgent any more: the time to begin a journal that nobody asked for
 
 
 class _Screen:
@@ -103,6 +104,7 @@ def run_agent(job: Job, line: Line, mask: set[int], scratch_dir: str) -> int:
 
 
 def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scratch_dir: str) -> int:
+    job = _with_folder(job)
     driver = Driver(job, group_of(job), loop, lambda now, clean: _say_restart(now, clean, screen))
     temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
     logs = open_logs(job.logs, job.run_id, scratch_dir, temp_dir=temp_dir, local_world_size=job.local_world_size)
@@ -116,7 +118,7 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
         _stand_by(job, loop, driver, screen)
     if timer_file:
         driver.watchdog.open_pipe(timer_file, TIMER_FILE, screen.say)
-    driver.observer = observe(job, loop, driver.workers, screen.say)
+    _begin_to_watch(job, loop, driver, screen)
     driver.say = screen.say
     _listen(driver, loop, line.hear, job.signals)
     signals.restore_mask(mask)
@@ -231,8 +233,7 @@ def _open_doors(job: Job, loop: Loop, driver: Driver, screen: _Screen, scratch_d
         if not made:
             from planaria.agent.health import Health
 
-            observer = driver.observer
-            metrics = None if observer is None else observer.registry.expose
+            metrics = watched(job, loop, driver, screen.say).registry.expose
             made.append(Health(job, loop, driver, screen.say, metrics))
         return made[0]
 
@@ -262,15 +263,39 @@ def _say_restart(group: Group, clean: bool, screen: _Screen) -> None:
         screen.say("some processes of the last life could not be ended; the new one starts beside them")
 
 
-def observe(job: Job, loop: Loop, workers: Workers, say: Callable[[str], object]) -> Observer | None:
-    """Watch the group for those who asked to be told. A job that nobody watches imports nothing of this.
+def _with_folder(job: Job) -> Job:
+    """Make this node's folder in that of the run, if there is to be one; the workers' output goes there, if nowhere else.
+
+    Raises:
+        UsageError: It cannot be made.
+    """
+    if job.run_dir is None:
+        return job
+    from planaria.agent.journal import LOGS, make_folder, node_name
+    from planaria.process.logs import writes_files
+
+    folder = make_folder(job.run_dir, job.run_id, node_name(os.uname().nodename))
+    logs = job.logs
+    if logs.log_dir is None and logs.plan is None and writes_files(logs):
+        logs = replace(logs, log_dir=os.path.join(folder, LOGS))
+    return replace(job, run_dir=folder, logs=logs)
+
+
+def _begin_to_watch(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+    driver.observer = observe(job, loop, driver, screen.say)
+    if driver.observer is None:
+        loop.call_later(QUIET_S, lambda: watched(job, loop, driver, screen.say))
+
+
+def observe(job: Job, loop: Loop, driver: Driver, say: Callable[[str], object]) -> Observer | None:
+    """Watch the group for those who asked to be told. Where nobody did, nothing of this is imported yet.
 
     Raises:
         UsageError: An event handler cannot be had.
     """
-    if job.report_file is None and not job.event_handlers and job.health is None:
+    if job.report_file is None and not job.event_handlers and job.health is None and job.run_dir is None:
         return None
-    observer = new_observer(job, loop, workers)
+    observer = new_observer(job, loop, driver, say)
     if job.event_handlers:
         from planaria.observe.handlers import Surroundings, open_handlers, read_specs
 
@@ -283,13 +308,28 @@ def observe(job: Job, loop: Loop, workers: Workers, say: Callable[[str], object]
     return observer
 
 
-def new_observer(job: Job, loop: Loop, workers: Workers) -> Observer:
-    """Return one that tells nobody yet."""
+def new_observer(job: Job, loop: Loop, driver: Driver, say: Callable[[str], object]) -> Observer:
+    """Return one that keeps a journal, in this node's folder if there is one, and tells nobody yet."""
+    from planaria.agent.journal import Journal, node_name
     from planaria.agent.observer import Observer
 
-    observer = Observer(job, loop, time.time, os.uname().nodename)
-    observer.workers = workers
+    host = os.uname().nodename
+    node = node_name(host) if job.run_dir is None else os.path.basename(job.run_dir)
+    observer = Observer(job, loop, time.time, host)
+    observer.workers = driver.workers
+    observer.journal = Journal(node, job.run_dir, say)
+    observer.pulse.reports = lambda: driver.progress
+    observer.pulse.commits = lambda: {} if driver.keeper is None else driver.keeper.newest
     return observer
+
+
+def watched(job: Job, loop: Loop, driver: Driver, say: Callable[[str], object]) -> Observer:
+    """Return the observer of a driver. One that comes only now is told what happened before."""
+    if driver.observer is None:
+        observer = new_observer(job, loop, driver, say)
+        observer.catch_up(driver.story, group_of(job))
+        driver.observer = observer
+    return driver.observer
 
 
 def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: _Screen) -> None:
@@ -297,7 +337,8 @@ def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: _Screen) -> No
     group, observer = driver.group, driver.observer
     if observer is not None:
         observer.close()
-    if outcome.kind == "done" and job.report_file is None:
+    report_files = [path for path in (job.report_file, _report_in(job.run_dir)) if path is not None]
+    if outcome.kind == "done" and not report_files:
         return
     from planaria.agent import report
 
@@ -306,13 +347,21 @@ def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: _Screen) -> No
     )
     if text:
         screen.say(text)
-    if job.report_file is not None:
-        restarts = observer.restarts if observer is not None else []
-        _write(job.report_file, _as_bytes(report.as_json(group, outcome, job.run_id, restarts)), screen)
+    restarts = observer.restarts if observer is not None else []
+    for path in report_files:
+        _write(path, _as_bytes(report.as_json(group, outcome, job.run_id, restarts)), screen)
     own_error_file = job.environment.get(ERROR_FILE)
     causes = report.causes(group)
     if outcome.kind == "failed" and own_error_file and causes:
         _write(own_error_file, _torch_error_file(causes[0]), screen)
+
+
+def _report_in(folder: str | None) -> str | None:
+    if folder is None:
+        return None
+    from planaria.agent.journal import REPORT
+
+    return os.path.join(folder, REPORT)
 
 
 def _as_bytes(content: dict[str, object]) -> bytes:

@@ -122,6 +122,8 @@ class Job(Value):
     shelter: Shelter = Shelter()
     standbys: int | None = 0
     """How many processes stand by for workers; None: as many as memory allows, one for each at most."""
+    run_dir: str | None = None
+    """Where the run's folder is made, with the journal of each node; None: the journal is in memory only."""
 
 
 class Life(Value):

@@ -1,28 +1,36 @@
 """Tell others what happens to a group: events to handlers, numbers to the registry, a record of every restart.
 
-The driver calls `saw` after it has done what was ordered, so nothing waits for a reader. Nothing here decides, and a job that
-nobody watches does not import it.
+The driver calls `saw` after it has done what was ordered, so nothing waits for a reader. Nothing here decides. A job that
+nobody asked to watch imports it a moment after its first workers have started, and keeps its journal in memory.
 """
 
 from __future__ import annotations
 
+from planaria.agent.machine import step
 from planaria.agent.membership import LeaseMoved, TakePlace
 from planaria.agent.meters import Meters
-from planaria.agent.model import Begun, Finish, ProgressReported, StartWorkers, WorkerExited, WorkersStarted
+from planaria.agent.model import RUNNING, Begun, Finish, ProgressReported, StartWorkers, WorkerExited, WorkersStarted
+from planaria.agent.pace import Pace
 from planaria.agent.phases import SignsGivenUp, Watch, WorkerSigned, follow
+from planaria.agent.pulse import Pulse
 from planaria.base import signals
 from planaria.base.value import as_dict
+from planaria.contract.failure import first_cause_first
+from planaria.errors import InternalError
 from planaria.observe.metrics import Registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol
 
+    from planaria.agent.journal import Journal
     from planaria.agent.model import Effect, Event, Group, Job, Outcome
     from planaria.agent.phases import Restart
     from planaria.base.loop import Loop, Timer
+    from planaria.contract.failure import Failure
     from planaria.observe.handlers import Handler
+    from planaria.process.workers import WorkerSeen
 
     class Workers(Protocol):
         """What is asked of the workers of this node."""
@@ -30,6 +38,10 @@ if TYPE_CHECKING:
         @property
         def by_pid(self) -> dict[int, int]:
             """The local rank of each worker that runs, by its pid."""
+
+        @property
+        def seen(self) -> tuple[WorkerSeen, ...]:
+            """The workers of this life, also those that have ended."""
 
         @property
         def signing(self) -> frozenset[int]:
@@ -49,6 +61,7 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_S = 0.01  # a Python interpreter needs about as long to come to its first line
 LONGEST_LOOK_S = 0.5
+LAST_WORDS = 4000  # characters of a traceback, or of stderr, that a journal keeps of a worker that failed
 SIGNS_WITHIN_S = 60.0  # an interpreter on a slow network disk may need that long; after it nobody looks any more
 
 
@@ -67,44 +80,98 @@ class Observer:
         self._round = 0
         self._first_rank = 0
         self._began_at = 0.0
+        self._unseen_before = 0.0  # workers of lives that were over when this observer came have no pids any more
         self.registry = Registry()
         self._meters = Meters(self.registry)
         self.handlers: tuple[Handler, ...] = ()
         self.restarts: list[dict[str, object]] = []
         """Every restart so far, oldest first, as the report has them."""
         self.workers: Workers
+        self.journal: Journal | None = None
+        self.pace = Pace()
+        self.pulse = Pulse(loop, self.pace, self._keep)
+        self.logs: dict[int, tuple[str | None, str | None]] = {}
+        """The files of each local rank's output in the newest life, stdout first."""
+
+    @property
+    def round(self) -> int:
+        """The number of the newest round."""
+        return self._round
+
+    @property
+    def began_at(self) -> float:
+        """When the agent began, on its monotonic clock."""
+        return self._began_at
+
+    @property
+    def began_s(self) -> float:
+        """The same in seconds since 1970, by this node's clock."""
+        return self._timestamp(self._began_at) / 1000
+
+    def catch_up(self, story: Sequence[tuple[Event, tuple[Effect, ...]]], group: Group) -> None:
+        """Take what happened before this observer came: `group` is as it was in the beginning, and is led through it again."""
+        starts = [event.at for event, _ in story if isinstance(event, WorkersStarted)]
+        self._unseen_before = starts[-1] if starts else 0.0
+        try:
+            for event, effects in story:
+                group, _ = step(group, event)
+                self.saw(event, effects, group, getattr(event, "at", self._loop.now()))
+        except InternalError:  # the beginning is not in the story any more, or what is not kept there had a say
+            return
 
     def saw(self, event: Event, effects: tuple[Effect, ...], group: Group, ordered_at: float) -> None:
         """Take what happened, what was ordered because of it and when, and the group as it is since then."""
         match event:
             case LeaseMoved():
                 return
-            case ProgressReported(_, step):
-                self._meters.progressed(step)
+            case ProgressReported(local_rank, done):
+                self._progressed(local_rank, done)
                 return
             case WorkerExited():
                 self._take_signs()
+                self.pulse.flush()
         self._tell(event, effects, group)
         self._follow(event, effects, ordered_at)
         if isinstance(event, WorkersStarted) and self._watch.silent:
             self._look_again(FIRST_LOOK_S, ordered_at + SIGNS_WITHIN_S)
         self._meters.group(group)
+        self.pace.is_at_work(ordered_at, at_work=group.phase == RUNNING)
         for effect in effects:
             if isinstance(effect, Finish):
                 self._ended(effect.outcome, group, ordered_at)
+
+    def _progressed(self, local_rank: int, done: int) -> None:
+        self._meters.progressed(done)
+        report, at = self.pulse.reports().get(local_rank, (None, self._loop.now()))
+        samples = None if report is None else dict(report.values).get("samples")
+        self.pace.report(local_rank, done, samples, at)
+        self.pulse.stir()
 
     def close(self) -> None:
         """Let the handlers go."""
         for handler in self.handlers:
             handler.close()
         self.handlers = ()
+        if self.journal is not None:
+            self.journal.close()
 
     def emit(self, name: str, at: float, **metadata: object) -> None:
-        """Hand an event that happened at a moment of the monotonic clock to every handler."""
-        told = {"name": name, "source": "AGENT", "timestamp": self._timestamp(at)}
-        event = {**told, "metadata": {**self._common, "at": at, **metadata}}
+        """Hand an event that happened at a moment of the monotonic clock to every handler, and to the journal."""
+        self._emit(name, at, metadata, {})
+
+    def _emit(self, name: str, at: float, metadata: Mapping[str, object], details: Mapping[str, object]) -> None:
+        """Emit an event; `details` are for the journal alone."""
+        self._keep(name, at, {**metadata, **details})
         for handler in self.handlers:
-            handler.handle(event)
+            handler.handle(self._event(name, at, metadata))
+
+    def _keep(self, name: str, at: float, metadata: Mapping[str, object]) -> None:
+        if self.journal is not None:
+            self.journal.take(self._event(name, at, metadata))
+
+    def _event(self, name: str, at: float, metadata: Mapping[str, object]) -> dict[str, object]:
+        told = {"name": name, "source": "AGENT", "timestamp": self._timestamp(at)}
+        return {**told, "metadata": {**self._common, "at": at, **metadata}}
 
     def _timestamp(self, at: float) -> int:
         return round((self._wall_s() - (self._loop.now() - at)) * 1000)
@@ -116,13 +183,17 @@ class Observer:
             case Begun(at):
                 self._began_at = at
                 self._meters.begin(self._timestamp(at) / 1000)
-                self.emit("planaria.run.started", at, workers=group.size, max_restarts=group.max_restarts)
-            case WorkersStarted(at):
+                told = {"workers": group.size, "max_restarts": group.max_restarts}
+                node = {} if self.journal is None else {"node": self.journal.node}
+                self._emit("planaria.run.started", at, told, node)
+            case WorkersStarted(at) if at >= self._unseen_before:
                 self._pids = {local_rank: pid for pid, local_rank in self.workers.by_pid.items()}
                 cold = {str(local_rank): why for local_rank, why in self.workers.cold.items()}
                 self._warmth = {"promoted": list(self.workers.promoted), "cold": cold}
+                self.logs = {one.local_rank: (one.stdout_log, one.stderr_log) for one in self.workers.seen}
                 for local_rank, pid in self._pids.items():
-                    self.emit("planaria.worker.started", at, **self._worker(local_rank), pid=pid)
+                    details = {"log_files": [path for path in self.logs.get(local_rank, ()) if path]}
+                    self._emit("planaria.worker.started", at, {**self._worker(local_rank), "pid": pid}, details)
             case WorkerExited():
                 self._exited(event, group)
         for effect in effects:
@@ -141,6 +212,8 @@ class Observer:
             case _:
                 return
         self._round = number
+        self.pace.begin()
+        self.pulse.begin(number, self._first_rank)
         self._meters.round(number, size, nodes)
         at = getattr(event, "at", self._loop.now())
         self.emit(
@@ -155,8 +228,10 @@ class Observer:
         )
 
     def _exited(self, event: WorkerExited, group: Group) -> None:
-        told = {**self._worker(event.local_rank), "pid": self._pids.get(event.local_rank)}
         failure = event.failure
+        pid = self._pids.get(event.local_rank, None if failure is None else failure.pid)
+        told = {**self._worker(event.local_rank), "pid": pid}
+        details: dict[str, object] = {}
         if failure is None:
             result = "ok"
             told |= {"status": 0, "message": ""}
@@ -170,19 +245,25 @@ class Observer:
                 "killer": failure.killer,
             }
             told |= {"ended_at": failure.at, "age_s": failure.age_s}
+            details = _last_words(failure) if kept else {}
         self._meters.exited(result)
-        self.emit("planaria.worker.exited", event.at, **told, result=result)
+        self._emit("planaria.worker.exited", event.at, {**told, "result": result}, details)
 
     def _ended(self, outcome: Outcome, group: Group, at: float) -> None:
-        self.emit(
-            "planaria.run.ended",
-            at,
-            outcome=outcome.kind,
-            status=outcome.status,
-            signal=signals.name_of(outcome.signal) if outcome.signal else None,
-            explanation=outcome.explanation,
-            restarts=group.restarts,
-            duration_s=at - self._began_at,
+        self.pulse.flush()
+        told = {
+            "outcome": outcome.kind,
+            "status": outcome.status,
+            "signal": signals.name_of(outcome.signal) if outcome.signal else None,
+            "explanation": outcome.explanation,
+            "restarts": group.restarts,
+            "duration_s": at - self._began_at,
+        }
+        own = group.lives[-1].failures if group.lives else ()
+        causes = (first_cause_first(own) if group.alone else group.causes) if outcome.kind == "failed" else ()
+        cause = {**as_dict(causes[0]), **_last_words(causes[0])} if causes else None
+        self._emit(
+            "planaria.run.ended", at, told, {"trained_s": round(self.pace.trained_s(at), 3), "first_cause": cause}
         )
 
     # Restarts.
@@ -219,3 +300,14 @@ class Observer:
             return
         for local_rank, at in self.workers.signs().items():
             self._follow(WorkerSigned(local_rank, at), (), self._loop.now())
+
+
+def _last_words(failure: Failure) -> dict[str, object]:
+    """Return what a journal keeps of a failure beyond what handlers are told."""
+    return {
+        "type": failure.type,
+        "where": failure.where,
+        "traceback": failure.traceback[-LAST_WORDS:],
+        "stderr_tail": failure.stderr_tail[-LAST_WORDS:],
+        "log_files": list(failure.log_files),
+    }

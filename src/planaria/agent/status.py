@@ -36,6 +36,19 @@ _NOT_READY = {
 }
 
 
+class Watched(Value):
+    """What was seen of an agent over time. `rates` are steps and samples a second, by local rank."""
+
+    node: str
+    started_at: float
+    """In seconds since 1970, by this node's clock."""
+    uptime_s: float
+    trained_s: float
+    steps_reported: bool
+    rates: Mapping[int, tuple[float | None, float | None]]
+    evidence: tuple[str, ...] = ()
+
+
 class View(Value):
     """What can be seen of an agent at one moment. `progress` is the newest report of each local rank, and when it came."""
 
@@ -55,6 +68,8 @@ class View(Value):
     """The newest complete commit by tier."""
     standbys: StandbysSeen | None = None
     """Who stands by; None where nobody is to."""
+    watched: Watched | None = None
+    """None where nobody has watched so far."""
 
 
 def why_not_ready(view: View) -> str:
@@ -88,6 +103,7 @@ def as_json(view: View) -> dict[str, object]:
             "run_id": job.run_id,
             "role": job.role,
             "host": view.host,
+            "node": None if view.watched is None else view.watched.node,
             "launcher_pid": view.launcher_pid,
             "agent_pid": view.agent_pid,
             "address": view.address or None,
@@ -106,6 +122,19 @@ def as_json(view: View) -> dict[str, object]:
         "last_reason": group.reason or None,
         "progress": {str(one.rank): _step(view, one) for one in view.workers},
         "newest_commit": {tier: _commit(view.commits.get(tier)) for tier in TIERS},
+        **_over_time(view.watched),
+    }
+
+
+def _over_time(watched: Watched | None) -> dict[str, object]:
+    if watched is None:
+        return {"started_at": None, "uptime_s": None, "trained_s": None, "steps_reported": False, "evidence": []}
+    return {
+        "started_at": round(watched.started_at, 3),
+        "uptime_s": round(watched.uptime_s, 3),
+        "trained_s": round(watched.trained_s, 3),
+        "steps_reported": watched.steps_reported,
+        "evidence": list(watched.evidence),
     }
 
 
@@ -200,7 +229,10 @@ def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
         return None
     report, at = view.progress[worker.local_rank]
     values = {name: value if isfinite(value) else None for name, value in report.values}  # JSON has no NaN
-    return {"step": report.step, "age_s": round(view.now - at, 3), "values": values}
+    rates = view.watched.rates if view.watched is not None else {}
+    rate, samples_rate = rates.get(worker.local_rank, (None, None))
+    told = {"step": report.step, "age_s": round(view.now - at, 3), "rate": rate, "samples_rate": samples_rate}
+    return {**told, "values": values}
 
 
 def as_gauges(view: View, counted: str | None) -> str:

@@ -10,12 +10,13 @@ import os
 import stat
 import time
 
+from planaria.agent.journal import EVIDENCE, JOURNAL, OLDER_JOURNAL, REPORT
 from planaria.base.addresses import join_address
 from planaria.base.text import safe_line
 from planaria.insight.fields import integer, objects, part, text, texts
 from planaria.insight.model import NodeSeen
-from planaria.insight.notebook import Notebook
 from planaria.launch.owner_http import Door, NotAnswered, ask
+from planaria.observe.notebook import Notebook
 from planaria.process.logs import folder_name
 
 TYPE_CHECKING = False
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
             """Return what can be seen there now."""
 
 
-JOURNAL, OLDER_JOURNAL, REPORT, EVIDENCE = "journal.jsonl", "journal.1.jsonl", "report.json", "evidence"
+MOST_EVENTS = 20_000  # far more than a run has restarts; a journal that somebody fills is not kept whole
 MOST_PAGES = 64  # of a journal, for one look
 MOST_NODES = 4096
 LONGEST_REPORT = 64 << 20
@@ -45,7 +46,7 @@ class AgentSource:
     def __init__(self, target: Target, token: bytes | None = None) -> None:
         self.target = target
         self.token = token
-        self._notebook = Notebook()
+        self._notebook = Notebook(MOST_EVENTS)
         self._next = 0
         self._node = ""
         self._has_journal = True
@@ -133,7 +134,7 @@ class _JournalReader:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self.notebook = Notebook()
+        self.notebook = Notebook(MOST_EVENTS)
         self._inode = 0
         self._offset = 0
         self.age_s: float | None = None

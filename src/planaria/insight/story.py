@@ -122,7 +122,7 @@ def _restart(one: Told, before: int | None, failed: Sequence[Cause], steps: Mapp
         node=one.node,
         first_cause=first_cause(failed, before) if kind in ("failed", "port", "other") else None,
         redone=Redone(
-            steps[before][1] if before in steps else None,
+            steps[before][1] if before is not None and before in steps else None,
             steps[number_of_round][0] if number_of_round in steps else None,
         ),
     )

@@ -47,6 +47,7 @@ def as_data(plan: Plan) -> dict[str, object]:
         "signals": [signals.name_of(number) for number in job.signals],
         "exit_code": "worker" if job.worker_exit_code else "agent",
         "report_file": job.report_file,
+        "run_dir": job.run_dir,
         "event_handlers": job.event_handlers,
         "log_dir": job.logs.log_dir,
         "snapshot_dir": job.shelter.directory,
@@ -87,13 +88,22 @@ def as_text(plan: Plan) -> str:
         lines.append(f"  probes    at {_health_words(job.health)}")
     if job.shelter.directory is not None:
         lines.append(f"  commits   the newest {job.shelter.keep} in {safe_line(job.shelter.directory)}")
-    if job.report_file is not None:
-        lines.append(f"  report    {safe_line(job.report_file)}")
-    if job.event_handlers:
-        lines.append(f"  events    to {safe_line(job.event_handlers)}")
+    lines += _written_lines(job)
     for local_rank in range(job.local_world_size):
         lines += _worker_lines(plan, local_rank)
     return "\n".join([*lines, *(f"note: {notice}" for notice in plan.notices)]) + "\n"
+
+
+def _written_lines(job: Job) -> list[str]:
+    """Say what is written where while the job runs, and at its end."""
+    lines = []
+    if job.report_file is not None:
+        lines.append(f"  report    {safe_line(job.report_file)}")
+    if job.run_dir is not None:
+        lines.append(f"  journal   in {safe_line(job.run_dir)}, in a folder of this run")
+    if job.event_handlers:
+        lines.append(f"  events    to {safe_line(job.event_handlers)}")
+    return lines
 
 
 def _standby_words(asked: int | None) -> str:

@@ -146,6 +146,7 @@ OURS: tuple[Flag, ...] = (
     _flag("--dry-run", "flag", False, LAUNCHER, "print what would run; start nothing", variable=False),
     _flag("--json", "flag", False, LAUNCHER, "with --dry-run: print JSON", variable=False),
     _flag("--report-file", "text", None, LAUNCHER, "write the final report here, as JSON", "PATH"),
+    _flag("--run-dir", "text", None, LAUNCHER, "keep a folder for each run here: journal, report, logs", "DIR"),
     _flag(
         "--exit-code",
         "choice",

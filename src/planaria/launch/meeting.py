@@ -31,6 +31,7 @@ _LONGEST_RUN_ID = 255  # it becomes part of keys and file names
 _LONGEST_OBJECT_NAME = 253  # Kubernetes' own limit
 _ONLY_OURS = (
     "report_file",
+    "run_dir",
     "always_restart",
     "no_bootstrap",
     "resize_grace",

@@ -65,6 +65,7 @@ class Options(Value):
     dry_run: bool
     json: bool
     report_file: str | None
+    run_dir: str | None
     exit_code: str
     no_bootstrap: bool
     always_restart: bool

@@ -127,6 +127,7 @@ def plan(options: Options, environ: Mapping[str, str], machine: Machine) -> Plan
         always_restart=options.always_restart,
         worker_exit_code=options.exit_code == "worker",
         report_file=options.report_file,
+        run_dir=options.run_dir,
         event_handlers=values.event_handlers(options, machine.event_handlers or frozenset()),
         meeting=contact.meeting,
         health=_health(options, environ, machine),

@@ -42,7 +42,7 @@ def same_interpreter(environ: Mapping[str, str], executable: str) -> bool:
 
 
 def check(options: Options, interpreter_is_ours: bool, environ: Mapping[str, str] | None = None) -> ScriptFacts:
-    """Check script, report file, files of events and log directory; return what kind of program the script is.
+    """Check script, report file, files of events and directories; return what kind of program the script is.
 
     Without `environ` nothing that depends on `PATH` or `PYTHON_EXEC` is checked.
 
@@ -52,6 +52,8 @@ def check(options: Options, interpreter_is_ours: bool, environ: Mapping[str, str
     _check_written_files(options)
     if options.log_dir and options.log_dir != os.devnull:
         _check_log_dir(options.source("log_dir"), options.log_dir)
+    if options.run_dir is not None:
+        _check_log_dir(options.source("run_dir"), options.run_dir)
     if options.snapshot_dir is not None:
         _check_log_dir(options.source("snapshot_dir"), options.snapshot_dir)
     target = options.training_script

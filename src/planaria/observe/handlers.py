@@ -148,6 +148,8 @@ class JsonLinesHandler:
         self._warn = warn
         self._has_warned = False
         self._is_torn = False
+        self.size_bytes = 0
+        """How much was written here so far."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
         try:
             self._descriptor = os.open(path, flags, 0o644)
@@ -163,6 +165,7 @@ class JsonLinesHandler:
         except OSError as problem:
             self._lost(problem.strerror or "it failed")
             return
+        self.size_bytes += written
         self._is_torn = written != len(line)
         if self._is_torn:
             self._lost("it took only a part")

@@ -43,7 +43,7 @@ _REASONS = {
 
 
 class Request(Value):
-    """One request. Names of `headers` are in lower case; what follows a `?` in the target is dropped."""
+    """One request. Names of `headers` are in lower case; `query` is what follows a `?` in the target, as it came."""
 
     method: str
     path: str
@@ -51,6 +51,7 @@ class Request(Value):
     keeps_alive: bool = True
     length: int = 0
     body: bytes = b""
+    query: str = ""
 
 
 class Reply(Value):
@@ -101,7 +102,8 @@ def _framed(method: str, target: str, version: str, headers: dict[str, str]) -> 
         return refused(413, f"expected a body of at most {BODY_LIMIT_BYTES} bytes")
     wishes = [wish.strip().lower() for wish in headers.get("connection", "").split(",")]
     keeps_alive = "close" not in wishes and (version == "HTTP/1.1" or "keep-alive" in wishes)
-    return Request(method, target.partition("?")[0], headers, keeps_alive, int(length))
+    path, _, query = target.partition("?")
+    return Request(method, path, headers, keeps_alive, int(length), query=query)
 
 
 def _read_fields(lines: list[bytes]) -> dict[str, str] | Reply:

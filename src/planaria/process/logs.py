@@ -124,7 +124,7 @@ class RunLogs:
             return
         if settings.log_dir is not None:
             self.directory = _make_run_folder(os.path.abspath(settings.log_dir), folder_name(run_id))
-        elif _names_any(settings.redirects) or _names_any(settings.tee):
+        elif writes_files(settings):
             self.directory = self.announce = _make_run_folder(temp_dir, f"planaria_{folder_name(run_id)}", _PRIVATE)
         else:
             self.directory = scratch_dir
@@ -284,6 +284,11 @@ def _append_to(path: str, opened: list[int]) -> int:
 def _refused(what: str, exc: OSError) -> ProcessError:
     hint = "raise the limit of open files (ulimit -n)" if exc.errno in (errno.EMFILE, errno.ENFILE) else ""
     return ProcessError(f"{what}: {os.strerror(exc.errno or 0)}", hint=hint)
+
+
+def writes_files(settings: LogSettings) -> bool:
+    """Tell whether the output of any worker goes to a file."""
+    return _names_any(settings.redirects) or _names_any(settings.tee)
 
 
 def _names_any(mask: StreamMask) -> bool:

@@ -56,6 +56,9 @@ class WorkerSeen(Value):
     pid: int
     is_alive: bool
     started_at: float
+    stdout_log: str | None = None
+    """The file that its output goes to, if there is one; likewise the other."""
+    stderr_log: str | None = None
 
 
 class WorkerEnd(Value):
@@ -102,7 +105,18 @@ class Workers:
     @property
     def seen(self) -> tuple[WorkerSeen, ...]:
         """Return the workers of this life, also those that have ended."""
-        return tuple(WorkerSeen(one.local_rank, one.rank, one.pid, one.alive, one.started_at) for one in self._life)
+        return tuple(
+            WorkerSeen(
+                one.local_rank,
+                one.rank,
+                one.pid,
+                one.alive,
+                one.started_at,
+                one.streams.stdout.log_path,
+                one.streams.stderr.log_path,
+            )
+            for one in self._life
+        )
 
     def begin(self, life: Round, on_started: Callable[[int, int | None, int | None], None]) -> None:
         """Start every worker; `on_started(pid, status_fd, lifeline)` is called for each at once (see `Children.add`).

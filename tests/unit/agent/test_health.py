@@ -36,6 +36,7 @@ class FakeDriver:
         self.reserve = None
         self.was_noticed = False
         self.workers = type("Workers", (), {"seen": ()})()
+        self.observer = None
         self.control = type("Control", (), {"has_listeners": True})()
         self.posted: list[Any] = []
 

@@ -31,6 +31,7 @@ class FakeDriver:
         self.reserve = None
         self.was_noticed = False
         self.workers = type("Workers", (), {"seen": ()})()
+        self.observer = None
         self.control = type("Control", (), {"has_listeners": False})()
         self.seat = type("Seat", (), {"snapshot": lambda _self: seen})()
         self.posted: list[Any] = []

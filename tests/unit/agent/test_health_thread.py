@@ -44,6 +44,7 @@ class FakeDriver:
     keeper = None
     reserve = None
     workers = type("Workers", (), {"seen": ()})()
+    observer = None
     control = type("Control", (), {"has_listeners": True})()
 
     def post(self, _event: Any) -> None:

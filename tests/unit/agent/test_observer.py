@@ -30,6 +30,7 @@ from planaria.agent.phases import PHASES
 from planaria.base.value import replace
 from planaria.contract.failure import stopped
 from planaria.process.model import Command
+from planaria.process.workers import WorkerSeen
 
 WALL = 1_700_000_000.0
 JOB = Job(Command("script", "a.py"), 2, "run-1", "trainer", 3, 30.0, (), {})
@@ -44,6 +45,12 @@ class FakeWorkers:
         self.promoted: tuple[int, ...] = ()
         self.cold: dict[int, str] = {}
         self.given: dict[int, float] = {}
+
+    @property
+    def seen(self) -> tuple[WorkerSeen, ...]:
+        return tuple(
+            WorkerSeen(one, one, pid, True, 0.0, f"/logs/{one}/stdout.log") for pid, one in self.by_pid.items()
+        )
 
     def signs(self) -> dict[int, float]:
         return self.given

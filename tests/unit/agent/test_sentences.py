@@ -18,6 +18,7 @@ from planaria.process.model import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
+from types import SimpleNamespace
 
 WHY = "its owner asked for the end of the run"
 JOB = Job(Command("script", "a.py", ()), 1, "job7", "default", 3, 30.0, (15,), {})
@@ -51,6 +52,6 @@ def test_a_handler_that_cannot_be_had_is_named_with_its_flag(tmp_path: Path) -> 
     loop = Loop()
     try:
         with pytest.raises(UsageError, match=r"^--event-log-handler: cannot open '.*/no folder/x' for events: "):
-            observe(job, loop, None, print)  # type: ignore[arg-type]
+            observe(job, loop, SimpleNamespace(workers=None), print)  # type: ignore[arg-type]
     finally:
         loop.close()

@@ -78,7 +78,10 @@ def test_the_status_tells_of_job_round_members_workers_and_progress() -> None:
     ]
     assert found["restarts"] == {"used": 1, "allowed": 3}
     assert found["last_reason"] == "rank 0 failed"
-    assert found["progress"] == {"2": {"step": 12, "age_s": 1.0, "values": {"loss": 0.5, "scale": None}}, "3": None}
+    assert found["progress"] == {
+        "2": {"step": 12, "age_s": 1.0, "rate": None, "samples_rate": None, "values": {"loss": 0.5, "scale": None}},
+        "3": None,
+    }
     assert found["newest_commit"] == {"node": None, "buddy": None, "disk": None}
     assert "hidden" not in json.dumps(found)
 

@@ -1,0 +1,50 @@
+"""The newest events of one node, numbered: all that happened, and of what repeats itself only the last. Pure."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Event = Mapping[str, object]
+
+REPEATED = ("planaria.progress", "planaria.commit")
+
+
+class Notebook:
+    """Takes events in their order. Of the progress of a round the newest is kept, and so is it of its commits by tier."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._events: dict[int, Event] = {}
+        self._newest: dict[object, int] = {}
+
+    def take(self, event: Event) -> None:
+        """Keep one more event, and forget what it replaces; of too many the oldest goes."""
+        self._count += 1
+        if event.get("name") in REPEATED:
+            data = event.get("metadata")
+            told = data if isinstance(data, dict) else {}
+            key = repr((event["name"], told.get("tier"), told.get("round")))
+            self._events.pop(self._newest.pop(key, 0), None)
+            self._newest[key] = self._count
+            if len(self._newest) > self._most:
+                del self._newest[next(iter(self._newest))]
+        self._events[self._count] = event
+        if len(self._events) > self._most:
+            del self._events[next(iter(self._events))]
+
+    @property
+    def count(self) -> int:
+        """The number of the newest event; the first one is 1."""
+        return self._count
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What is kept, oldest first."""
+        return tuple(self._events.values())
+
+    def after(self, number: int) -> list[tuple[int, Event]]:
+        """Return what is kept of what came after an event, with its numbers."""
+        return [(own, event) for own, event in self._events.items() if own > number]
