@@ -15,6 +15,7 @@ from planaria.contract import exit_status
 from planaria.dashboard.answers import Answers
 from planaria.dashboard.door import Door
 from planaria.dashboard.flags import HELP, check_host, read_flags
+from planaria.dashboard.lookout import lookout
 from planaria.dashboard.source import Seen
 from planaria.errors import UsageError
 
@@ -31,7 +32,8 @@ def dashboard(argv: Sequence[str]) -> int:
             return exit_status.DONE
         token = credentials.read(os.environ).token
         check_host(settings, token)
-        source = Seen(settings, token, dict(os.environ), time.monotonic)
+        secret = None if token is None else token.reveal()
+        source = Seen(lookout(settings.at, secret, settings.run_dirs, dict(os.environ)), time.monotonic)
         answers = Answers(source, token, settings.host, time.monotonic)
         asyncio.run(serve(answers, settings.host, settings.port))
     except UsageError as problem:

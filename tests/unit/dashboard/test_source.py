@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from journals import Node, failed_run
 
-from planaria.dashboard.flags import Settings
+from planaria.dashboard.lookout import Lookout
 from planaria.dashboard.source import FRESH_S, Seen
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Time:
 
 
 def looking_at(folder: Path) -> Seen:
-    return Seen(Settings(run_dirs=(str(folder),)), None, {"TMPDIR": str(folder / "nowhere")}, Time())
+    return Seen(Lookout([], [str(folder)], list), Time())
 
 
 def test_the_runs_of_a_folder_are_told_apart_by_what_they_say(tmp_path: Path) -> None:

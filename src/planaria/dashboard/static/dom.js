@@ -36,6 +36,7 @@ export function plain(value) {
   return String(value)
     .replace(COLOURS, "")
     .replace(/\r\n/g, "\n")
+    .replace(/[^\n]*\r/g, "") // of what a progress bar drew again and again the last state counts
     .replace(CONTROLS, (one) => {
       const code = one.charCodeAt(0);
       return String.fromCharCode(code < 0x20 ? 0x2400 + code : code === 0x7f ? 0x2421 : 0xfffd);
