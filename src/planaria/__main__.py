@@ -1,4 +1,4 @@
-"""The `planaria` command: `planaria run`, `drain`, `stop`, `health`, `dashboard`, `k8s`, `operator` and `--version`."""
+"""The `planaria` command: `planaria run`, what looks at runs and ends them, `k8s`, `operator` and `--version`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ usage: planaria COMMAND ...
 
   planaria run [FLAGS] SCRIPT [ARGS]   start and supervise the workers of a training job (torchrun's flags)
   planaria run --help                  every flag, with examples
+  planaria status [FLAGS]              show a run: world, ranks, steps a second, restarts, what happened last
+  planaria top [FLAGS]                 show it again and again
+  planaria why [FLAGS]                 explain the last restart, or the end
+  planaria logs [-f] [FLAGS]           show what its workers write
   planaria drain [FLAGS]               end a run on this node in good order; the other nodes go on
   planaria stop [FLAGS]                end a run on all of its nodes
   planaria health [FLAGS]              ask the agents on this node whether they are alive
@@ -55,6 +59,10 @@ def _dispatch(argv: list[str]) -> int:
             from planaria.launch.main import order
 
             return order(command, rest)
+        case ["status" | "top" | "why" | "logs" as command, *rest]:
+            from planaria.insight.main import look
+
+            return look(command, rest)
         case ["dashboard", *rest]:
             from planaria.dashboard.main import dashboard
 

@@ -183,6 +183,7 @@ class Health:
             steps_reported=pace.is_reported,
             rates={local_rank: pace.rates(local_rank, now) for local_rank in self._driver.progress},
             evidence=evidence_names(observer),
+            run_folder=None if observer.journal.folder is None else os.path.dirname(observer.journal.folder),
         )
 
 

@@ -47,6 +47,8 @@ class Watched(Value):
     steps_reported: bool
     rates: Mapping[int, tuple[float | None, float | None]]
     evidence: tuple[str, ...] = ()
+    run_folder: str | None = None
+    """The folder of the run, with one for each node in it."""
 
 
 class View(Value):
@@ -104,6 +106,7 @@ def as_json(view: View) -> dict[str, object]:
             "role": job.role,
             "host": view.host,
             "node": None if view.watched is None else view.watched.node,
+            "run_folder": None if view.watched is None else view.watched.run_folder,
             "launcher_pid": view.launcher_pid,
             "agent_pid": view.agent_pid,
             "address": view.address or None,

@@ -41,6 +41,7 @@ class Node(Value):
     ranks: tuple[int, ...]
     age_s: float | None
     source: str
+    has_ended: bool = False
 
 
 class Rank(Value):
@@ -128,6 +129,8 @@ class Effective(Value):
     seconds: float
     training_seconds: float
     is_reported: bool
+    redone_seconds: float = 0.0
+    """About how much of that went into steps that had been done before."""
 
     @property
     def share(self) -> float | None:

@@ -49,7 +49,7 @@ class _Heard(Value):
 
 def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
     """Return the picture of a run; `nodes` may be in any order, and the same node may be among them twice."""
-    heard = [_hear(one) for one in _each_once(nodes)]
+    heard = _of_the_last_start([_hear(one) for one in _each_once(nodes)])
     events = sorted((event for one in heard for event in one.events), key=lambda event: event.timestamp)
     failed = story.failures(events)
     reports = {one.seen.node: one.seen.report for one in heard if one.seen.report is not None}
@@ -58,6 +58,7 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
     ranks = _ranks(heard)
     hang = next((part(one.seen.status, "hang") for one in heard if part(one.seen.status, "hang")), None)
     used, allowed = _budget(heard)
+    restarts = story.restarts(events, failed)
     return RunSeen(
         run_id=next((one.run_id for one in heard if one.run_id), ""),
         state=ended.outcome if ended is not None else _state(heard),
@@ -67,14 +68,14 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
         ranks=ranks,
         restarts_used=used,
         restarts_allowed=allowed,
-        restarts=story.restarts(events, failed),
+        restarts=restarts,
         failures=failed,
         newest_commit=_commits(heard),
         timeline=story.timeline(events),
         world_over_time=story.world_over_time(events),
         hang=hang if hang is not None else _last_hang(events, is_over=is_over),
         stragglers=tuple(slow for one in heard for slow in objects(one.seen.status or {}, "stragglers")),
-        effective=_effective(heard),
+        effective=story.with_redone(_effective(heard), events, restarts),
         outcome=ended,
         evidence=tuple(Evidence(one.seen.node, name, files) for one in heard for name, files in one.seen.evidence),
         gaps=tuple(one.seen.gap for one in heard if one.seen.gap),
@@ -100,6 +101,20 @@ def _each_once(nodes: Iterable[NodeSeen]) -> list[NodeSeen]:
     return sorted(found.values(), key=lambda one: one.node)
 
 
+def _of_the_last_start(heard: list[_Heard]) -> list[_Heard]:
+    """Leave out those who had all ended before the others began: a job that was started again under the same run id.
+
+    Only clocks can tell, and two hosts' clocks may differ: nothing but what is shown hangs on it.
+    """
+    kept: list[_Heard] = []
+    for one in sorted(heard, key=lambda each: each.events[0].timestamp if each.events else 0):
+        ends = [None if other.end is None or other.seen.status else other.end.timestamp for other in kept]
+        if one.events and ends and all(end is not None and end < one.events[0].timestamp for end in ends):
+            kept = []
+        kept.append(one)
+    return sorted(kept, key=lambda each: each.seen.node)
+
+
 def _hear(one: NodeSeen) -> _Heard:
     found = (told(event, one.node) for event in one.events)
     return _Heard(one, tuple(event for event in found if event is not None))
@@ -120,6 +135,7 @@ def _node(one: _Heard) -> Node:
         ranks=tuple(rank.rank for rank in _ranks_of(one)),
         age_s=one.seen.age_s,
         source=one.seen.source,
+        has_ended=one.seen.status is None and one.end is not None,
     )
 
 
@@ -128,12 +144,15 @@ def _node_state(one: _Heard) -> str:
         return text(one.seen.status, "state") or "?"
     if one.end is not None:
         return text(one.end.data, "outcome") or "ended"
+    if one.seen.gap:
+        return "away"
     return "running" if one.newest_round is not None else "waiting"
 
 
 def _state(heard: Sequence[_Heard]) -> str:
     """Return the state of the run: that of a node in which something goes on, else that of one which waits, else of any."""
     states = [_node_state(one) for one in heard if one.seen.status is not None or one.end is None]
+    states = [state for state in states if state != "away"]
     moving = [one for one in states if one not in _AT_REST]
     if moving:
         return moving[0]
@@ -208,11 +227,13 @@ def _past_ranks(one: _Heard) -> list[Rank]:
             local_rank, pid = integer(event.data, "local_rank"), integer(event.data, "pid")
             found[rank] = Rank(rank, one.host, one.seen.node, local_rank, pid)
         elif event.name == "planaria.worker.exited" and rank in found:
-            found[rank] = replace(found[rank], state=text(event.data, "result") or "ended", rate=None)
+            found[rank] = replace(found[rank], state=text(event.data, "result") or "ended")
         elif event.name == "planaria.progress":
             ranks = part(event.data, "ranks")
             found |= {key: _with_progress(seen, part(ranks, str(key))) for key, seen in found.items()}
-    return list(found.values())
+    if one.end is None:
+        return list(found.values())
+    return [replace(rank, rate=None, samples_rate=None, age_s=None) for rank in found.values()]
 
 
 def _with_progress(seen: Rank, report: Mapping[str, object]) -> Rank:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from planaria.base.value import replace
 from planaria.insight.fields import integer, number, part, text, texts
 from planaria.insight.model import PHASES, Cause, Moment, Outcome, Redone, Restart
 from planaria.insight.sentences import ending, meaning, sentence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from planaria.insight.fields import Told
+    from planaria.insight.model import Effective
 
 MOST_MOMENTS = 500
 LAST_LINES = 12
@@ -128,6 +130,14 @@ def _restart(one: Told, before: int | None, failed: Sequence[Cause], steps: Mapp
     )
 
 
+def with_redone(effective: Effective, events: Sequence[Told], restarted: Sequence[Restart]) -> Effective:
+    """Return the same with an estimate of what steps took that were done again: as long as all others on average."""
+    done = sum(last - first + 1 for first, last in steps_by_round(events).values())
+    again = sum(one.redone.steps or 0 for one in restarted)
+    seconds = effective.training_seconds * again / done if effective.is_reported and done else 0.0
+    return replace(effective, redone_seconds=round(seconds, 3))
+
+
 def world_over_time(events: Iterable[Told]) -> tuple[tuple[int, int], ...]:
     """Return when the world had which size: one entry for each round, and 0 at the end of the last node."""
     sizes: dict[int, tuple[int, int]] = {}
@@ -171,7 +181,7 @@ def outcome(
         return None
     last = max(ends, key=lambda one: (text(one.data, "outcome") == "failed", one.timestamp))
     kind, said = text(last.data, "outcome"), text(last.data, "explanation")
-    cause = _told_cause(ends, reports) if kind == "failed" else None
+    cause = _told_cause(ends, reports, failed) if kind == "failed" else None
     if kind == "failed" and cause is None:
         newest = max((one.round for one in failed if one.round is not None), default=None)
         cause = first_cause(failed, newest)
@@ -186,7 +196,9 @@ def outcome(
     )
 
 
-def _told_cause(ends: Sequence[Told], reports: Mapping[str, Mapping[str, object]]) -> Cause | None:
+def _told_cause(
+    ends: Sequence[Told], reports: Mapping[str, Mapping[str, object]], failed: Sequence[Cause]
+) -> Cause | None:
     """Return the first cause that the nodes agreed on, in the words of the node on which it happened if it tells them."""
     found = [(one, part(one.data, "first_cause")) for one in ends]
     found += [(one, part(reports.get(one.node, {}), "first_cause")) for one in ends]
@@ -194,6 +206,9 @@ def _told_cause(ends: Sequence[Told], reports: Mapping[str, Mapping[str, object]
     if not told:
         return None
     one, data = max(told, key=lambda pair: (pair[0].host == text(pair[1], "host"), len(pair[1])))
+    same = [own for own in failed if (own.host, own.pid) == (text(data, "host"), integer(data, "pid"))]
+    if same:
+        return same[-1]
     here = [end.node for end in ends if end.host == text(data, "host")]
     return cause_of(data, node=here[0] if here else one.node, timestamp=one.timestamp)
 

@@ -1,0 +1,103 @@
+"""Where the workers of a run write, and what they wrote, line by line. Pure."""
+
+from __future__ import annotations
+
+from planaria.base.text import safe
+from planaria.base.value import Value
+from planaria.insight.fields import integer, texts, told
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planaria.insight.model import NodeSeen
+
+LONGEST_LINE = 16 << 10
+_MARKS = {"stdout": "|", "stderr": "!"}
+
+
+class Place(Value):
+    """One stream of one worker. `path` is as its agent wrote it down; empty where only the agent can be asked."""
+
+    node: str
+    source: str
+    host: str
+    round: int
+    rank: int
+    local_rank: int
+    stream: str
+    path: str = ""
+
+
+class Line(Value):
+    """One line of a worker."""
+
+    place: Place
+    text: str
+
+    def __str__(self) -> str:
+        where = self.place
+        return f"{where.host}:{where.rank} {_MARKS.get(where.stream, '?')} {self.text}"
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as `planaria logs --json` prints it."""
+        where = self.place
+        told_place = {"host": where.host, "rank": where.rank, "stream": where.stream, "round": where.round}
+        return {**told_place, "line": self.text}
+
+
+def places(nodes: Sequence[NodeSeen], ranks: frozenset[int] | None, streams: Sequence[str]) -> list[Place]:
+    """Return the streams of the newest round of each node that are wanted, by rank."""
+    found = [place for one in nodes for place in _places_of(one)]
+    newest = {node: max(place.round for place in found if place.node == node) for node in {one.node for one in found}}
+    wanted = [
+        place
+        for place in found
+        if place.round == newest[place.node] and (ranks is None or place.rank in ranks) and place.stream in streams
+    ]
+    return sorted(wanted, key=lambda place: (place.rank, place.stream != "stdout"))
+
+
+def _places_of(one: NodeSeen) -> list[Place]:
+    found = []
+    for event in one.events:
+        started = told(event, one.node)
+        if started is None or started.name != "planaria.worker.started":
+            continue
+        numbers = [integer(started.data, name) for name in ("round", "rank", "local_rank")]
+        for path in texts(started.data, "log_files"):
+            stream = path.rpartition("/")[2].removesuffix(".log")
+            if None not in numbers:
+                number, rank, local_rank = (value or 0 for value in numbers)
+                found.append(Place(one.node, one.source, started.host, number, rank, local_rank, stream, path))
+    return found
+
+
+def moved(path: str, node: str, folder: str) -> str:
+    """Return where a file is whose folder was moved: what stands below the node's folder stands there still."""
+    _, found, below = path.partition(f"/{node}/")
+    return f"{folder}/{below}" if found and ".." not in below.split("/") else path
+
+
+class Splitter:
+    """Makes lines of bytes as they come; of a line that a progress bar draws again and again the last state counts."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """Return the lines that are whole now. One without an end is cut when it is too long."""
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LONGEST_LINE:
+            whole, self._rest = [*whole, self._rest], b""
+        return [_clean(line) for line in whole]
+
+    def end(self) -> list[str]:
+        """Return what is left without a line feed."""
+        rest, self._rest = self._rest, b""
+        return [_clean(rest)] if rest else []
+
+
+def _clean(line: bytes) -> str:
+    drawn = line.rstrip(b"\r").rpartition(b"\r")[2]
+    return safe(drawn[:LONGEST_LINE].decode("utf-8", "replace"))

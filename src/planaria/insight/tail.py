@@ -1,0 +1,127 @@
+"""Read on in what workers write: from their files where those are in reach, else by asking their agents."""
+
+from __future__ import annotations
+
+import os
+
+from planaria.agent.records import MOST_BYTES, NEXT, ROUND
+from planaria.insight.gather import AgentSource, open_plain
+from planaria.insight.loglines import Line, Place, Splitter, moved
+from planaria.launch.owner_http import Door, NotAnswered, fetch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Tail(Protocol):
+        """Reads one stream of one worker."""
+
+        def read_on(self) -> bytes:
+            """Return what came since the last time; nothing when nothing did, or it cannot be had."""
+
+
+CHUNK_BYTES = 1 << 20
+BLOCK_BYTES = 64 << 10
+
+
+class FileTail:
+    """Reads a file on this machine, from its last lines on; 0: from its beginning."""
+
+    def __init__(self, path: str, lines: int) -> None:
+        self._path = path
+        self._lines = lines
+        self._offset: int | None = None
+
+    def read_on(self) -> bytes:
+        """Return what was appended; nothing for a file that is gone."""
+        try:
+            descriptor = open_plain(self._path)
+        except OSError:
+            return b""
+        try:
+            if self._offset is None:
+                self._offset = _start_of_last(descriptor, self._lines)
+            chunk = os.pread(descriptor, CHUNK_BYTES, self._offset)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+        self._offset += len(chunk)
+        return chunk
+
+
+def _start_of_last(descriptor: int, lines: int) -> int:
+    """Return where the last so many lines begin."""
+    at = os.fstat(descriptor).st_size
+    if lines == 0:
+        return 0
+    left = lines + (os.pread(descriptor, 1, at - 1) == b"\n" if at else 0)
+    while at > 0:
+        begin = max(0, at - BLOCK_BYTES)
+        block = os.pread(descriptor, at - begin, begin)
+        found = block.count(b"\n")
+        if found >= left:
+            end = len(block)
+            for _ in range(left):
+                end = block.rindex(b"\n", 0, end)
+            return begin + end + 1
+        left, at = left - found, begin
+    return 0
+
+
+class AgentTail:
+    """Asks an agent. It has the files of the newest round only."""
+
+    def __init__(self, source: AgentSource, place: Place, lines: int) -> None:
+        self._source = source
+        self._place = place
+        self._lines = lines
+        self._next = 0 if lines == 0 else -MOST_BYTES
+        self._is_first = lines > 0
+
+    def read_on(self) -> bytes:
+        """Return what came; nothing when the agent does not answer, or has begun another round."""
+        place = self._place
+        path = f"/v1/logs?local_rank={place.local_rank}&stream={place.stream}&from={self._next}"
+        try:
+            answer = fetch(self._source.target, "GET", path, token=self._source.token)
+        except NotAnswered:
+            return b""
+        after = answer.headers.get(NEXT.lower(), "")
+        if answer.status != 200 or not after.isdigit() or answer.headers.get(ROUND.lower()) != str(place.round):
+            return b""
+        self._next = int(after)
+        if not self._is_first:
+            return answer.body
+        self._is_first = False
+        kept = answer.body.splitlines(keepends=True)[-self._lines :]
+        return b"".join(kept)
+
+
+class Reader:
+    """One stream of one worker, as lines."""
+
+    def __init__(self, place: Place, tail: Tail) -> None:
+        self.place = place
+        self._tail = tail
+        self._splitter = Splitter()
+
+    def read_on(self) -> list[Line]:
+        """Return the lines that are whole now."""
+        found = []
+        while chunk := self._tail.read_on():
+            found += [Line(self.place, text) for text in self._splitter.feed(chunk)]
+        return found
+
+    def finish(self) -> list[Line]:
+        """Return what is left, when no more is expected."""
+        return [*self.read_on(), *(Line(self.place, text) for text in self._splitter.end())]
+
+
+def reader_of(place: Place, agents: dict[str, AgentSource], lines: int) -> Reader:
+    """Return the reader of a stream: an agent that is not of this machine has to be asked."""
+    agent = agents.get(place.source)
+    if agent is not None and not isinstance(agent.target, Door):
+        return Reader(place, AgentTail(agent, place, lines))
+    path = place.path if agent is not None else moved(place.path, place.node, place.source)
+    return Reader(place, FileTail(path, lines))

@@ -1,0 +1,69 @@
+"""A whole screen that is drawn again and again: plain ANSI, restored however it ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import termios
+import time
+import tty
+
+from planaria.base import signals
+from planaria.base.files import tell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from planaria.insight.model import RunSeen
+
+ENTER = "\x1b[?1049h\x1b[?25l"  # the other screen, without a cursor
+LEAVE = "\x1b[?25h\x1b[?1049l"
+HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+_ENDING = (signals.SIGTERM, signals.SIGHUP)
+
+
+class _Told(Exception):
+    """A signal asked us to end."""
+
+
+def watch(
+    look: Callable[[], RunSeen], draw: Callable[[RunSeen, tuple[int, int]], Sequence[str]], every_s: float
+) -> RunSeen | None:
+    """Draw what is seen until somebody types q or Ctrl-C, or the run is over; return what was seen last."""
+    before = termios.tcgetattr(0)
+    handlers = {number: signals.set_handler(number, _end) for number in _ENDING}
+    run: RunSeen | None = None
+    try:
+        tty.setcbreak(0)
+        tell(1, ENTER)
+        while True:
+            run = look()
+            size = os.get_terminal_size(1)
+            rows = draw(run, (max(20, size.columns), max(5, size.lines - 1)))
+            tell(1, HOME + "".join(f"{row}{CLEAR_LINE}\n" for row in rows) + CLEAR_BELOW)
+            if run.is_over or run.state == "gone" or _has_ended(every_s):
+                return run
+    except (KeyboardInterrupt, _Told):
+        return None
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        tell(1, LEAVE)
+        for number, handler in handlers.items():
+            signals.set_handler(number, handler)
+
+
+def _end(_number: int, _frame: object) -> None:
+    raise _Told
+
+
+def _has_ended(within_s: float) -> bool:
+    """Wait for the next look; tell whether somebody typed q, or hung up."""
+    until = time.monotonic() + within_s
+    while (left_s := until - time.monotonic()) > 0:
+        if not select.select([0], [], [], left_s)[0]:
+            return False
+        typed = os.read(0, 64)
+        if not typed or b"q" in typed or b"Q" in typed:
+            return True
+    return False
