@@ -78,7 +78,7 @@ def test_a_failure_is_told_in_plain_words_with_its_last_lines(window: Browser) -
         window.go(stage.url)
         window.wait_for_text("#verdict-line", "Rank 2 on node-b failed: ValueError: loss is nan at step 2030")
         assert "check(loss, step)" in window.text("#verdict-lines")
-        assert window.text("#verdict-more").startswith("Exit status 1 after 1 min 0 s of round 3.")
+        assert window.text("#verdict-more").startswith("Exit status 1 at train.py:88, after 1 min 0 s of round 3.")
         window.wait_for_text("#link", "ended")
         links = window.run("return [...document.querySelectorAll('#evidence a')].map((one) => one.href)")
         assert links[0].endswith("/api/run/vision-finetune/evidence/node-b-1a2b/failure-rank-2/stacks.txt")

@@ -70,10 +70,11 @@ class Door:
     async def _speak(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, here: bool) -> bool:
         """Answer one request; tell whether another may follow."""
         found = await _read(reader)
-        is_request = isinstance(found, Request)
-        reply = await self._answer(found, here) if isinstance(found, Request) else found
-        keeps_alive = isinstance(found, Request) and found.keeps_alive
-        has_body = not (is_request and found.method == "HEAD") and reply.status != 304
+        if isinstance(found, Reply):
+            reply, keeps_alive, has_body = found, False, True
+        else:
+            reply = await self._answer(found, here)
+            keeps_alive, has_body = found.keeps_alive, found.method != "HEAD" and reply.status != 304
         writer.write(write_reply(reply, keeps_alive=keeps_alive, has_body=has_body))
         async with asyncio.timeout(TAKE_S):
             await writer.drain()

@@ -10,9 +10,10 @@ import os
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
+from planaria.agent.journal import JOURNAL
 from planaria.base.value import Value
 from planaria.insight.fields import part, text
-from planaria.insight.gather import JOURNAL, AgentSource, FolderSource, node_folders, run_folders
+from planaria.insight.gather import AgentSource, FolderSource, node_folders, run_folders
 from planaria.launch.owner_runs import doors_of_ours
 
 if TYPE_CHECKING:

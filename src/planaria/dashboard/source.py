@@ -7,9 +7,10 @@ import threading
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from planaria.agent.journal import EVIDENCE
 from planaria.base.text import safe_line
 from planaria.dashboard.logs import tail
-from planaria.insight.gather import EVIDENCE, open_plain
+from planaria.insight.gather import open_plain
 from planaria.insight.loglines import places
 from planaria.insight.picture import picture
 from planaria.launch.owner_http import NotAnswered, ask, fetch

@@ -8,6 +8,7 @@ import { RankTable } from "./ranks.js";
 const EVERY_MS = 1000;
 const PATIENCE_MS = 8000;
 const MOST_MEASURES = 200;
+const FEW_RANKS = 17; // whose bars are all to be seen in the table
 
 const state = {
   runs: [],
@@ -131,9 +132,9 @@ function update(seen) {
   when("nodes", [seen.nodes.map((node) => ({ ...node, age_s: 0 })), canOrder()], () => showNodes(seen.nodes, canOrder() ? drain : null));
   when("evidence", seen.evidence, () => showEvidence(seen.evidence, (one, file) => pathOf("evidence", one.node, one.name, file), save));
   when("gaps", seen.gaps, () => showGaps(seen.gaps));
-  setText(byId("ranks-note"), seen.ranks.length ? `${plural(seen.ranks.length, "rank")}; bars are steps per second, choose one for its log` : "no rank is known");
+  setText(byId("ranks-note"), seen.ranks.length ? `${plural(seen.ranks.length, "rank")}; choose one for its log` : "no rank is known");
   table.update(seen.ranks, chosen);
-  byId("strip").hidden = !seen.ranks.some((one) => one.rate);
+  byId("strip").hidden = seen.ranks.length < FEW_RANKS || !seen.ranks.some((one) => one.rate);
   drawStrip(byId("strip"), seen.ranks, chosen);
   if (state.chosenRank === null && document.activeElement !== byId("log-rank")) byId("log-rank").value = String(chosen);
   if (!state.hasChosenStream) byId("log-stream").value = seen.outcome && seen.outcome.first_cause ? "stderr" : "stdout";

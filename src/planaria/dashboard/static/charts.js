@@ -1,5 +1,6 @@
 // Drawings: workers over time, the phases of recoveries, and the speed of every rank.
 
+import { failure } from "./causes.js";
 import { clock, duration, el, isNumber, plain, plural, svg, whole } from "./dom.js";
 
 export const PHASES = ["detect", "decide", "stop", "rendezvous", "start", "ready"];
@@ -81,8 +82,9 @@ function recovery(one, longest) {
   left.append(el("div", "when", `${clock(one.began)} · round ${whole(one.round)} · ${cost}`));
   const again = redone(one.redone || {});
   if (again) left.append(el("div", "when", again));
-  const parts = phases.map(([name, time]) => `${name} ${duration(time)}`).join(" · ");
-  return el("li", "", left, stack, el("div", "total", duration(one.total_s)), el("div", "parts", parts));
+  const parts = el("div", "parts", phases.map(([name, time]) => `${name} ${duration(time)}`).join(" · "));
+  if (one.first_cause) parts.append(el("div", "cause", failure(one.first_cause)));
+  return el("li", "", left, stack, el("div", "total", duration(one.total_s)), parts);
 }
 
 function redone({ reached, resumed }) {

@@ -1,5 +1,6 @@
 // The parts of the page that are words: what happened, key figures, events, nodes, evidence.
 
+import { failure } from "./causes.js";
 import { byId, clock, duration, el, isNumber, median, number, plain, plural, setClass, setText, whole } from "./dom.js";
 
 const MOST_EVENTS = 200;
@@ -12,7 +13,7 @@ export function verdict(seen) {
   if (outcome) {
     const mood = outcome.outcome === "done" ? "good" : outcome.outcome === "failed" ? "bad" : "calm";
     const kicker = `${name} · ${plain(outcome.outcome)}`;
-    if (outcome.first_cause) return { mood, kicker, line: failure(outcome.first_cause), ...words(outcome.first_cause, plain(outcome.sentence)) };
+    if (outcome.first_cause) return { mood, kicker, line: failure(outcome.first_cause), ...words(outcome.first_cause, `${plain(outcome.sentence)}; ${budget(seen.restarts)}`) };
     return { mood, kicker, line: sentence(plain(outcome.sentence)), more: lastRestart(seen) };
   }
   if (seen.hang) {
@@ -37,14 +38,14 @@ function running(seen) {
 
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-function failure(cause) {
-  const where = cause.where ? ` (${plain(cause.where)})` : "";
-  return `Rank ${whole(cause.rank)} on ${plain(cause.host)} failed: ${plain(cause.message) || plain(cause.meaning)}${where}`;
+function words(cause, ending) {
+  const where = cause.where ? ` at ${plain(cause.where)}` : "";
+  const after = isNumber(cause.age_s) ? `, after ${duration(cause.age_s)} of round ${whole(cause.round)}` : "";
+  return { more: `${sentence(plain(cause.meaning))}${where}${after}. ${sentence(ending)}.`, lines: cause.lines.map(plain).join("\n") };
 }
 
-function words(cause, ending) {
-  const after = isNumber(cause.age_s) ? ` after ${duration(cause.age_s)} of round ${whole(cause.round)}` : "";
-  return { more: `${sentence(plain(cause.meaning))}${after}. ${sentence(ending)}.`, lines: cause.lines.map(plain).join("\n") };
+function budget({ used, allowed }) {
+  return isNumber(used) && isNumber(allowed) ? `${whole(used)} of ${plural(allowed, "restart")} used` : "restarts are not known";
 }
 
 function lastRestart(seen) {
@@ -106,7 +107,7 @@ const MOODS = {
 export function showEvents(events) {
   const shown = events.slice(-MOST_EVENTS).reverse();
   const rows = shown.map((one) => {
-    const mood = MOODS[one.name] || "";
+    const mood = one.name === "planaria.run.ended" && /failed/.test(one.sentence) ? "bad" : MOODS[one.name] || "";
     const what = plain(one.sentence) || plain(one.name);
     return el("li", mood, el("time", "", clock(one.timestamp)), el("span", "host", plain(one.host)), el("span", "what", what));
   });
