@@ -75,7 +75,7 @@ class Node:
         total_s = round(sum(lengths.values()), 6)
         charged = kind == "failed"
         return self.tell(
-            at_s, "restart", round=number, restart_count=1, reason=reason, kind=kind, charged=charged,
+            at_s, "restart", round=number, restart_count=int(charged), reason=reason, kind=kind, charged=charged,
             began_at=self._boot_s + at_s - total_s, signed=2, total_s=total_s, promoted=[], cold={}, **lengths,
         )  # fmt: skip
 
@@ -83,7 +83,7 @@ class Node:
         told: dict[str, object] = {
             "signal": None,
             "explanation": "",
-            "restarts": 1,
+            "restarts": 0,
             "duration_s": at_s,
             "first_cause": None,
         }
@@ -138,8 +138,10 @@ def failed_run() -> list[Node]:
         90.0, 2, 1, traceback=TRACEBACK, **{key: cause[key] for key in ("message", "kind", "where", "age_s")}
     )
     nodes[0].exits(90.1, 2, 0, message="RuntimeError: Connection closed by peer [10.0.0.2]:41207", kind="exception")
+    nodes[0].exits(90.2, 2, 1, status=-15, message="SIGTERM (Terminated)", kind="signal", result="stopped")
+    nodes[1].exits(90.2, 2, 0, status=-15, message="SIGTERM (Terminated)", kind="signal", result="stopped")
     nodes[2].is_stopped(90.2, 2)
     said = "rank 3 failed; 1 of 1 restarts used"
     for number, node in enumerate(nodes):
-        node.ends(90.5 + number / 10, explanation=said, first_cause=cause, trained_s=82.0)
+        node.ends(90.5 + number / 10, explanation=said, first_cause=cause, trained_s=82.0, restarts=1)
     return nodes

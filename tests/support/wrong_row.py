@@ -1,4 +1,4 @@
-"""A row of the tables of wrong command lines: `wrong_run.py`, `wrong_nodes.py`, `wrong_orders.py`."""
+"""A row of the tables of wrong command lines: `wrong_run.py`, `wrong_nodes.py`, `wrong_orders.py`, `wrong_looks.py`."""
 
 from __future__ import annotations
 

@@ -69,7 +69,8 @@ def _journal(asked: Mapping[str, str], observer: Observer) -> Reply:
         return refused(400, "expected after=NUMBER")
     import json
 
-    newest, found, size = after, [], 0
+    newest, size = after, 0
+    found: list[str] = []
     kept = observer.journal.notebook.after(after) if observer.journal is not None else []
     for number, event in kept:
         line = json.dumps({**event, "number": number}, default=str)

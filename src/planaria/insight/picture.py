@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TIERS = ("node", "buddy", "disk")
 _AT_REST = ("running", "waiting")
 _ENDED = "planaria.run.ended"
+_EVERYBODYS = ("done", "failed", "stopped")  # other ends may be one node's alone
 
 
 class _Heard(Value):
@@ -53,7 +54,7 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
     events = sorted((event for one in heard for event in one.events), key=lambda event: event.timestamp)
     failed = story.failures(events)
     reports = {one.seen.node: one.seen.report for one in heard if one.seen.report is not None}
-    is_over = bool(heard) and all(one.seen.status is None and one.end is not None for one in heard)
+    is_over = _is_over(heard)
     ended = story.outcome(events, reports, failed) if is_over else None
     ranks = _ranks(heard)
     hang = next((part(one.seen.status, "hang") for one in heard if part(one.seen.status, "hang")), None)
@@ -64,7 +65,7 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
         state=ended.outcome if ended is not None else _state(heard),
         is_over=is_over,
         world_size=_world_size(heard),
-        nodes=tuple(_node(one) for one in heard),
+        nodes=tuple(_lost_if(is_over, _node(one)) for one in heard),
         ranks=ranks,
         restarts_used=used,
         restarts_allowed=allowed,
@@ -80,6 +81,21 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
         evidence=tuple(Evidence(one.seen.node, name, files) for one in heard for name, files in one.seen.evidence),
         gaps=tuple(one.seen.gap for one in heard if one.seen.gap),
     )
+
+
+def _is_over(heard: Sequence[_Heard]) -> bool:
+    """Tell whether the run has ended: nobody answers, and all have ended or one knows an end that is everybody's.
+
+    A node that was killed writes no end.
+    """
+    if not heard or any(one.seen.status is not None for one in heard):
+        return False
+    ends = [text(one.end.data, "outcome") for one in heard if one.end is not None]
+    return len(ends) == len(heard) or any(end in _EVERYBODYS for end in ends)
+
+
+def _lost_if(is_over: bool, node: Node) -> Node:
+    return replace(node, state="lost") if is_over and not node.has_ended else node
 
 
 def _each_once(nodes: Iterable[NodeSeen]) -> list[NodeSeen]:

@@ -132,9 +132,10 @@ def _restart(one: Told, before: int | None, failed: Sequence[Cause], steps: Mapp
 
 def with_redone(effective: Effective, events: Sequence[Told], restarted: Sequence[Restart]) -> Effective:
     """Return the same with an estimate of what steps took that were done again: as long as all others on average."""
-    done = sum(last - first + 1 for first, last in steps_by_round(events).values())
-    again = sum(one.redone.steps or 0 for one in restarted)
-    seconds = effective.training_seconds * again / done if effective.is_reported and done else 0.0
+    done = {number: last - first + 1 for number, (first, last) in steps_by_round(events).items()}
+    again = sum(min(one.redone.steps or 0, done.get(one.round, 0)) for one in restarted)
+    all_done = sum(done.values())
+    seconds = effective.training_seconds * again / all_done if effective.is_reported and all_done else 0.0
     return replace(effective, redone_seconds=round(seconds, 3))
 
 

@@ -176,7 +176,7 @@ def lines(reasons: Reasons) -> list[str]:
     told += _redone_lines(decision.redone)
     told += [f"  {safe_line(note)}" for note in decision.notes]
     told += _effective_lines(reasons.effective)
-    earlier = [number for number in reasons.rounds if number != decision.round]
+    earlier = [number for number in reasons.rounds if decision.kind != "restart" or number != decision.round]
     if earlier:
         shown = ", ".join(map(str, earlier[-8:]))
         told.append(f"  other restarts led to round {shown} (--round)")

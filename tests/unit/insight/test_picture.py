@@ -142,10 +142,18 @@ def test_ranks_that_are_behind_or_slow_are_marked() -> None:
     assert run.hang is not None
 
 
-def test_a_node_without_an_end_leaves_the_run_open() -> None:
+def test_a_node_that_was_killed_is_lost_when_the_others_know_the_end() -> None:
     nodes = failed_run()
     del nodes[1].events[-1]
     run = of(*nodes)
+    assert (run.is_over, run.state) == (True, "failed")
+    assert [node.state for node in run.nodes] == ["failed", "lost", "failed"]
+
+
+def test_a_node_that_left_does_not_end_the_run_of_the_others() -> None:
+    left = Node("node-a", 0).begins().starts(1.0, 1, nodes=2).ends(5.0, "signal", 143, signal="SIGTERM")
+    stays = Node("node-b", 2).begins().starts(1.0, 1, nodes=2)
+    run = of(left, stays)
     assert (run.is_over, run.outcome, run.state) == (False, None, "running")
 
 

@@ -14,6 +14,8 @@ from planaria.agent import credentials
 from planaria.dashboard.flags import check_host
 from planaria.dashboard.flags import read_flags as read_dashboard_flags
 from planaria.errors import UsageError
+from planaria.insight.flags import COMMANDS
+from planaria.insight.flags import read_flags as read_look
 from planaria.launch import numa
 from planaria.launch.devices import Counts
 from planaria.launch.logs_specs import with_specs
@@ -25,6 +27,7 @@ from planaria.launch.script import check
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 import wrong_dashboard
+import wrong_looks
 import wrong_nodes
 import wrong_orders
 import wrong_run
@@ -34,7 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HOME = "/home/you"
-TABLE: tuple[Row | str, ...] = (*wrong_run.TABLE, *wrong_nodes.TABLE, *wrong_orders.TABLE, *wrong_dashboard.TABLE)
+TABLE: tuple[Row | str, ...] = (
+    *wrong_run.TABLE,
+    *wrong_nodes.TABLE,
+    *wrong_orders.TABLE,
+    *wrong_looks.TABLE,
+    *wrong_dashboard.TABLE,
+)
 
 ROWS = tuple(row for row in TABLE if isinstance(row, Row))
 
@@ -58,6 +67,9 @@ def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path, command:
     try:
         if command == "dashboard":
             check_host(read_dashboard_flags(argv), credentials.read(environ).token)
+            return None
+        if command in COMMANDS:
+            read_look(command, argv)
             return None
         if command != "run":
             read_flags(command, argv, environ)

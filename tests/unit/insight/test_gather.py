@@ -1,0 +1,152 @@
+"""Folders of runs: found, read on from where one stopped, and never waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from journals import Node, failed_run
+
+from planaria.agent.journal import HALF_BYTES, JOURNAL, OLDER_JOURNAL, Journal, make_folder
+from planaria.insight.flags import Asked
+from planaria.insight.gather import FolderSource, node_folders, run_folder, run_folders
+from planaria.insight.loglines import Splitter, moved, places
+from planaria.insight.model import NodeSeen
+from planaria.insight.picture import picture
+from planaria.insight.sources import Found, find
+from planaria.insight.tail import FileTail
+
+
+def test_the_folder_of_runs_of_a_run_and_of_a_node_all_lead_there(tmp_path: Path) -> None:
+    folders = [node.write(tmp_path) for node in failed_run()]
+    for path in (tmp_path, tmp_path / "job7"):
+        (found,) = run_folders(str(path))
+        assert len(node_folders(found)) == 3
+    assert node_folders(str(folders[0])) == [str(folders[0])]
+    assert run_folder(str(tmp_path), "job7") == str(tmp_path / "job7")
+    assert run_folder(str(tmp_path), "job8") is None
+
+
+def test_the_newest_of_several_runs_is_meant(tmp_path: Path) -> None:
+    for number, run_id in enumerate(("old", "new", "older")):
+        folder = Node("a", 0, run_id=run_id).begins().write(tmp_path)
+        os.utime(folder / JOURNAL, (1000 + number % 2, 1000 + number % 2))
+    assert run_folder(str(tmp_path), "") == str(tmp_path / "new")
+
+
+def test_a_journal_is_read_on_through_a_torn_line_and_a_new_page(tmp_path: Path) -> None:
+    node = Node("a", 0).begins().starts(1.0, 0, nodes=1)
+    folder = node.write(tmp_path)
+    source = FolderSource(str(tmp_path / "job7"))
+    assert len(source.look()[0].events) == 4
+    line = json.dumps(Node("a", 0).exits(2.0, 0, 0).events[0]).encode()
+    with (folder / JOURNAL).open("ab") as file:
+        file.write(b'{"torn": \n' + line[:20])
+        file.flush()
+        assert len(source.look()[0].events) == 4
+        file.write(line[20:] + b"\n")
+    assert len(source.look()[0].events) == 5
+    (folder / JOURNAL).rename(folder / OLDER_JOURNAL)
+    with (folder / OLDER_JOURNAL).open("ab") as file:
+        file.write(line + b"\n")
+    (folder / JOURNAL).write_bytes(line + b"\n")
+    assert len(source.look()[0].events) == 7
+    assert len(FolderSource(str(folder)).look()[0].events) == 7
+
+
+def test_a_pipe_in_the_place_of_a_journal_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / JOURNAL)
+    (seen,) = FolderSource(str(tmp_path)).look()
+    assert seen.gap.endswith("it is no plain file")
+    assert picture([seen]).nodes[0].state == "away"
+
+
+def test_a_folder_without_a_run_is_told_in_one_sentence(tmp_path: Path) -> None:
+    said = find(Asked("why", run_dir=str(tmp_path), run_id="job9"), {})
+    assert said == f"there is no run job9 in {tmp_path}; planaria run --run-dir keeps one there"
+
+
+def test_where_nothing_runs_the_variable_says_where_to_look(tmp_path: Path) -> None:
+    Node("a", 0).begins().ends(5.0, "done", 0).write(tmp_path / "runs")
+    environ = {"TMPDIR": str(tmp_path), "PET_RUN_DIR": str(tmp_path / "runs")}
+    found = find(Asked("status", run_id="job7"), environ)
+    assert isinstance(found, Found)
+    assert picture(found.look()).state == "done"
+
+
+def test_a_job_that_was_started_again_under_its_name_is_the_last_start(tmp_path: Path) -> None:
+    first = Node("a", 0).begins().starts(1.0, 9, nodes=1).ends(5.0, "failed", 1)
+    second = Node("a", 0).begins(60.0).starts(61.0, 0, nodes=1).ends(70.0, "done", 0)
+    second.name = "a-ffffffff"
+    first.write(tmp_path)
+    second.write(tmp_path)
+    run = picture(FolderSource(str(tmp_path / "job7")).look())
+    assert (run.state, [node.node for node in run.nodes]) == ("done", ["a-ffffffff"])
+
+
+def test_a_journal_begins_a_new_page_before_it_is_too_long(tmp_path: Path) -> None:
+    said: list[str] = []
+    folder = make_folder(str(tmp_path), "job/../7", "node")
+    assert folder == str(tmp_path / "job____7" / "node")
+    journal = Journal("node", folder, said.append)
+    event = {"name": "x", "timestamp": 1, "metadata": {"long": "x" * (HALF_BYTES // 4)}}
+    for _ in range(10):
+        journal.take(event)
+    journal.close()
+    sizes = {name: os.path.getsize(os.path.join(folder, name)) for name in (JOURNAL, OLDER_JOURNAL)}
+    assert HALF_BYTES <= sizes[OLDER_JOURNAL] < 2 * HALF_BYTES
+    assert sizes[JOURNAL] < HALF_BYTES
+    assert said == []
+
+
+def test_a_journal_whose_folder_is_gone_says_so_once_and_goes_on_in_memory(tmp_path: Path) -> None:
+    said: list[str] = []
+    folder = make_folder(str(tmp_path), "job7", "node")
+    journal = Journal("node", folder, said.append)
+    (Path(folder) / JOURNAL).unlink()
+    event = {"name": "x", "timestamp": 1, "metadata": {"long": "x" * HALF_BYTES}}
+    journal.take(event)
+    journal.take(event)
+    assert len(said) == 1
+    assert said[0].startswith("the journal of this run ends here: ")
+    assert journal.notebook.count == 2
+
+
+def test_the_last_lines_of_a_file_and_what_comes_then(tmp_path: Path) -> None:
+    path = tmp_path / "stdout.log"
+    path.write_text("".join(f"line {number}\n" for number in range(50_000)))
+    for count, first in ((3, "line 49997"), (20_000, "line 30000"), (0, "line 0"), (10**6, "line 0")):
+        tail, splitter = FileTail(str(path), count), Splitter()
+        found = []
+        while chunk := tail.read_on():
+            found += splitter.feed(chunk)
+        assert (found[0], found[-1]) == (first, "line 49999")
+    with path.open("a") as file:
+        file.write("no end")
+    assert FileTail(str(path), 1).read_on() == b"no end"
+    assert FileTail(str(tmp_path / "nowhere"), 1).read_on() == b""
+
+
+def test_a_progress_bar_is_one_line_and_controls_are_harmless() -> None:
+    splitter = Splitter()
+    assert splitter.feed(b"10 %\r50 %\r100 %\r\nnext \x1b[31m\xff\n") == ["100 %", "next \\x1b[31m\ufffd"]
+    assert splitter.feed(b"left") == []
+    assert splitter.end() == ["left"]
+    assert [len(line) for line in splitter.feed(b"x" * 20_000)] == [16 << 10]
+
+
+def test_places_are_those_of_the_newest_round_that_were_asked_for() -> None:
+    node = Node("a", 2).begins()
+    for number in (0, 1):
+        for local_rank in (0, 1):
+            path = f"/runs/job7/{node.name}/logs/attempt_{number}/{local_rank}/stdout.log"
+            worker = {"round": number, "rank": 2 + local_rank, "local_rank": local_rank, "pid": 5}
+            node.tell(1.0, "worker.started", **worker, log_files=[path, path.replace("stdout", "stderr")])
+    seen = NodeSeen(node.name, "/copy", events=tuple(node.events))
+    found = places([seen], frozenset({3}), ("stderr",))
+    assert [(one.rank, one.stream, one.round) for one in found] == [(3, "stderr", 1)]
+    assert len(places([seen], None, ("stdout", "stderr"))) == 4
+    assert moved(found[0].path, node.name, "/copy") == "/copy/logs/attempt_1/1/stderr.log"
+    assert moved(f"/x/{node.name}/../../etc/passwd", node.name, "/copy") == f"/x/{node.name}/../../etc/passwd"
+    assert moved("/elsewhere/stdout.log", node.name, "/copy") == "/elsewhere/stdout.log"
