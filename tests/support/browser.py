@@ -162,6 +162,12 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._do("POST", "/goog/cdp/execute", cmd="Emulation.setEmulatedMedia", params={"features": features})
 
+    def busy_s(self) -> float:
+        """Return how long the main thread of the page has computed so far: CPU time, whoever else uses the machine."""
+        self._do("POST", "/goog/cdp/execute", cmd="Performance.enable", params={"timeDomain": "threadTicks"})
+        found = self._do("POST", "/goog/cdp/execute", cmd="Performance.getMetrics", params={})["metrics"]
+        return next(float(one["value"]) for one in found if one["name"] == "TaskDuration")
+
     def screenshot(self, path: str, *, whole: bool = True) -> None:
         """Write a PNG of the page, or of what the window shows of it."""
         params = {"format": "png", "captureBeyondViewport": whole}
