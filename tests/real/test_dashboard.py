@@ -15,7 +15,10 @@ from dashboard_stage import Cast, Stage
 from journals import failed_run
 from programs import clean_environment
 
+from planaria.contract.progress import Record
 from planaria.dashboard.rules import POLICY
+from planaria.kube.portrait import Sizes, portrait
+from planaria.kube.seen import JobSeen, PodSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +100,20 @@ def test_a_hang_names_its_rank_and_leads_to_its_evidence(window: Browser) -> Non
         window.wait_for_text("#verdict-line", "Rank 2 on node-b is behind: no step for 41.0 s")
         assert texts(window, "#evidence a") == ["rank-2.stacks.txt", "host.txt"]
         assert "behind" in texts(window, "#table .rank")[0]
+
+
+def test_a_job_of_an_operator_is_seen_with_its_pods_and_what_keeps_them(window: Browser) -> None:
+    pods = [
+        PodSeen("resnet-worker-0", "p0", "Worker", 0, "Running", node="gpu-1", is_ready=True, is_running=True),
+        PodSeen("resnet-worker-1", "p1", "Worker", 1, "Pending", unschedulable="0/3 nodes have a free GPU"),
+    ]
+    job = JobSeen("resnet", "team", "u1", 1, False, {"backoffLimit": 6}, {"state": "BelowMin", "restarts": 1})
+    pushed = Record("planaria", 3, 1, 1, 120, None, 41.5)
+    with shown(window, Cast(job=lambda: portrait(job, pods, pushed, Sizes(((pictures.START_MS, 1),)), 1))):
+        window.wait_for_text("#verdict-line", "resnet-worker-1: 0/3 nodes have a free GPU")
+        assert "120as the agents push it" in window.text("#tiles")
+        assert "resnet-worker-0 on gpu-1" in window.text("#nodes")
+        assert "the operator does not speak with agents" in window.text("#gaps")
 
 
 def test_text_of_strangers_stays_text(window: Browser) -> None:

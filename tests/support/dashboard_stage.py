@@ -35,7 +35,8 @@ class Cast:
         return self.by_id[run_id]() if run_id in self.by_id else None
 
     def log_tail(self, run_id: str, rank: int, stream: str) -> dict[str, Any] | None:
-        if rank >= len(self.by_id[run_id]()["ranks"]):
+        ranks = self.by_id[run_id]()["ranks"]
+        if ranks and rank >= len(ranks):
             return None
         if not self.log:
             return {"text": "", "why": f"this rank wrote nothing to {stream}"}

@@ -11,8 +11,9 @@ import gzip
 import json
 import os
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from planaria.base.text import safe_line
 from planaria.base.value import Value, replace
 from planaria.dashboard.rules import FILES, HEADERS, question_in, refusal
 from planaria.observe.request import Reply, refused
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 
     Json = Mapping[str, object]
 
+    class Aside(Protocol):
+        """Calls what may block, where it keeps nobody waiting."""
+
+        async def __call__(self, call: Callable[..., T], /, *args: Any) -> T:
+            """Return what the call returns."""
+
+
+T = TypeVar("T")
 FRESH_S = 0.5  # pages ask every second
 _MOST_KEPT = 64  # answers that are remembered: runs times what is looked at of each
 _WORTH_PACKING = 4096
@@ -57,13 +66,24 @@ class _Kept(Value):
 
 
 class Answers:
-    """The answers of a dashboard. `host` is the name that the page may have in an address bar besides an IP address."""
+    """The answers of a dashboard. `host` is the name that the page may have in an address bar besides an IP address.
 
-    def __init__(self, source: Source, token: Secret | None, host: str, now: Callable[[], float]) -> None:
+    `aside` calls the source, in a thread unless it is told otherwise.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        token: Secret | None,
+        host: str,
+        now: Callable[[], float],
+        aside: Aside = asyncio.to_thread,
+    ) -> None:
         self._source = source
         self._token = token
         self._host = host
         self._now = now
+        self._aside = aside
         self._kept: dict[str, _Kept] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -73,7 +93,10 @@ class Answers:
         if reply is None:
             question = question_in(request.path)
             assert question is not None
-            reply = await self._reply_to(question, request)
+            try:
+                reply = await self._reply_to(question, request)
+            except Exception as problem:  # noqa: BLE001  a run that cannot be drawn must not take the others along
+                reply = refused(500, f"this is a bug of planaria's: {safe_line(repr(problem))}")
         return replace(reply, headers=(*HEADERS, *reply.headers))
 
     async def _reply_to(self, question: Question, request: Request) -> Reply:
@@ -82,11 +105,11 @@ class Answers:
                 return _page_file(question.parts[0])
             case "drain" | "stop":
                 node = question.parts[0] if question.parts else ""
-                told, sentence = await asyncio.to_thread(self._source.order, question.run_id, question.about, node)
+                told, sentence = await self._aside(self._source.order, question.run_id, question.about, node)
                 return Reply(202 if told else 409, json.dumps({"sentence": sentence}).encode(), "application/json")
             case "evidence":
                 node, name, file = question.parts
-                content = await asyncio.to_thread(self._source.evidence, question.run_id, node, name, file)
+                content = await self._aside(self._source.evidence, question.run_id, node, name, file)
                 return _attachment(file, content)
             case _:
                 return _for_reader(await self._looked(request.path, question), request)
@@ -98,7 +121,7 @@ class Answers:
         async with self._locks.setdefault(path, asyncio.Lock()):
             kept = self._kept.get(path)
             if kept is None or self._now() - kept.at >= FRESH_S:
-                kept = _Kept(await asyncio.to_thread(self._look, question), self._now())
+                kept = _Kept(await self._aside(self._look, question), self._now())
                 self._kept[path] = kept
             return kept.reply
 

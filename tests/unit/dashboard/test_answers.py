@@ -101,6 +101,14 @@ def test_a_log_is_its_end_or_why_there_is_none() -> None:
     assert page.ask(f"/api/run/{RUN}/logs/99/stdout").status == 404
 
 
+def test_a_run_that_cannot_be_drawn_costs_its_own_answer_only() -> None:
+    page = Page()
+    page.cast.by_id["broken"] = lambda: {"run_id": "broken", "state": 1, "is_over": False}
+    page.cast.picture = lambda _run_id: {"run_id": object()}  # type: ignore[method-assign]
+    assert page.ask("/api/run/broken").status == 500
+    assert page.ask("/api/runs").status == 200
+
+
 def test_evidence_is_something_to_save_never_a_page() -> None:
     page = Page()
     reply = page.ask(f"/api/run/{RUN}/evidence/node-b/hang%0d%0a/x%22%0d%0aSet-Cookie:.txt")

@@ -30,7 +30,7 @@ function running(seen) {
   const waiting = seen.nodes.find((node) => node.why_not_ready);
   const workers = plural(seen.world_size || 0, "worker");
   if (waiting) return { mood: "warn", line: `${plain(waiting.host)}: ${plain(waiting.why_not_ready)}`, more: lastRestart(seen) };
-  const line = `${workers} on ${plural(seen.nodes.filter((node) => node.ranks.length).length, "node")} at work`;
+  const line = `${workers} on ${plural(seen.nodes.filter((node) => node.ranks.length).length || seen.nodes.length, "node")} at work`;
   if (!seen.stragglers.length) return { mood: "good", line, more: lastRestart(seen) };
   const slow = seen.stragglers.slice(0, 4).map((one) => `rank ${whole(one.rank)} on ${plain(one.host)} (${number(one.slower_by, 2)}×)`);
   return { mood: "warn", line, more: `Slower than the others: ${slow.join(", ")}` };
@@ -66,7 +66,8 @@ export function showVerdict(seen) {
 }
 
 export function showTiles(seen) {
-  const steps = seen.ranks.map((one) => one.step).filter(isNumber);
+  const told = seen.progress || {}; // where single ranks are not known
+  const steps = [...seen.ranks.map((one) => one.step), told.step].filter(isNumber);
   const rate = median(seen.ranks.map((one) => one.rate));
   const samples = seen.ranks.map((one) => one.samples_rate).filter(isNumber);
   const total = samples.reduce((sum, one) => sum + one, 0);
@@ -75,7 +76,7 @@ export function showTiles(seen) {
   const effective = seen.effective || {};
   tiles([
     ["Workers", whole(seen.world_size), `on ${plural(seen.nodes.length, "node")}${seen.is_over ? ", in the last round" : ""}`],
-    ["Step", steps.length ? whole(Math.max(...steps)) : "–", steps.length ? spread(steps) : "no rank has told its step"],
+    ["Step", steps.length ? whole(Math.max(...steps)) : "–", steps.length ? spread(seen.ranks, steps) : "no rank has told its step"],
     ["Steps per second", number(rate, 2), samples.length ? `${number(total)} samples/s together` : "median of the ranks"],
     ["Restarts", whole(seen.restarts.used), isNumber(seen.restarts.allowed) ? `of ${whole(seen.restarts.allowed)} allowed` : ""],
     ["Training time", isNumber(effective.share) ? `${(effective.share * 100).toFixed(1)} %` : "–", isNumber(effective.seconds) ? `of ${duration(effective.seconds)}` : "not known"],
@@ -83,7 +84,8 @@ export function showTiles(seen) {
   ]);
 }
 
-function spread(steps) {
+function spread(ranks, steps) {
+  if (!ranks.length) return "as the agents push it";
   const gap = Math.max(...steps) - Math.min(...steps);
   return gap ? `the last rank is ${plural(gap, "step")} behind` : "all ranks alike";
 }
@@ -117,7 +119,7 @@ export function showEvents(events) {
 
 export function showNodes(nodes, drain) {
   const rows = nodes.slice(0, MOST_NODES).map((node) => {
-    const ranks = node.ranks && node.ranks.length ? `ranks ${span(node.ranks)}` : "no ranks";
+    const ranks = node.ranks.length ? `ranks ${span(node.ranks)}` : "";
     const more = [plain(node.state), ranks, plain(node.why_not_ready)].filter(Boolean).join(" · ");
     const row = el("li", "", el("span", "name", plain(node.host)), el("span", "what", more));
     if (drain && !node.source.startsWith("/")) {
