@@ -70,7 +70,8 @@ def test_the_compatibility_page_has_no_flag_that_does_not_exist() -> None:
 
 def test_every_event_and_metric_of_the_agent_has_its_row_in_the_events_page() -> None:
     sources = {path.name: path.read_text() for path in (ROOT / "src/planaria/agent").glob("*.py")}
-    events = set(re.findall(r'"(planaria\.[a-z]+\.[a-z.]+|planaria\.restart)"', sources["observer.py"]))
+    telling = sources["observer.py"] + sources["pulse.py"]
+    events = set(re.findall(r'"(planaria\.(?:[a-z]+\.[a-z.]+|restart|progress|commit))"', telling))
     exposing = sources["meters.py"] + sources["status.py"] + page("src/planaria/observe/handlers.py")
     metrics = set(re.findall(r'(?:"|# HELP )(planaria_[a-z_]+)', exposing))
     rows = re.findall(r"^\| `(planaria[._][a-z._]+)", page("docs/events.md"), re.MULTILINE)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.insight.flags import Asked
-    from planaria.insight.loglines import Line, Place
+    from planaria.insight.loglines import Line
     from planaria.insight.sources import Found
     from planaria.insight.tail import Reader
 
@@ -20,20 +20,25 @@ LOOK_S = 0.5
 
 
 def follow(asked: Asked, found: Found, say: Callable[[Line], object]) -> int:
-    """Say every line that is wanted; return how many streams there were."""
-    readers: dict[Place, Reader] = {}
+    """Say every line that is wanted; return of how many ranks there were files."""
+    readers: dict[tuple[str, int, int, str], Reader] = {}
+    known: set[int] = set()  # ranks that were read before: of their next life nothing is left out
     while True:
         nodes = found.look()
-        wanted = places(nodes, asked.ranks, asked.streams)
-        for place in wanted:
-            if place not in readers:
-                is_first_look = not any(other.rank == place.rank for other in readers)
-                readers[place] = reader_of(place, found.agents, asked.lines if is_first_look else 0)
         run = picture(nodes)
+        names = {node.node for node in run.nodes}
+        wanted = places([node for node in nodes if node.node in names], asked.ranks, asked.streams)
+        for place in wanted:
+            if place.key not in readers:
+                readers[place.key] = reader_of(place, found.agents, 0 if place.rank in known else asked.lines)
+        known |= {place.rank for place in wanted}
         is_last = not asked.follow or run.is_over or run.state == "gone"
-        for place, reader in readers.items():
-            for line in reader.finish() if is_last or place not in wanted else reader.read_on():
+        for key in list(readers):
+            is_done = is_last or key not in {place.key for place in wanted}
+            for line in readers[key].finish() if is_done else readers[key].read_on():
                 say(line)
+            if is_done:
+                del readers[key]
         if is_last:
-            return len(readers)
+            return len(known)
         wait_for_any((), LOOK_S)

@@ -28,6 +28,11 @@ class Place(Value):
     stream: str
     path: str = ""
 
+    @property
+    def key(self) -> tuple[str, int, int, str]:
+        """What makes it another stream than others, wherever it was found."""
+        return self.node, self.round, self.rank, self.stream
+
 
 class Line(Value):
     """One line of a worker."""
@@ -55,7 +60,8 @@ def places(nodes: Sequence[NodeSeen], ranks: frozenset[int] | None, streams: Seq
         for place in found
         if place.round == newest[place.node] and (ranks is None or place.rank in ranks) and place.stream in streams
     ]
-    return sorted(wanted, key=lambda place: (place.rank, place.stream != "stdout"))
+    once = {place.key: place for place in reversed(wanted)}  # a node that answers may be in a folder, too
+    return sorted(once.values(), key=lambda place: (place.rank, place.stream != "stdout"))
 
 
 def _places_of(one: NodeSeen) -> list[Place]:

@@ -65,7 +65,7 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
         state=ended.outcome if ended is not None else _state(heard),
         is_over=is_over,
         world_size=_world_size(heard),
-        nodes=tuple(_lost_if(is_over, _node(one)) for one in heard),
+        nodes=_nodes(heard, is_over=is_over),
         ranks=ranks,
         restarts_used=used,
         restarts_allowed=allowed,
@@ -79,7 +79,7 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
         effective=story.with_redone(_effective(heard), events, restarts),
         outcome=ended,
         evidence=tuple(Evidence(one.seen.node, name, files) for one in heard for name, files in one.seen.evidence),
-        gaps=tuple(one.seen.gap for one in heard if one.seen.gap),
+        gaps=(*(one.seen.gap for one in heard if one.seen.gap), *_unseen(heard)),
     )
 
 
@@ -94,8 +94,12 @@ def _is_over(heard: Sequence[_Heard]) -> bool:
     return len(ends) == len(heard) or any(end in _EVERYBODYS for end in ends)
 
 
-def _lost_if(is_over: bool, node: Node) -> Node:
-    return replace(node, state="lost") if is_over and not node.has_ended else node
+def _nodes(heard: Sequence[_Heard], *, is_over: bool) -> tuple[Node, ...]:
+    """Return the nodes; one that is not in the newest round has no ranks, and one that wrote no end of the run was lost."""
+    found = [_node(one) for one in heard]
+    newest = max((one.round or 0 for one in found), default=0)
+    found = [one if (one.round or 0) == newest else replace(one, ranks=()) for one in found]
+    return tuple(replace(one, state="lost") if is_over and not one.has_ended else one for one in found)
 
 
 def _each_once(nodes: Iterable[NodeSeen]) -> list[NodeSeen]:
@@ -187,6 +191,27 @@ def _world_size(heard: Sequence[_Heard]) -> int | None:
         if size is not None:
             sizes.append((number_of_round or 0, size))
     return max(sizes)[1] if sizes else None
+
+
+def _unseen(heard: Sequence[_Heard]) -> list[str]:
+    """Say how many nodes of the newest round nobody has told anything of."""
+    begun = [(number_of_round or 0, size or 0) for one in heard for number_of_round, size in [_round_size(one)]]
+    newest, size = max(begun, default=(0, 0))
+    missing = size - len([number_of_round for number_of_round, _ in begun if number_of_round == newest])
+    if missing <= 0:
+        return []
+    which = "1 node of this round is" if missing == 1 else f"{missing} nodes of this round are"
+    return [f"{which} not seen from here; --at asks their agents, --run-dir reads a folder that they share"]
+
+
+def _round_size(one: _Heard) -> tuple[int | None, int | None]:
+    """Return the round that a node is in, and how many nodes are."""
+    status, begun = one.seen.status, one.newest_round
+    if status is not None:
+        return integer(part(status, "round"), "number"), integer(part(status, "members"), "count")
+    if begun is None:
+        return None, None
+    return integer(begun.data, "round"), integer(begun.data, "nodes")
 
 
 # Ranks.

@@ -60,7 +60,7 @@ def status_lines(run: RunSeen, style: Style, room: Room = ROOM) -> list[str]:
 
 
 def _here(run: RunSeen) -> int:
-    return len([node for node in run.nodes if node.ranks]) or len(run.nodes)
+    return len({rank.node for rank in run.ranks}) or len(run.nodes)
 
 
 def _summary(run: RunSeen) -> list[str]:

@@ -8,6 +8,8 @@ from clocks import FakeLoop
 from groupsim import failure, place
 from kept import Kept
 
+from planaria.agent.journal import Journal
+from planaria.agent.machine import step
 from planaria.agent.membership import LeaseMoved, RoundStarted, TakePlace
 from planaria.agent.model import (
     Begun,
@@ -28,6 +30,7 @@ from planaria.agent.model import (
 from planaria.agent.observer import SIGNS_WITHIN_S, Observer
 from planaria.agent.phases import PHASES
 from planaria.base.value import replace
+from planaria.contract.control import Progress
 from planaria.contract.failure import stopped
 from planaria.process.model import Command
 from planaria.process.workers import WorkerSeen
@@ -273,3 +276,62 @@ def test_a_closed_observer_tells_nobody(rig: Rig) -> None:
     assert rig.kept.is_closed
     rig.see(WorkerExited(0, 105.0))
     assert len(rig.kept.events) == count
+
+
+def test_an_observer_that_comes_late_is_told_what_happened_before() -> None:
+    """The story of the driver is led through the machine again, so that nothing is missing but the pids of the dead."""
+    group = Group(size=2, max_restarts=1, grace_s=30.0)
+    bad = failure(0, 3, at=109.5, message="exit status 3")
+    events = [
+        Begun(100.0),
+        WorkersStarted(101.0),
+        WorkerExited(0, 110.0, bad),
+        WorkerExited(1, 111.0, failure(1, -15, at=111.0)),
+        TreeEnded(112.0),
+        WorkersStarted(113.0),
+    ]
+    story, now = [], group
+    for event in events:
+        now, effects = step(now, event)
+        story.append((event, effects))
+    rig = Rig()
+    rig.loop.at = 120.0
+    rig.workers.given = {0: 114.0, 1: 114.5}
+    rig.observer.catch_up(story, group)
+    rig.loop.run_until(121.0)
+    assert rig.names() == [
+        "run.started",
+        "round.started",
+        "worker.exited",
+        "worker.exited",
+        "round.started",
+        "worker.started",
+        "worker.started",
+        "restart",
+    ]
+    assert rig.last("restart")["metadata"]["reason"] == "rank 0 failed"
+    assert rig.kept.events[2]["metadata"]["pid"] == bad.pid
+    assert rig.last("worker.started")["timestamp"] == round((WALL + 113.0) * 1000)
+
+
+def test_a_story_that_has_lost_its_beginning_is_not_told() -> None:
+    rig = Rig()
+    rig.observer.catch_up([(TreeEnded(112.0), ())], GROUP)
+    assert rig.names() == []
+
+
+def test_a_journal_has_the_last_words_that_handlers_are_spared() -> None:
+    rig = Rig()
+    rig.observer.journal = Journal("host-a-1", None, print)
+    rig.begin()
+    rig.observer.pulse.reports = lambda: {0: (Progress(7, (("samples", 70.0),)), 105.0)}
+    rig.see(ProgressReported(0, 7))
+    rig.crash()
+    kept = {event["name"]: event["metadata"] for event in rig.observer.journal.notebook.events}
+    assert kept["planaria.run.started"]["node"] == "host-a-1"  # type: ignore[index]
+    assert kept["planaria.worker.started"]["log_files"] == ["/logs/1/stdout.log"]  # type: ignore[index]
+    assert kept["planaria.progress"]["ranks"]["0"]["step"] == 7  # type: ignore[index]
+    first = next(one for one in rig.observer.journal.notebook.events if one["name"] == "planaria.worker.exited")
+    assert "traceback" in first["metadata"]  # type: ignore[operator]
+    assert "traceback" not in rig.last("worker.exited")["metadata"]
+    assert "planaria.progress" not in {event["name"] for event in rig.kept.events}

@@ -10,6 +10,7 @@ from journals import Node, failed_run
 
 from planaria.agent.journal import HALF_BYTES, JOURNAL, OLDER_JOURNAL, Journal, make_folder
 from planaria.insight.flags import Asked
+from planaria.insight.follow import follow
 from planaria.insight.gather import FolderSource, node_folders, run_folder, run_folders
 from planaria.insight.loglines import Splitter, moved, places
 from planaria.insight.model import NodeSeen
@@ -117,15 +118,16 @@ def test_the_last_lines_of_a_file_and_what_comes_then(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     path.write_text("".join(f"line {number}\n" for number in range(50_000)))
     for count, first in ((3, "line 49997"), (20_000, "line 30000"), (0, "line 0"), (10**6, "line 0")):
-        tail, splitter = FileTail(str(path), count), Splitter()
+        tail, splitter = FileTail(str(path), count, os.getuid()), Splitter()
         found = []
         while chunk := tail.read_on():
             found += splitter.feed(chunk)
         assert (found[0], found[-1]) == (first, "line 49999")
     with path.open("a") as file:
         file.write("no end")
-    assert FileTail(str(path), 1).read_on() == b"no end"
-    assert FileTail(str(tmp_path / "nowhere"), 1).read_on() == b""
+    assert FileTail(str(path), 1, os.getuid()).read_on() == b"no end"
+    assert FileTail(str(path), 1, os.getuid() + 1).read_on() == b""  # who named it cannot have written it
+    assert FileTail(str(tmp_path / "nowhere"), 1, os.getuid()).read_on() == b""
 
 
 def test_a_progress_bar_is_one_line_and_controls_are_harmless() -> None:
@@ -134,6 +136,19 @@ def test_a_progress_bar_is_one_line_and_controls_are_harmless() -> None:
     assert splitter.feed(b"left") == []
     assert splitter.end() == ["left"]
     assert [len(line) for line in splitter.feed(b"x" * 20_000)] == [16 << 10]
+
+
+def test_of_a_long_log_the_last_lines_of_each_stream_are_shown(tmp_path: Path) -> None:
+    node = Node("a", 0, workers=1).begins()
+    paths = [tmp_path / f"{stream}.log" for stream in ("stdout", "stderr")]
+    for path in paths:
+        path.write_text("".join(f"{path.stem} {number}\n" for number in range(9)))
+    worker = {"round": 0, "rank": 0, "local_rank": 0, "pid": 5, "log_files": [str(path) for path in paths]}
+    node.tell(1.0, "worker.started", **worker).ends(5.0, "done", 0).write(tmp_path / "runs")
+    said: list[str] = []
+    found = Found([FolderSource(str(tmp_path / "runs" / "job7"))])
+    assert follow(Asked("logs", follow=True, lines=2), found, lambda line: said.append(str(line))) == 1
+    assert said == ["a:0 | stdout 7", "a:0 | stdout 8", "a:0 ! stderr 7", "a:0 ! stderr 8"]
 
 
 def test_places_are_those_of_the_newest_round_that_were_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""The sentences of `planaria why`: golden stories (`PLANARIA_REWRITE=1` rewrites them; read the diff), every kind of decision."""
+"""The sentences of `planaria why`: golden stories (`PLANARIA_REWRITE=1` rewrites them; read the diff), all decisions."""
 
 from __future__ import annotations
 

@@ -1,0 +1,200 @@
+"""`planaria status`, `top`, `why` and `logs`: a run that goes on is seen through its door, one that has ended in its folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+from typing import TYPE_CHECKING, Any
+
+from crew import Crew
+from harness import LAUNCHER, PATIENCE_S, Launcher, wait_until
+from probes import planaria, port_of
+from programs import clean_environment
+
+if TYPE_CHECKING:
+    from harness import Room
+
+TRAINS = """
+from planaria.worker import report_progress
+print("hello of life", LIFE, flush=True)
+report_progress(3 + LIFE, samples=24)
+tell(f"up {RANK} {LIFE}")
+wait_at(f"crash{LIFE}")
+if RANK == 1 - LIFE:
+    raise ValueError("a label \\x1b[31mis wrong")
+wait_forever()
+"""
+TWO = ("--nproc-per-node=2", "--max-restarts=1")
+
+
+def shown(room: Room, command: str, *flags: str) -> str:
+    done = planaria(room, command, *flags)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert "\x1b" not in done.stdout
+    return str(done.stdout)
+
+
+def seen(room: Room, *flags: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shown(room, "status", "--json", *flags))
+    return found
+
+
+def wait_steps(room: Room, step: int) -> None:
+    """Wait until both ranks are known to be at a step: only what has come can be told."""
+    wait_until(lambda: [rank["step"] for rank in seen(room)["ranks"]] == [step, step], f"step {step} of both ranks")
+
+
+def prepare(room: Room) -> None:
+    for life in (0, 1):
+        room.make_gate(f"crash{life}")
+
+
+def crash(room: Room, life: int) -> None:
+    room.hear_many([f"up {rank} {life}" for rank in (0, 1)])
+    wait_steps(room, 3 + life)
+    room.open_gate(f"crash{life}", 2)
+
+
+def top_on_a_terminal(room: Room) -> str:
+    """Type q when the first screen is there; return all that was drawn. The terminal has to be as it was."""
+    master, slave = pty.openpty()
+    try:
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        before = termios.tcgetattr(slave)
+        settings: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, "cwd": room.root}
+        top = subprocess.Popen([*LAUNCHER[:-1], "top"], env=clean_environment(TMPDIR=room.tmp), **settings)
+        drawn = b""
+        while b"\x1b[J" not in drawn:
+            assert select.select([master], [], [], PATIENCE_S)[0], drawn
+            drawn += os.read(master, 65536)
+        os.write(master, b"q")
+        while b"\x1b[?1049l" not in drawn:
+            assert select.select([master], [], [], PATIENCE_S)[0], drawn
+            drawn += os.read(master, 65536)
+        assert top.wait(PATIENCE_S) == 0
+        assert termios.tcgetattr(slave) == before
+    finally:
+        os.close(master)
+        os.close(slave)
+    return drawn.decode()
+
+
+def test_a_run_is_seen_while_it_runs_and_in_its_folder_after_its_end(room: Room) -> None:
+    prepare(room)
+    launcher = room.start([*TWO, "--run-dir=runs", "--redirects=3", "--health-check-port=0"], TRAINS)
+    crash(room, 0)
+    room.hear_many(["up 0 1", "up 1 1"])
+    wait_steps(room, 4)
+    wait_until(lambda: seen(room)["restarts"]["list"], "a restart on record")
+    with open(room.path("followed"), "wb") as file:
+        command = [*LAUNCHER[:-1], "logs", "-f", "--rank=0"]
+        followed = subprocess.Popen(command, cwd=room.root, env=clean_environment(TMPDIR=room.tmp), stdout=file)
+    try:
+        wait_until(lambda: b"hello of life 1" in room.read("followed"), "a line that is followed")
+        check_the_run_that_goes_on(room)
+        room.open_gate("crash1", 2)
+        assert launcher.wait().status == 1
+        assert followed.wait(PATIENCE_S) == 0
+    finally:
+        followed.kill()
+        followed.wait()
+    out = room.read("followed").decode()
+    assert "0 | hello of life 1" in out
+    assert "0 ! ValueError: a label \\x1b[31mis wrong" in out
+    check_the_run_that_has_ended(room)
+
+
+def check_the_run_that_goes_on(room: Room) -> None:
+    run = seen(room)
+    assert (run["state"], run["world_size"], run["restarts"]["used"]) == ("running", 2, 1)
+    (restart,) = run["restarts"]["list"]
+    assert (restart["first_cause"]["rank"], restart["redone"]) == (1, {"reached": 3, "resumed": 4})
+    why = shown(room, "why")
+    assert "all workers were started again for round 1" in why
+    assert "first cause: rank 1 on " in why
+    assert "ValueError: a label \\x1b[31mis wrong (exit status 1)" in why
+    assert "the workers had come to step 3 and went on with step 4: 0 steps done again" in why
+    assert "phases in ms, on " in why
+    assert "effective training time since " in why
+    assert shown(room, "top", "--once").startswith("run ")
+    logs = shown(room, "logs", "--stream=stdout").splitlines()
+    assert [line.partition(":")[2] for line in logs] == ["0 | hello of life 1", "1 | hello of life 1"]
+    at = f"--at=127.0.0.1:{port_of(room)}"
+    assert shown(room, "logs", "--stream=stdout", at).splitlines() == logs
+    assert [node["source"] for node in seen(room, at)["nodes"]] == [at.removeprefix("--at=")]
+
+
+def check_the_run_that_has_ended(room: Room) -> None:
+    gone = planaria(room, "status")
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert gone.stderr.startswith("planaria: no run of yours is on this machine; ")
+    at = f"--at=127.0.0.1:{port_of(room)}"
+    silent = planaria(room, "why", at)
+    assert (silent.returncode, silent.stdout) == (1, "")
+    assert silent.stderr.startswith(f"planaria: the agent at {at.removeprefix('--at=')} does not answer: ")
+    assert seen(room, "--run-dir=runs")["state"] == "failed"
+    why = shown(room, "why", "--run-dir=runs")
+    assert "the run failed: rank 0 failed, and no restart was left" in why
+    assert '    raise ValueError("a label' in why
+    assert "first cause: rank 1 on " in shown(room, "why", "--run-dir=runs", "--round=1")
+    missing = planaria(room, "why", "--run-dir=runs", "--round=9")
+    assert (missing.returncode, missing.stderr) == (1, "planaria: no restart led to round 9; restarts led to: 1\n")
+    assert "1 | hello of life 1" in shown(room, "logs", "--run-dir=runs", "--rank=1")
+    (report,) = [
+        os.path.join(folder, "report.json") for folder, _, files in os.walk(room.path("runs")) if "report.json" in files
+    ]
+    with open(report) as file:
+        assert json.load(file)["first_cause"]["rank"] == 0
+
+
+def test_a_run_that_nobody_asked_to_watch_is_seen_with_what_happened_before_anybody_looked(room: Room) -> None:
+    """The observer comes when the first one knocks, or a moment after the start: what the driver remembers is told to it."""
+    prepare(room)
+    target = room.write("worker.py", "from told import *\n" + TRAINS)
+    own = clean_environment(TMPDIR=room.tmp, OMP_NUM_THREADS="1")
+    process = subprocess.Popen(
+        [*LAUNCHER, *TWO, target],
+        cwd=room.root,
+        env=own,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    launcher = Launcher(room, process)
+    room._launchers.append(launcher)
+    room.hear_many(["up 0 0", "up 1 0"])
+    room.open_gate("crash0", 2)
+    room.hear_many(["up 0 1", "up 1 1"])
+    wait_until(lambda: seen(room)["restarts"]["list"], "a restart on record")
+    assert "first cause: rank 1 on " in shown(room, "why")
+    drawn = top_on_a_terminal(room)
+    assert drawn.startswith("\x1b[?1049h")
+    assert "running" in drawn
+    none = planaria(room, "logs")
+    assert (none.returncode, none.stdout) == (1, "")
+    assert none.stderr.startswith("planaria: no worker that was asked for writes to a file; ")
+    room.open_gate("crash1", 2)
+    assert launcher.wait().status == 1
+
+
+def test_why_names_the_cause_of_a_failed_run_of_three_nodes(room: Room) -> None:
+    job = "import sys\nfrom notes import *\nif RANK == 1 and LIFE == 1: raise ValueError('the cause')\n"
+    job += "if LIFE == 0 and RANK == 2: sys.exit(3)\nsignal.pause()"
+    crew = Crew(room, "--max-restarts=1", f"--run-dir={room.path('runs')}", nodes="3", job=job)
+    crew.add_all("a", "b", "c")
+    assert [crew.nodes[name].wait().status for name in "abc"] == [1, 1, 1], crew.story()
+    run = seen(room, "--run-dir=runs")
+    assert (run["run_id"], run["state"], run["world_size"], len(run["nodes"])) == ("crew", "failed", 3, 3)
+    why = shown(room, "why", "--run-dir=runs")
+    assert "first cause: rank 1 on " in why
+    assert "ValueError: the cause (exit status 1)" in why
+    assert "    | ValueError: the cause" in why
+    (restart,) = run["restarts"]["list"]
+    assert (restart["first_cause"]["rank"], restart["first_cause"]["meaning"]) == (2, "exit status 3")
+    assert set(restart["phases"]) == {"detect", "decide", "stop", "rendezvous", "start", "ready"}
