@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from planaria.insight.gather import open_plain
+from planaria.dashboard.files import owner_of, read_part
 from planaria.insight.loglines import moved
 from planaria.launch.owner_http import Door, NotAnswered, fetch
 
@@ -18,26 +17,14 @@ MOST_BYTES = 32 << 10  # some four hundred lines
 
 def tail(place: Place, agent: AgentSource | None) -> str | None:
     """Return the last lines that a worker wrote; None when they cannot be had."""
-    if agent is None or isinstance(agent.target, Door):
-        path = place.path if agent is not None else moved(place.path, place.node, place.source)
-        content = _end_of(path)
+    if agent is None:
+        path = moved(place.path, place.node, place.source)
+        content = read_part(path, owner_of(place.source), MOST_BYTES, from_end=True)
+    elif isinstance(agent.target, Door):
+        content = read_part(place.path, agent.target.owner, MOST_BYTES, from_end=True)
     else:
         content = _told(place, agent)
     return None if content is None else _whole_lines(content).decode("utf-8", "replace")
-
-
-def _end_of(path: str) -> bytes | None:
-    try:
-        descriptor = open_plain(path)
-    except OSError:
-        return None
-    try:
-        begin = max(0, os.fstat(descriptor).st_size - MOST_BYTES)
-        return os.pread(descriptor, MOST_BYTES, begin)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def _told(place: Place, agent: AgentSource) -> bytes | None:

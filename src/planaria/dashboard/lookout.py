@@ -14,6 +14,7 @@ from planaria.agent.journal import JOURNAL
 from planaria.base.value import Value
 from planaria.insight.fields import part, text
 from planaria.insight.gather import AgentSource, FolderSource, node_folders, run_folders
+from planaria.launch.owner_http import Door
 from planaria.launch.owner_runs import doors_of_ours
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from planaria.insight.model import NodeSeen
-    from planaria.launch.owner_http import Door
 
 PATIENCE_S = 0.75  # for agents, in one look: a page asks every second
 MOST_FOLDERS = 64  # the newest of each --run-dir
@@ -39,6 +39,11 @@ class Found(Value):
     def answers(self) -> bool:
         """Whether there is an agent that answered."""
         return self.agent is not None and self.seen.status is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is an agent of our own user on this machine: only such may name folders for us to look into."""
+        return self.answers and self.agent is not None and isinstance(self.agent.target, Door)
 
     @property
     def mark(self) -> tuple[object, ...]:
@@ -63,7 +68,7 @@ class Lookout:
         for door in self._doors():
             self._here.setdefault(door.path, AgentSource(door))
         told = self._agents.look([*self._here.values(), *self._far])
-        self._folders.add(text(part(one.seen.status, "job"), "run_folder") for one in told if one.answers)
+        self._folders.add(text(part(one.seen.status, "job"), "run_folder") for one in told if one.is_ours)
         written = [Found(seen, None) for seen in self._folders.look()]
         self._forget(told)
         return _by_run(told, written)

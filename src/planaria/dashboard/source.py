@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from planaria.agent.journal import EVIDENCE
 from planaria.base.text import safe_line
+from planaria.dashboard.files import owner_of, read_part
 from planaria.dashboard.logs import tail
-from planaria.insight.gather import open_plain
 from planaria.insight.loglines import places
 from planaria.insight.picture import picture
 from planaria.launch.owner_http import NotAnswered, ask, fetch
@@ -111,11 +111,9 @@ class Seen:
 
 def _evidence_of(found: Found, name: str, file: str) -> bytes | None:
     if found.agent is None:
-        try:
-            with open(open_plain(os.path.join(found.seen.source, EVIDENCE, name, file)), "rb") as content:
-                return content.read(_LONGEST_EVIDENCE)
-        except OSError:
-            return None
+        folder = found.seen.source
+        path = os.path.join(folder, EVIDENCE, name, file)
+        return read_part(path, owner_of(folder), _LONGEST_EVIDENCE, from_end=False)
     path = f"/v1/evidence/{quote(name, safe='')}/{quote(file, safe='')}"
     try:
         answer = fetch(found.agent.target, "GET", path, token=found.agent.token)

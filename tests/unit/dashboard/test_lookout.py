@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from journals import Node
 from planaria.dashboard.lookout import Lookout
 from planaria.insight.gather import AgentSource
 from planaria.insight.model import NodeSeen
+from planaria.launch.owner_http import Door
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +66,10 @@ def test_of_an_agent_that_has_ended_its_folder_tells_the_story(tmp_path: Path) -
     agent = Agent(folder.name)
     agent.status = {"job": {"run_id": "job7", "run_folder": str(folder.parent)}}
     lookout = Lookout([agent], [], list)
+    assert [one.agent is None for one in lookout.look()["job7"]] == [False], (
+        "another machine's word is not ours to follow"
+    )
+    agent.target = Door("/tmp/planaria-x/http", os.geteuid())
     assert [(one.agent is None, one.answers) for one in lookout.look()["job7"]] == [(False, True), (True, False)]
     agent.status = None
     assert [one.agent is None for one in lookout.look()["job7"]] == [True]
