@@ -34,7 +34,7 @@ export function drawWorld(box, points, end, recoveries, width) {
     drawing.append(svg("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: y(count), y2: y(count) }));
     drawing.append(svg("text", { x: LEFT - 8, y: y(count) + 4, "text-anchor": "end" }, whole(count)));
   }
-  for (const part of [0, 0.25, 0.5, 0.75, 1]) {
+  for (const part of width < 600 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]) {
     const anchor = part === 0 ? "start" : part === 1 ? "end" : "middle";
     const at = { x: x(first + span * part), y: HEIGHT - 5, "text-anchor": anchor };
     drawing.append(svg("text", at, clock(first + span * part)));
