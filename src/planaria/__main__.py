@@ -23,6 +23,7 @@ usage: planaria COMMAND ...
   planaria health [FLAGS]              ask the agents on this node whether they are alive
   planaria doctor [FLAGS]              look for what keeps jobs from running well here, or between hosts
   planaria chaos [FLAGS] -- SCRIPT     strike a job of your own with faults, and say which promises it kept
+  planaria dashboard [FLAGS]           serve a web page of your runs
   planaria k8s render [FLAGS] SCRIPT   print the Kubernetes manifests of an elastic job
   planaria operator VERB [FLAGS]       run or install the Kubernetes operator for PyTorchJobs
   planaria --version                   print the version
@@ -72,6 +73,10 @@ def _dispatch(argv: list[str]) -> int:
             from planaria.chaos.main import chaos
 
             return chaos(rest)
+        case ["dashboard", *rest]:
+            from planaria.dashboard.main import dashboard
+
+            return dashboard(rest)
         case ["k8s", *rest]:
             from planaria.kube.render import run as k8s
 

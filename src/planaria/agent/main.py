@@ -114,10 +114,6 @@ def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scra
     timer_file = timer_path(job, scratch_dir)
     settings = _worker_settings(job, driver.control.path, timer_file, mask)
     driver.workers = Workers(loop, settings, logs, Console(screen.stdout, screen.stderr, screen.say))
-    if job.vigilance.pattern is not None:
-        from planaria.agent.reading import read_lines
-
-        read_lines(job.vigilance.pattern, driver)
     if job.standbys != 0:
         _stand_by(job, loop, driver, screen)
     if timer_file:
@@ -299,6 +295,11 @@ def _with_folder(job: Job) -> Job:
 
 
 def _begin_to_watch(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+    """Read progress from what workers write, where that was asked for, and watch the group, at the latest in a quiet moment."""
+    if job.vigilance.pattern is not None:
+        from planaria.agent.reading import read_lines
+
+        read_lines(job.vigilance.pattern, driver)
     driver.observer = observe(job, loop, driver, screen.say)
     if driver.observer is None:
         loop.call_later(QUIET_S, lambda: watched(job, loop, driver, screen.say))

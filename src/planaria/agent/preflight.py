@@ -31,7 +31,11 @@ ELSEWHERE = ("dns.endpoint", "ports.reach")
 
 def doctor_argv(job: Job) -> list[str]:
     """Return the command line that checks what this job would use."""
-    folders = {"--log-dir": job.logs.log_dir, "--snapshot-dir": job.shelter.directory}
+    folders = {
+        "--log-dir": job.logs.log_dir,
+        "--run-dir": job.run_dir,
+        "--snapshot-dir": job.shelter.directory,
+    }
     flags = [f"--checks={','.join(job.preflight)}", f"--nproc-per-node={job.local_world_size}"]
     flags += [f"{name}={path}" for name, path in folders.items() if path and path != os.devnull]
     if job.meeting is not None:

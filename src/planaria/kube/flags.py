@@ -44,6 +44,7 @@ Several may run: one holds the Lease and acts, the others stand by.
   --lease-duration S       how long the Lease lasts without being renewed (default 15)
   --host ADDRESS           where health and metrics are served (default everywhere)
   --port PORT              the same (default 8080; 0 for a free one)
+  --dashboard-port PORT    also serve a web page of the jobs, on 127.0.0.1: kubectl port-forward leads there (default none)
   --tasks N                jobs looked at at the same time (default 8)
   --metrics-interval S     between two looks at the log of a job whose agents push no metrics (default 10)
 """
@@ -164,6 +165,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lease-duration", type=_at_least(1), default=15.0)
     parser.add_argument("--host", default="")
     parser.add_argument("--port", type=_port, default=installation.PORT)
+    parser.add_argument("--dashboard-port", type=_port, default=None)
     parser.add_argument("--tasks", type=_count, default=8)
     parser.add_argument("--metrics-interval", type=_at_least(1), default=10.0)
 

@@ -81,6 +81,7 @@ async def _run(api: Api, asked: argparse.Namespace, *, in_cluster: bool) -> int:
         namespaces=tuple(dict.fromkeys(asked.namespace)),
         host=asked.host,
         port=asked.port,
+        dashboard_port=asked.dashboard_port,
         tasks=asked.tasks,
         metrics_every_s=asked.metrics_interval,
         terms=Terms.of(asked.lease_duration),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from planaria.base.value import Value
 from planaria.errors import KubeError
 from planaria.kube.books import Books
+from planaria.kube.gallery import Gallery
 from planaria.kube.gather import READ_S, Gatherer
 from planaria.kube.leadership import Leadership, LeadershipLost
 from planaria.kube.queue import Queue
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _MEASURE_S = 1.0  # between two counts of what the cluster has left
 _RELEASE_S = 3.0
+LOOPBACK = "127.0.0.1"
+T = TypeVar("T")
 
 
 class Settings(Value):
@@ -40,6 +43,7 @@ class Settings(Value):
     tasks: int = 8
     metrics_every_s: float = READ_S
     terms: Terms = Terms.of(15.0)
+    dashboard_port: int | None = None  # of the web page, on loopback; None: there is none
 
 
 class Means(Value):
@@ -69,6 +73,7 @@ class Operator:
         self._gatherer = Gatherer(api, self._wake, means.chance, settings.metrics_every_s, means.clock)
         reconciler = Reconciler(api, self._books, self._gatherer, means.wall, means.noise)
         self._queue = Queue(reconciler.look, means.chance, means.say, self._meters.looked)
+        self._gallery = Gallery(self._books, means.wall)
 
     async def run(self) -> None:
         """Run until cancelled.
@@ -80,7 +85,7 @@ class Operator:
         """
         door = Door(self._alive, self._ready, self._meters.registry)
         server = await door.serve(self._settings.host, self._settings.port)
-        async with server:
+        async with server, self._page():
             self._means.say(f"health and metrics at {_addresses(server)}")
             await self._leadership.acquire(self._means.say)
             self._means.say(f"{self._settings.identity} holds the Lease and acts")
@@ -124,8 +129,28 @@ class Operator:
             self._books.nodes = None
             self._means.say(f"going on without a view of nodes: {problem.message}")
 
+    @contextlib.asynccontextmanager
+    async def _page(self) -> AsyncIterator[None]:
+        """Serve the web page to this pod alone, where somebody wants it: `kubectl port-forward` leads there."""
+        if self._settings.dashboard_port is None:
+            yield
+            return
+        from planaria.dashboard.answers import Answers
+        from planaria.dashboard.door import Door as PageDoor
+
+        answers = Answers(self._gallery, None, LOOPBACK, time.monotonic, _at_once)
+        page = PageDoor(answers.answer)
+        port = await page.open(LOOPBACK, self._settings.dashboard_port)
+        self._means.say(f"web page at http://{LOOPBACK}:{port}/")
+        try:
+            yield
+        finally:
+            await page.close()
+
     def _wake(self, key: Key) -> None:
         self._queue.wake(key)
+        if self._settings.dashboard_port is not None:
+            self._gallery.saw(key)
 
     def _alive(self) -> str:
         return silence(self._watchers, time.monotonic())
@@ -181,6 +206,11 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the one error that stands for all: tasks that were cancelled for it are none."""
     found = group.exceptions[0]
     return _first(found) if isinstance(found, BaseExceptionGroup) else found
+
+
+async def _at_once(call: Callable[..., T], /, *args: Any) -> T:
+    """Call what does not block, on this loop, where the books are written."""
+    return call(*args)
 
 
 def _addresses(server: asyncio.Server) -> str:

@@ -24,6 +24,7 @@ _ONCE = ("host", "content-length", "authorization", "origin", "transfer-encoding
 _REASONS = {
     200: "OK",
     202: "Accepted",
+    304: "Not Modified",
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",

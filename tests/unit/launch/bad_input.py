@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from planaria.agent import credentials
 from planaria.chaos.flags import read_flags as read_chaos
 from planaria.doctor import flags as doctor_flags
+from planaria.dashboard.flags import check_host
+from planaria.dashboard.flags import read_flags as read_dashboard_flags
 from planaria.errors import UsageError
 from planaria.insight.flags import COMMANDS
 from planaria.insight.flags import read_flags as read_look
@@ -28,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 import wrong_chaos
 import wrong_doctor
+import wrong_dashboard
 import wrong_looks
 import wrong_nodes
 import wrong_orders
@@ -35,7 +38,7 @@ import wrong_run
 from wrong_row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 HOME = "/home/you"
 TABLE: tuple[Row | str, ...] = (
@@ -45,6 +48,7 @@ TABLE: tuple[Row | str, ...] = (
     *wrong_looks.TABLE,
     *wrong_doctor.TABLE,
     *wrong_chaos.TABLE,
+    *wrong_dashboard.TABLE,
 )
 
 ROWS = tuple(row for row in TABLE if isinstance(row, Row))
@@ -64,20 +68,24 @@ def prepare(folder: Path) -> None:
     (folder / "pkg" / "__main__.py").write_text("")
 
 
+def _read_dashboard(_command: str, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+    check_host(read_dashboard_flags(argv), credentials.read(environ).token)
+
+
+_READERS: Mapping[str, Callable[[str, Sequence[str], Mapping[str, str]], object]] = {
+    **dict.fromkeys(("drain", "stop", "health"), read_flags),
+    **dict.fromkeys(COMMANDS, lambda command, argv, _environ: read_look(command, argv)),
+    "dashboard": _read_dashboard,
+    "doctor": lambda _command, argv, environ: doctor_flags.read_flags(argv, environ),
+    "chaos": lambda _command, argv, _environ: read_chaos(argv),
+}
+
+
 def told(argv: Sequence[str], environ: Mapping[str, str], folder: Path, command: str = "run") -> str | None:
     """Return what a machine with four CPUs and no GPU says about a command line, or None when it would run."""
     try:
-        if command in COMMANDS:
-            read_look(command, argv)
-            return None
-        if command == "doctor":
-            doctor_flags.read_flags(argv, environ)
-            return None
-        if command == "chaos":
-            read_chaos(argv)
-            return None
         if command != "run":
-            read_flags(command, argv, environ)
+            _READERS[command](command, argv, environ)
             return None
         options = parse(argv, environ)
         facts = check(options, True, {"PATH": "/usr/bin:/bin", **environ})

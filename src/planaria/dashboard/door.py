@@ -1,0 +1,95 @@
+"""A small HTTP server of a few browsers, on asyncio. What it answers is asked of `answer`, which may wait.
+
+Whoever connects is a stranger: it has a few seconds for a request of a few kilobytes, and for taking its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from planaria.base.value import replace
+from planaria.observe.http import is_loopback
+from planaria.observe.request import HEAD_LIMIT_BYTES, Reply, Request, read_head, refused, write_reply
+
+if TYPE_CHECKING:
+    Answer = Callable[[Request, bool], Awaitable[Reply]]  # the request, and whether this machine asks
+
+READ_S = 5.0  # from the first byte of a request to its last
+IDLE_S = 30.0  # between two requests of a page, which asks every second
+TAKE_S = 10.0  # to take an answer
+MOST_CONNECTIONS = 64
+_END = b"\r\n\r\n"
+
+
+class Door:
+    """Reads requests and writes answers."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._server: asyncio.Server | None = None
+        self._talks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; return the port. 0 is a free one.
+
+        Raises:
+            OSError: The address cannot be had.
+        """
+        self._server = await asyncio.start_server(self._meet, host, port, limit=HEAD_LIMIT_BYTES)
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    async def close(self) -> None:
+        """Listen no more, and hang up."""
+        if self._server is not None:
+            self._server.close()
+        for writer in self._talks.values():
+            writer.transport.abort()
+        await asyncio.gather(*self._talks, return_exceptions=True)
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talk = asyncio.current_task()
+        assert talk is not None
+        self._talks[talk] = writer
+        try:
+            if len(self._talks) <= MOST_CONNECTIONS:
+                here = is_loopback(writer.get_extra_info("peername")[0])
+                while await self._speak(reader, writer, here=here):
+                    pass
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            return  # whoever asked has gone, or asks nothing
+        finally:
+            self._talks.pop(talk)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _speak(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, here: bool) -> bool:
+        """Answer one request; tell whether another may follow."""
+        found = await _read(reader)
+        if isinstance(found, Reply):
+            reply, keeps_alive, has_body = found, False, True
+        else:
+            reply = await self._answer(found, here)
+            keeps_alive, has_body = found.keeps_alive, found.method != "HEAD" and reply.status != 304
+        writer.write(write_reply(reply, keeps_alive=keeps_alive, has_body=has_body))
+        async with asyncio.timeout(TAKE_S):
+            await writer.drain()
+        return keeps_alive
+
+
+async def _read(reader: asyncio.StreamReader) -> Request | Reply:
+    async with asyncio.timeout(IDLE_S):
+        first = await reader.readexactly(1)
+    async with asyncio.timeout(READ_S):
+        try:
+            head = first + await reader.readuntil(_END)
+        except asyncio.LimitOverrunError:
+            return refused(431, f"expected a head of at most {HEAD_LIMIT_BYTES} bytes")
+        found = read_head(head[: -len(_END)])
+        if isinstance(found, Reply) or not found.length:
+            return found
+        return replace(found, body=await reader.readexactly(found.length))

@@ -1,0 +1,165 @@
+"""Looks at the agents of one's own runs on this machine, at those of `--at`, and into folders of runs, again and again.
+
+Sources are kept from one look to the next, because they read on from where they stopped. One that is slow keeps nobody
+waiting: what it told last counts until it answers. The folder of a run that has ended is not read again.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+from planaria.agent.journal import JOURNAL
+from planaria.base.value import Value
+from planaria.insight.fields import part, text
+from planaria.insight.gather import AgentSource, FolderSource, node_folders, run_folders
+from planaria.launch.owner_http import Door
+from planaria.launch.owner_runs import doors_of_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from planaria.insight.model import NodeSeen
+
+PATIENCE_S = 0.75  # for agents, in one look: a page asks every second
+MOST_FOLDERS = 64  # the newest of each --run-dir
+MOST_DOORS = 256  # agents of this machine, also those that have ended since
+_AT_ONCE = 16
+
+
+class Found(Value):
+    """A node, and the agent that told of it if there is one."""
+
+    seen: NodeSeen
+    agent: AgentSource | None
+
+    @property
+    def answers(self) -> bool:
+        """Whether there is an agent that answered."""
+        return self.agent is not None and self.seen.status is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is an agent of our own user on this machine: only such may name folders for us to look into."""
+        return self.answers and self.agent is not None and isinstance(self.agent.target, Door)
+
+    @property
+    def mark(self) -> tuple[object, ...]:
+        """What differs when a node that does not answer has something new to tell."""
+        return self.seen.node, len(self.seen.events), self.seen.report is not None, self.seen.gap
+
+
+class Lookout:
+    """Where runs are looked for. `doors` returns those of our own runs that are there now."""
+
+    def __init__(
+        self, far: Sequence[AgentSource], run_dirs: Sequence[str], doors: Callable[[], Sequence[Door]]
+    ) -> None:
+        self._far = far
+        self._doors = doors
+        self._here: dict[str, AgentSource] = {}
+        self._agents = _Agents()
+        self._folders = _Folders(run_dirs)
+
+    def look(self) -> dict[str, list[Found]]:
+        """Return the nodes of each run that can be seen."""
+        for door in self._doors():
+            self._here.setdefault(door.path, AgentSource(door))
+        told = self._agents.look([*self._here.values(), *self._far])
+        self._folders.add(text(part(one.seen.status, "job"), "run_folder") for one in told if one.is_ours)
+        written = [Found(seen, None) for seen in self._folders.look()]
+        self._forget(told)
+        return _by_run(told, written)
+
+    def _forget(self, told: Iterable[Found]) -> None:
+        """Drop doors behind which nobody ever answered, which are folders left behind, and the oldest of too many."""
+        empty = {one.agent for one in told if not one.answers and not one.seen.events}
+        kept = [(path, agent) for path, agent in self._here.items() if agent not in empty]
+        self._here = dict(kept[-MOST_DOORS:])
+
+
+class _Agents:
+    """Asks agents in threads, because each question blocks."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_AT_ONCE, "look")
+        self._asked: dict[AgentSource, Future[list[NodeSeen]]] = {}
+        self._told: dict[AgentSource, list[NodeSeen]] = {}
+
+    def look(self, agents: Sequence[AgentSource]) -> list[Found]:
+        """Return what each agent tells now, or told last where it takes longer."""
+        for agent in agents:
+            if agent not in self._asked:
+                self._asked[agent] = self._pool.submit(agent.look)
+        answered, _ = wait(self._asked.values(), PATIENCE_S)
+        for agent, answer in list(self._asked.items()):
+            if answer in answered:
+                self._told[agent] = answer.result()
+                del self._asked[agent]
+        self._told = {agent: nodes for agent, nodes in self._told.items() if agent in agents}
+        return [Found(seen, agent) for agent in agents for seen in self._told.get(agent, ())]
+
+
+class _Folders:
+    """The folders of `--run-dir`, and those that agents of this machine write to."""
+
+    def __init__(self, parents: Sequence[str]) -> None:
+        self._parents = [os.path.abspath(parent) for parent in parents]
+        self._named: dict[str, None] = {}
+        self._sources: dict[str, FolderSource] = {}
+        self._settled: dict[str, tuple[list[float], list[NodeSeen]]] = {}
+
+    def add(self, folders: Iterable[str]) -> None:
+        """Look into these from now on: they tell how a run has ended whose agents are gone."""
+        self._named |= dict.fromkeys(folder for folder in folders if folder and os.path.isdir(folder))
+
+    def look(self) -> list[NodeSeen]:
+        """Read what was written since the last look."""
+        below = [folder for parent in self._parents for folder in run_folders(parent)[:MOST_FOLDERS]]
+        return [node for folder in dict.fromkeys((*self._named, *below)) for node in self._nodes_in(folder)]
+
+    def _nodes_in(self, folder: str) -> list[NodeSeen]:
+        times = _write_times(folder)
+        settled = self._settled.get(folder)
+        if settled is not None and settled[0] == times:
+            return settled[1]
+        nodes = self._sources.setdefault(folder, FolderSource(folder)).look()
+        if all(one.report is not None for one in nodes):
+            self._settled[folder] = (times, nodes)
+        return nodes
+
+
+def _write_times(folder: str) -> list[float]:
+    found = []
+    for node in node_folders(folder):
+        try:
+            found.append(os.stat(os.path.join(node, JOURNAL)).st_mtime)
+        except OSError:
+            found.append(0.0)
+    return found
+
+
+def _by_run(told: Sequence[Found], written: Sequence[Found]) -> dict[str, list[Found]]:
+    """Return the nodes of each run. Of an agent that has ended its folder knows more than what was heard last."""
+    names = {one.seen.node for one in written}
+    runs: dict[str, list[Found]] = {}
+    for one in (*told, *written):
+        if one.agent is None or one.answers or one.seen.node not in names:
+            runs.setdefault(run_id_of(one.seen), []).append(one)
+    runs.pop("", None)
+    return runs
+
+
+def run_id_of(node: NodeSeen) -> str:
+    """Return the run that a node belongs to; empty when it does not say."""
+    named = text(part(node.status, "job"), "run_id") or text(node.report or {}, "run_id")
+    return named or next((text(part(one, "metadata"), "run_id") for one in node.events), "")
+
+
+def lookout(
+    at: Sequence[tuple[str, int]], token: bytes | None, run_dirs: Sequence[str], environ: Mapping[str, str]
+) -> Lookout:
+    """Return a lookout that also knows the runs of ours on this machine."""
+    return Lookout([AgentSource(target, token) for target in at], run_dirs, lambda: doors_of_ours(environ))

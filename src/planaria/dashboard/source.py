@@ -1,0 +1,122 @@
+"""What the dashboard knows of runs: pictures, the ends of logs, evidence, and who can be told an order."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from planaria.agent.journal import EVIDENCE
+from planaria.base.text import safe_line
+from planaria.dashboard.files import owner_of, read_part
+from planaria.dashboard.logs import tail
+from planaria.insight.loglines import places
+from planaria.insight.picture import picture
+from planaria.launch.owner_http import NotAnswered, ask, fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planaria.dashboard.answers import Json
+    from planaria.dashboard.lookout import Found, Lookout
+
+FRESH_S = 0.5  # for how long a look is good
+_LONGEST_EVIDENCE = 16 << 20
+
+
+class Seen:
+    """The runs that can be seen from here. Called by threads; one at a time looks."""
+
+    def __init__(self, lookout: Lookout, now: Callable[[], float]) -> None:
+        self._lookout = lookout
+        self._now = now
+        self._lock = threading.Lock()
+        self._looked_at = float("-inf")
+        self._runs: dict[str, list[Found]] = {}
+        self._lines: dict[str, tuple[list[tuple[object, ...]], Json]] = {}
+
+    def runs(self) -> list[Json]:
+        """Return the runs, those first that still go on."""
+        with self._lock:
+            self._look()
+            told = [self._line(run_id, found) for run_id, found in self._runs.items()]
+        return sorted(told, key=lambda one: bool(one["is_over"]))
+
+    def picture(self, run_id: str) -> Json | None:
+        """Return the picture of a run."""
+        found = self.nodes(run_id)
+        return picture([one.seen for one in found]).as_json() if found else None
+
+    def nodes(self, run_id: str) -> list[Found]:
+        """Return the nodes of a run; none where there is no such run."""
+        with self._lock:
+            self._look()
+            return list(self._runs.get(run_id, ()))
+
+    def log_tail(self, run_id: str, rank: int, stream: str) -> Json | None:
+        """Return the end of what a rank wrote in its newest life, or why there is none."""
+        found = self.nodes(run_id)
+        if not found:
+            return None
+        agents = {one.seen.source: one.agent for one in found if one.agent is not None and one.answers}
+        wanted = places([one.seen for one in found], frozenset({rank}), (stream,))
+        for place in reversed(wanted):
+            content = tail(place, agents.get(place.source))
+            if content is not None:
+                return {"text": content, "why": "" if content else f"rank {rank} has written nothing to {stream}"}
+        why = f"the {stream} of rank {rank} is in no file that can be read from here: planaria run --tee=3 writes one"
+        return {"text": "", "why": why}
+
+    def evidence(self, run_id: str, node: str, name: str, file: str) -> bytes | None:
+        """Return a file that a node lists as evidence; a name that it does not list is nothing."""
+        for one in self.nodes(run_id):
+            if one.seen.node == node and any(name == known and file in files for known, files in one.seen.evidence):
+                content = _evidence_of(one, name, file)
+                if content is not None:
+                    return content
+        return None
+
+    def order(self, run_id: str, command: str, node: str) -> tuple[bool, str]:
+        """Tell the agent of a node to drain, or any agent of a run to stop it."""
+        agents = [one.agent for one in self.nodes(run_id) if one.answers and node in ("", one.seen.node)]
+        agent = agents[0] if agents else None
+        if agent is None:
+            return False, "no agent that can be reached answers for it"
+        try:
+            code, answer = ask(agent.target, "POST", f"/v1/{command}", token=agent.token)
+        except NotAnswered as problem:
+            return False, f"it may not have been told: {problem}"
+        return (True, f"it was told to {command}") if code == 202 else (False, f"refused: {safe_line(str(answer))}")
+
+    def _look(self) -> None:
+        if self._now() - self._looked_at < FRESH_S:
+            return
+        self._runs = self._lookout.look()
+        self._lines = {run_id: line for run_id, line in self._lines.items() if run_id in self._runs}
+        self._looked_at = self._now()
+
+    def _line(self, run_id: str, found: list[Found]) -> Json:
+        """Return what the list says of a run: made again only while an agent of it answers, or something was written."""
+        marks = [one.mark for one in found]
+        known = self._lines.get(run_id)
+        if known is not None and known[0] == marks and not any(one.answers for one in found):
+            return known[1]
+        seen = picture([one.seen for one in found])
+        is_gone = all(one.age_s is None for one in seen.nodes)
+        line = {"run_id": run_id, "state": "gone" if is_gone else seen.state, "is_over": seen.is_over or is_gone}
+        self._lines[run_id] = (marks, line)
+        return line
+
+
+def _evidence_of(found: Found, name: str, file: str) -> bytes | None:
+    if found.agent is None:
+        folder = found.seen.source
+        path = os.path.join(folder, EVIDENCE, name, file)
+        return read_part(path, owner_of(folder), _LONGEST_EVIDENCE, from_end=False)
+    path = f"/v1/evidence/{quote(name, safe='')}/{quote(file, safe='')}"
+    try:
+        answer = fetch(found.agent.target, "GET", path, token=found.agent.token)
+    except NotAnswered:
+        return None
+    return answer.body if answer.status == 200 else None

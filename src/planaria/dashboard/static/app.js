@@ -1,0 +1,308 @@
+// The loop of the page: ask once a second, draw what changed, say so when nobody answers.
+
+import { drawLegend, drawRecoveries, drawStrip, drawWorld } from "./charts.js";
+import { byId, clock, plain, plural, setClass, setText } from "./dom.js";
+import { showEvents, showEvidence, showGaps, showNodes, showTiles, showVerdict } from "./panels.js";
+import { RankTable } from "./ranks.js";
+
+const EVERY_MS = 1000;
+const PATIENCE_MS = 8000;
+const MOST_MEASURES = 200;
+const FEW_RANKS = 17; // whose bars are all to be seen in the table
+
+const state = {
+  runs: [],
+  chosenRun: null,
+  chosenRank: null,
+  hasChosenStream: false,
+  seen: null,
+  takesOrders: false,
+  token: null, // typed by the user; lives here and nowhere else
+  tags: new Map(),
+  drawn: new Map(),
+  lostAt: null,
+};
+
+const table = new RankTable(byId("table"), chooseRank);
+
+class Refused extends Error {
+  constructor(status, text) {
+    super(text.trim() || `status ${status}`);
+    this.status = status;
+  }
+}
+
+function headers() {
+  return state.token ? { Authorization: `Bearer ${state.token}` } : {};
+}
+
+// Return the JSON at a path; null when it is what we have already.
+async function get(path) {
+  const tag = state.tags.get(path);
+  const asked = { headers: { ...headers(), ...(tag ? { "If-None-Match": tag } : {}) }, cache: "no-store" };
+  const answer = await fetch(path, { ...asked, signal: AbortSignal.timeout(PATIENCE_MS) });
+  if (answer.status === 304) return null;
+  if (!answer.ok) throw new Refused(answer.status, await answer.text());
+  const found = await answer.json();
+  if (state.tags.size > 256) state.tags.clear();
+  state.tags.set(path, answer.headers.get("ETag"));
+  return found;
+}
+
+const pathOf = (...parts) => `/api/run/${[state.chosenRun, ...parts].map(encodeURIComponent).join("/")}`;
+
+async function turn() {
+  try {
+    await lookAtRuns();
+    if (state.chosenRun !== null) {
+      await lookAtRun();
+      await lookAtLog();
+    }
+    connected();
+  } catch (problem) {
+    if (problem instanceof Refused) refusedBy(problem);
+    else lost();
+  }
+  setTimeout(turn, EVERY_MS);
+}
+
+async function lookAtRuns() {
+  const found = await get("/api/runs");
+  if (found === null) return;
+  state.runs = found.runs;
+  state.takesOrders = found.takes_orders;
+  const wanted = fromAddress();
+  if (!state.runs.some((run) => run.run_id === state.chosenRun)) {
+    const best = state.runs.find((run) => run.run_id === wanted) || state.runs.find((run) => run.state === "running") || state.runs[0];
+    if (best) chooseRun(best.run_id);
+  }
+  const options = state.runs.map((run) => {
+    const option = document.createElement("option");
+    option.value = run.run_id;
+    option.textContent = `${plain(run.run_id)} (${plain(run.state)})`;
+    option.selected = run.run_id === state.chosenRun;
+    return option;
+  });
+  byId("runs").replaceChildren(...options);
+  if (!state.runs.length && state.seen === null) nothingThere();
+  showOrders();
+}
+
+async function lookAtRun() {
+  let found;
+  try {
+    found = await get(pathOf());
+  } catch (problem) {
+    if (problem instanceof Refused && problem.status === 404) return; // it has just gone; the list says so next
+    throw problem;
+  }
+  if (found !== null) update(found);
+}
+
+async function lookAtLog() {
+  const rank = byId("log-rank").value;
+  if (!/^[0-9]{1,7}$/.test(rank)) return;
+  const box = byId("log");
+  const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 24;
+  const path = pathOf("logs", rank, byId("log-stream").value);
+  try {
+    const found = await get(path);
+    if (found !== null) setText(box, plain(found.text) || plain(found.why));
+  } catch (problem) {
+    if (!(problem instanceof Refused) || problem.status !== 404) throw problem;
+    setText(box, plain(problem.message));
+  }
+  if (atEnd) box.scrollTop = box.scrollHeight;
+}
+
+// Draw a picture; how long it took, layout included, is a measure of the browser's: performance.getEntriesByName("update").
+function update(seen) {
+  const begun = performance.now();
+  state.seen = seen;
+  document.title = `${plain(seen.run_id)} · Planaria`;
+  const chosen = state.chosenRank ?? firstOfInterest(seen);
+  showVerdict(seen);
+  showTiles(seen);
+  const width = byId("world").clientWidth || 900;
+  const recoveries = seen.restarts.list;
+  const end = seen.is_over ? 0 : seen.effective.since + seen.effective.seconds * 1000;
+  when("world", [seen.world_over_time, Math.round(end / 1000), recoveries.length, width], () => drawWorld(byId("world"), seen.world_over_time, end, recoveries, width));
+  when("recoveries", recoveries, () => drawRecoveries(byId("recoveries"), recoveries));
+  when("events", seen.timeline, () => showEvents(seen.timeline));
+  when("nodes", [seen.nodes.map((node) => ({ ...node, age_s: 0 })), canOrder()], () => showNodes(seen.nodes, canOrder() ? drain : null));
+  when("evidence", seen.evidence, () => showEvidence(seen.evidence, (one, file) => pathOf("evidence", one.node, one.name, file), save));
+  when("gaps", seen.gaps, () => showGaps(seen.gaps));
+  setText(byId("ranks-note"), seen.ranks.length ? `${plural(seen.ranks.length, "rank")}; choose one for its log` : "no rank is known");
+  table.update(seen.ranks, chosen);
+  byId("strip").hidden = seen.ranks.length < FEW_RANKS || !seen.ranks.some((one) => one.rate);
+  drawStrip(byId("strip"), seen.ranks, chosen);
+  if (state.chosenRank === null && document.activeElement !== byId("log-rank")) byId("log-rank").value = String(chosen);
+  if (!state.hasChosenStream) byId("log-stream").value = seen.outcome && seen.outcome.first_cause ? "stderr" : "stdout";
+  showOrders();
+  void document.body.offsetHeight;
+  if (performance.getEntriesByName("update").length >= MOST_MEASURES) performance.clearMeasures("update");
+  performance.measure("update", { start: begun, end: performance.now() });
+}
+
+// Draw a part again only when what it shows has changed.
+function when(name, content, draw) {
+  const now = JSON.stringify(content);
+  if (state.drawn.get(name) === now) return;
+  state.drawn.set(name, now);
+  draw();
+}
+
+function firstOfInterest(seen) {
+  const failed = seen.ranks.find((one) => one.state === "failed" || one.behind) || seen.ranks.find((one) => one.straggler);
+  const cause = seen.outcome && seen.outcome.first_cause;
+  return (cause || failed || seen.ranks[0] || { rank: 0 }).rank;
+}
+
+function fromAddress() {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return "";
+  }
+}
+
+function chooseRun(runId) {
+  state.chosenRun = runId;
+  state.chosenRank = null;
+  state.seen = null;
+  state.tags.clear();
+  state.drawn.clear();
+  history.replaceState(null, "", `#${encodeURIComponent(runId)}`);
+}
+
+function chooseRank(rank) {
+  state.chosenRank = rank;
+  byId("log-rank").value = String(rank);
+  if (state.seen) {
+    table.update(state.seen.ranks, rank);
+    drawStrip(byId("strip"), state.seen.ranks, rank);
+  }
+  lookAtLog().catch(() => {}); // the next turn says what is wrong
+}
+
+function connected() {
+  state.lostAt = null;
+  document.body.classList.remove("lost");
+  const ended = state.seen && state.seen.is_over;
+  setClass(byId("link"), ended ? "pill" : "pill live");
+  setText(byId("link"), ended ? "ended" : "live");
+}
+
+function lost() {
+  state.lostAt ??= Date.now();
+  document.body.classList.add("lost");
+  setClass(byId("link"), "pill lost");
+  setText(byId("link"), `Connection lost at ${clock(state.lostAt)}; what is shown is old. Trying again`);
+}
+
+function refusedBy(problem) {
+  setClass(byId("link"), "pill lost");
+  setText(byId("link"), plain(problem.message));
+  if (problem.status === 401 || problem.status === 403) byId("unlock").hidden = false;
+}
+
+function nothingThere() {
+  setText(byId("verdict-kicker"), "No run");
+  setText(byId("verdict-line"), "There is no run to show");
+  setText(byId("verdict-more"), "Start one with planaria run; runs that ended are found in the folder of --run-dir.");
+}
+
+const canOrder = () => state.takesOrders && state.token !== null;
+
+function showOrders() {
+  const running = state.seen && !state.seen.is_over;
+  byId("unlock").hidden = !state.takesOrders;
+  setText(byId("unlock"), state.token === null ? "Unlock orders" : "Lock");
+  byId("stop").hidden = !(canOrder() && running);
+}
+
+// Ask something in the page's own dialog; return whether the answer was yes.
+function ask({ title, text, yes, danger = false, wantsToken = false }) {
+  const dialog = byId("ask");
+  setText(byId("ask-title"), title);
+  setText(byId("ask-text"), text);
+  setText(byId("ask-problem"), "");
+  setText(byId("ask-yes"), yes);
+  setClass(byId("ask-yes"), danger ? "danger" : "");
+  byId("ask-token").hidden = !wantsToken;
+  byId("ask-token").value = "";
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  });
+}
+
+async function unlock() {
+  if (state.token !== null) {
+    state.token = null;
+  } else if (await ask({ title: "Token of the run", text: "Whoever has it may drain nodes and stop the run. It stays in this tab's memory only.", yes: "Unlock", wantsToken: true })) {
+    state.token = byId("ask-token").value.trim() || null;
+  }
+  byId("ask-token").value = "";
+  showOrders();
+  if (state.seen) update(state.seen);
+}
+
+async function order(path, question) {
+  if (!(await ask({ ...question, danger: true }))) return;
+  let text;
+  try {
+    const answer = await fetch(path, { method: "POST", headers: headers(), signal: AbortSignal.timeout(PATIENCE_MS) });
+    text = answer.headers.get("Content-Type") === "application/json" ? (await answer.json()).sentence : await answer.text();
+  } catch {
+    text = "There was no answer: the order may not have been taken.";
+  }
+  await ask({ title: "The answer", text: plain(text), yes: "Good" });
+}
+
+function drain(node) {
+  const text = "Its workers are told to stop in good order, and its launcher ends. The other nodes go on.";
+  return order(pathOf("drain", node.node), { title: `Drain ${plain(node.host)}?`, text, yes: "Drain it" });
+}
+
+function stop() {
+  const text = "All workers on all nodes get SIGTERM, and every launcher ends with 143.";
+  return order(pathOf("stop"), { title: `Stop run ${plain(state.chosenRun)}?`, text, yes: "Stop the run" });
+}
+
+// Links cannot carry the token: where one is needed, the file is fetched and saved.
+async function save(event, href) {
+  if (state.token === null) return;
+  event.preventDefault();
+  const answer = await fetch(href, { headers: headers() });
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = decodeURIComponent(href.split("/").pop());
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+byId("runs").addEventListener("change", (event) => {
+  chooseRun(event.target.value);
+  lookAtRun().catch(() => {}); // the next turn says what is wrong
+});
+byId("log-rank").addEventListener("change", (event) => chooseRank(Number(event.target.value) || 0));
+byId("log-stream").addEventListener("change", () => {
+  state.hasChosenStream = true;
+  lookAtLog().catch(() => {});
+});
+byId("unlock").addEventListener("click", unlock);
+byId("stop").addEventListener("click", stop);
+byId("strip").addEventListener("click", (event) => {
+  const ranks = state.seen ? state.seen.ranks : [];
+  const step = Math.min(byId("strip").clientWidth / Math.max(ranks.length, 1), 48);
+  const one = ranks[Math.floor(event.offsetX / step)];
+  if (one) {
+    table.showRank(one.rank);
+    chooseRank(one.rank);
+  }
+});
+addEventListener("resize", () => state.seen && update(state.seen));
+drawLegend(byId("legend"));
+turn();

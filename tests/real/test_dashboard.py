@@ -1,0 +1,288 @@
+"""The web page in a real browser: what a person sees of a run, what strangers' text does there, and what an update costs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import browser
+import pictures
+import pytest
+from dashboard_stage import Cast, Stage
+from journals import failed_run
+from programs import clean_environment
+
+from planaria.contract.progress import Record
+from planaria.dashboard.rules import POLICY
+from planaria.kube.portrait import Sizes, portrait
+from planaria.kube.seen import JobSeen, PodSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from browser import Browser
+    from harness import Room
+
+pytestmark = pytest.mark.skipif(bool(browser.why_not()), reason=browser.why_not() or "there is a browser")
+
+UPDATES = 5
+MOST_MS = 100  # for an update with 1,000 ranks
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser.Browser() as found:
+        yield found
+
+
+@pytest.fixture
+def window(chromium: Browser) -> Browser:
+    """A window that shows nothing, and whose console is empty."""
+    chromium.go("about:blank")
+    chromium.complaints()
+    return chromium
+
+
+@contextlib.contextmanager
+def shown(window: Browser, cast: Cast, token: str = "") -> Iterator[None]:
+    """The page of made-up runs in the window. The browser may have nothing to complain of until it is left."""
+    with Stage(cast, token) as stage:
+        window.go(stage.url)
+        yield
+        complaints = window.complaints()
+        window.go("about:blank")
+    assert complaints == []
+
+
+def texts(window: Browser, selector: str) -> list[str]:
+    found = window.run("return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)", selector)
+    assert isinstance(found, list)
+    return found
+
+
+def test_a_run_is_seen_with_its_world_its_recoveries_its_ranks_and_its_log(window: Browser) -> None:
+    moments = itertools.count(180)
+    with shown(window, Cast(live=lambda: pictures.live(next(moments)))):
+        window.wait_for_text("#verdict-line", "6 workers on 3 nodes at work")
+        window.wait_for_text("#link", "live")
+        assert window.text("#verdict-more") == "Slower than the others: rank 4 on node-c (1.62\u00d7)"
+        assert window.run("return document.querySelector('#world svg path.line').getAttribute('d').length") > 40
+        parts = texts(window, "#recoveries .parts")
+        assert parts[-1] == (
+            "detect 0.6 ms · decide 0.4 ms · stop 2.8 ms · rendezvous 9.1 ms · start 11.9 ms · ready 212 ms"
+        )
+        assert texts(window, "#recoveries .total") == ["334 ms", "455 ms", "237 ms"]
+        assert len(texts(window, "#table .rank")) == 6
+        assert "1.62\u00d7 slower" in texts(window, "#table .rank")[0], "who is slow comes first"
+        window.wait_for_text("#log", "rank 4\nstep 0")
+        window.click("#table .rank[data-rank='1']")
+        window.wait_for_text("#log", "rank 1\nstep 0")
+        figures = window.text("#tiles")
+        window.wait("document.querySelector('#tiles').textContent !== arguments[0]", figures)
+
+
+def test_a_failure_is_told_in_plain_words_with_its_last_lines(window: Browser) -> None:
+    with shown(window, Cast(failed=pictures.failed)):
+        window.wait_for_text("#verdict-line", "Rank 2 on node-b failed: ValueError: loss is nan at step 2030")
+        assert "check(loss, step)" in window.text("#verdict-lines")
+        assert window.text("#verdict-more").startswith("Exit status 1 at train.py:88, after 1 min 0 s of round 3.")
+        window.wait_for_text("#link", "ended")
+        links = window.run("return [...document.querySelectorAll('#evidence a')].map((one) => one.href)")
+        assert links[0].endswith("/api/run/vision-finetune/evidence/node-b-1a2b/failure-rank-2/stacks.txt")
+
+
+def test_a_hang_names_its_rank_and_leads_to_its_evidence(window: Browser) -> None:
+    with shown(window, Cast(hanging=pictures.hanging)):
+        window.wait_for_text("#verdict-line", "Rank 2 on node-b is behind: no step for 41.0 s")
+        assert texts(window, "#evidence a") == ["rank-2.stacks.txt", "host.txt"]
+        assert "behind" in texts(window, "#table .rank")[0]
+
+
+def test_a_job_of_an_operator_is_seen_with_its_pods_and_what_keeps_them(window: Browser) -> None:
+    pods = [
+        PodSeen("resnet-worker-0", "p0", "Worker", 0, "Running", node="gpu-1", is_ready=True, is_running=True),
+        PodSeen("resnet-worker-1", "p1", "Worker", 1, "Pending", unschedulable="0/3 nodes have a free GPU"),
+    ]
+    job = JobSeen("resnet", "team", "u1", 1, False, {"backoffLimit": 6}, {"state": "BelowMin", "restarts": 1})
+    pushed = Record("planaria", 3, 1, 1, 120, None, 41.5)
+    with shown(window, Cast(job=lambda: portrait(job, pods, pushed, Sizes(((pictures.START_MS, 1),)), 1))):
+        window.wait_for_text("#verdict-line", "resnet-worker-1: 0/3 nodes have a free GPU")
+        assert "120as the agents push it" in window.text("#tiles")
+        assert "resnet-worker-0 on gpu-1" in window.text("#nodes")
+        assert "the operator does not speak with agents" in window.text("#gaps")
+
+
+def test_text_of_strangers_stays_text(window: Browser) -> None:
+    cast = Cast(hostile=pictures.hostile)
+    cast.log = pictures.MARKUP + "\n"
+    with shown(window, cast):
+        window.wait_for_text("#verdict-line", "<script>document.title='owned'</script>")
+        window.wait_for_text("#log", "<script>")
+        assert "owned'" in window.text("#events")
+        assert "red" in window.text("#log")
+        assert not window.run("return /[\\u0000-\\u0008\\u000b-\\u001f\\u202e]/.test(document.body.textContent)")
+        assert window.run("return document.querySelectorAll('main script, main img').length") == 0
+        assert window.run("return document.title").startswith("<script>"), "the title is the run's name, as text"
+        head = window.run("return fetch('/').then((one) => one.headers.get('Content-Security-Policy'))")
+        assert head == POLICY
+
+
+def test_markup_in_the_page_would_not_run_either(window: Browser) -> None:
+    """The second wall: what slipped past the first would be refused by the browser."""
+    with shown(window, Cast(live=pictures.live)):
+        window.wait_for_text("#link", "live")
+        refused = window.run("try { document.body.innerHTML = '<b>x</b>' } catch (problem) { return problem.name }")
+        assert refused == "TypeError"
+        script = "const one = document.createElement('script'); one.text = \"document.title='owned'\"; "
+        refused = window.run(f"try {{ {script} document.body.append(one) }} catch (problem) {{ return problem.name }}")
+        assert window.run("return document.title") != "owned"
+        assert any("Content Security Policy" in line or "Trusted" in line for line in window.complaints())
+
+
+def test_without_a_token_the_page_only_reads(window: Browser) -> None:
+    cast = Cast(live=pictures.live)
+    with shown(window, cast):
+        window.wait_for_text("#link", "live")
+        assert not window.is_shown("#unlock")
+        assert not window.is_shown("#stop")
+        assert texts(window, "#nodes button") == []
+        path = "/api/run/llm-7b-pretrain/stop"
+        ask = "return fetch(arguments[0], {method: 'POST', headers: {Authorization: 'Bearer x'}}).then((one) => one.status)"
+        assert window.run(ask, path) == 403
+        assert cast.orders == []
+        window.complaints()  # the browser notes the refusal
+
+
+def test_with_the_token_a_node_can_be_drained_and_a_run_stopped_after_a_question(window: Browser) -> None:
+    cast = Cast(live=pictures.live)
+    with shown(window, cast, "sesame"):
+        window.wait_for_text("#link", "live")
+        assert not window.is_shown("#stop")
+        window.click("#unlock")
+        window.type("#ask-token", "sesame\ue007")
+        window.wait("document.querySelector('#stop').checkVisibility()")
+        assert window.run("return document.querySelector('#ask-token').value") == ""
+        window.click("#stop")
+        window.click("#ask button[value='no']")
+        assert cast.orders == []
+        window.click("#nodes li:nth-child(2) button")
+        window.wait_for_text("#ask-title", "Drain node-b?")
+        window.click("#ask-yes")
+        window.wait_for_text("#ask-text", "run llm-7b-pretrain was told to drain")
+        window.click("#ask-yes")
+        window.click("#stop")
+        window.click("#ask-yes")
+        window.wait_for_text("#ask-text", "told to stop")
+        assert cast.orders == [("llm-7b-pretrain", "drain", "node-b-1a2b"), ("llm-7b-pretrain", "stop", "")]
+
+
+def test_a_thousand_ranks_are_drawn_again_within_a_blink(window: Browser, capsys: pytest.CaptureFixture[str]) -> None:
+    """CPU time of the page's main thread counts, with layout and all: other tests may have the machine meanwhile."""
+    moments = itertools.count(60)
+    drawn = "performance.getEntriesByName('update').length"
+    with shown(window, Cast(thousand=lambda: pictures.thousand(next(moments)))):
+        window.wait(f"{drawn} > 1")
+        before_s, count = window.busy_s(), window.run(f"return {drawn}")
+        window.wait(f"{drawn} >= arguments[0]", count + UPDATES)
+        spent_s, count = window.busy_s() - before_s, window.run(f"return {drawn}") - count
+        took = window.run("return performance.getEntriesByName('update').map((one) => one.duration)")
+        rows = len(texts(window, "#table .rank"))
+        window.run("document.querySelector('#table').scrollTop = 900 * 32")
+        window.wait("[...document.querySelectorAll('#table .rank')].some((one) => one.dataset.rank === '900')")
+    update_ms = spent_s * 1000 / count
+    with capsys.disabled():
+        print(
+            f"\n1,000 ranks: {update_ms:.1f} ms of CPU an update; drawn in {sorted(took)[len(took) // 2]:.1f} ms",
+            end=" ",
+        )
+    assert update_ms < MOST_MS
+    assert rows < 40, "rows exist where somebody looks, and nowhere else"
+
+
+@contextlib.contextmanager
+def dashboard(*flags: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A dashboard as users start it, and where its page is."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "planaria", "dashboard", "--port=0", *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=clean_environment(**variables),
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        assert line.startswith("planaria: dashboard at http://127.0.0.1:")
+        yield server, line.split()[-1]
+    finally:
+        server.kill()
+        server.wait()
+        assert server.stdout is not None
+        server.stdout.close()
+
+
+def test_the_cause_of_a_failed_run_of_three_nodes_is_found_and_a_killed_dashboard_is_noticed(
+    window: Browser, tmp_path: Path
+) -> None:
+    for node in failed_run():
+        node.write(tmp_path / "runs")
+    with dashboard(f"--run-dir={tmp_path / 'runs'}", TMPDIR=str(tmp_path)) as (server, url):
+        window.go(f"{url}#job7")
+        window.wait_for_text("#verdict-line", "Rank 3 on node-b failed: ValueError: label 1007 is out of range")
+        assert 'raise ValueError("label 1007 is out of range")' in window.text("#verdict-lines")
+        assert "rank 4 failed" in window.text("#recoveries")
+        server.kill()
+        server.wait()
+        window.wait_for_text("#link", "Connection lost at ")
+        assert window.text("#verdict-line").startswith("Rank 3 on node-b failed"), "what was known stays"
+        window.go("about:blank")
+    window.complaints()  # the browser notes each refused connection
+
+
+STORY = """
+print(f"rank {RANK} in life {LIFE}", flush=True)
+tell(f"up {RANK} {LIFE}")
+if RANK == 1 and LIFE == 0:
+    wait_at("die")
+    raise ValueError("a planted failure")
+wait_forever()
+"""
+
+
+def test_a_job_that_runs_is_seen_through_its_socket_recovers_and_is_stopped(window: Browser, room: Room) -> None:
+    room.make_gate("die")
+    flags = [
+        "--nproc-per-node=2",
+        "--max-restarts=1",
+        "--tee=3",
+        "--rdzv-id=in-the-page",
+        f"--run-dir={room.path('runs')}",
+    ]
+    launcher = room.start(flags, STORY)
+    room.hear_many(["up 0 0", "up 1 0"])
+    with dashboard(TMPDIR=room.tmp, PLANARIA_TOKEN="sesame") as (server, url):
+        window.go(f"{url}#in-the-page")
+        window.wait_for_text("#verdict-line", "2 workers on 1 node at work")
+        window.wait_for_text("#log", "rank 0 in life 0")
+        room.open_gate("die")
+        room.hear_many(["up 0 1", "up 1 1"])
+        window.wait_for_text("#recoveries", "ValueError: a planted failure")
+        assert "detect" in window.text("#recoveries .parts")
+        window.wait_for_text("#log", "rank 0 in life 1")
+        window.click("#unlock")
+        window.type("#ask-token", "sesame\ue007")
+        window.wait("document.querySelector('#stop').checkVisibility()")
+        window.click("#stop")
+        window.click("#ask-yes")
+        window.wait_for_text("#ask-text", "it was told to stop")
+        assert launcher.wait().status == 143
+        window.wait_for_text("#verdict-line", "The run was stopped by its owner")
+        window.wait_for_text("#link", "ended")
+        server.terminate()
+        assert server.wait() == 0
+        window.go("about:blank")
+    window.complaints()  # the last requests may have found nobody

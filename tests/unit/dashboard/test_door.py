@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from planaria.dashboard import door as doors
+from planaria.dashboard.door import Door
+from planaria.observe.request import Reply, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+HEAD = b"GET /%d HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
+
+
+async def echo(request: Request, is_loopback: bool) -> Reply:
+    status = 304 if request.path == "/304" else 200
+    return Reply(status, f"{request.method} {request.path} {request.body.decode()} {is_loopback}".encode())
+
+
+def talk(script: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:
+    async def run() -> None:
+        door = Door(echo)
+        port = await door.open("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await script(reader, writer)
+        finally:
+            writer.close()
+            await door.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length:"))
+    return head, await reader.readexactly(0 if b" 304 " in head else length)
+
+
+def test_several_requests_of_one_connection_are_answered_one_by_one() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD % (1, b"") + HEAD % (2, b"Content-Length: 3\r\n") + b"abc" + HEAD % (3, b""))
+        assert [(await answer(reader))[1] for _ in range(3)] == [b"GET /1  True", b"GET /2 abc True", b"GET /3  True"]
+
+    talk(script)
+
+
+def test_what_has_not_changed_has_no_body() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD % (304, b"") + HEAD % (2, b""))
+        assert (await answer(reader))[0].startswith(b"HTTP/1.1 304 Not Modified")
+        assert (await answer(reader))[1] == b"GET /2  True"
+
+    talk(script)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [(b"nonsense\r\n\r\n", 400), (b"GET /1 HTTP/1.1\r\nX: %s" % (b"x" * 9000), 431), (b"PUT / HTTP/1.1\r\n\r\n", 405)],
+)
+def test_nonsense_is_answered_and_hung_up_on(sent: bytes, status: int) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+        head, _ = await answer(reader)
+        assert head.startswith(b"HTTP/1.1 %d " % status)
+        assert b"Connection: close" in head
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readexactly(1)
+
+    talk(script)
+
+
+def test_who_drips_a_request_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "READ_S", 0.01)
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET / HT")
+        assert await reader.read() == b""
+
+    talk(script)
+
+
+def test_one_connection_too_many_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "MOST_CONNECTIONS", 0)
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.read() == b""
+        assert not writer.is_closing()
+
+    talk(script)

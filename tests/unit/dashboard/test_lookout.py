@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from journals import Node
+
+from planaria.dashboard.lookout import Lookout
+from planaria.insight.gather import AgentSource
+from planaria.insight.model import NodeSeen
+from planaria.launch.owner_http import Door
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+class Agent(AgentSource):
+    """An agent of a story: it tells what it is given, and may take its time."""
+
+    def __init__(self, node: str, *, run_id: str = "job7") -> None:
+        super().__init__((node, 8080))
+        self.status: dict[str, object] | None = {"job": {"run_id": run_id, "host": node}}
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.node = node
+        self.events: tuple[dict[str, object], ...] = ()
+
+    def look(self) -> list[NodeSeen]:
+        self.may_answer.wait(60)
+        return [NodeSeen(self.node, self.name, self.status, self.events)]
+
+
+def statuses(lookout: Lookout, run_id: str = "job7") -> dict[str, bool]:
+    return {one.seen.node: one.answers for one in lookout.look().get(run_id, ())}
+
+
+def test_nodes_are_grouped_by_the_run_that_they_name() -> None:
+    agents = [Agent("a"), Agent("b"), Agent("c", run_id="other")]
+    lookout = Lookout(agents, [], list)
+    assert statuses(lookout) == {"a": True, "b": True}
+    assert statuses(lookout, "other") == {"c": True}
+
+
+def test_an_agent_that_is_slow_keeps_nobody_waiting_and_counts_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, slow = Agent("a"), Agent("b")
+    lookout = Lookout([quick, slow], [], list)
+    assert statuses(lookout) == {"a": True, "b": True}
+    slow.may_answer.clear()
+    monkeypatch.setattr("planaria.dashboard.lookout.PATIENCE_S", 0.01)
+    quick.status = None
+    found = lookout.look()["job7"]
+    assert [(one.seen.node, one.answers) for one in found if one.seen.node == "b"] == [("b", True)]
+    slow.status = None
+    slow.events = tuple(Node("b", 0).begins().events)
+    slow.may_answer.set()
+    monkeypatch.setattr("planaria.dashboard.lookout.PATIENCE_S", 60.0)
+    assert statuses(lookout) == {"b": False}
+
+
+def test_of_an_agent_that_has_ended_its_folder_tells_the_story(tmp_path: Path) -> None:
+    node = Node("node-a", 0).begins().starts(1.0, 1)
+    folder = node.write(tmp_path)
+    agent = Agent(folder.name)
+    agent.status = {"job": {"run_id": "job7", "run_folder": str(folder.parent)}}
+    lookout = Lookout([agent], [], list)
+    assert [one.agent is None for one in lookout.look()["job7"]] == [False], (
+        "another machine's word is not ours to follow"
+    )
+    agent.target = Door("/tmp/planaria-x/http", os.geteuid())
+    assert [(one.agent is None, one.answers) for one in lookout.look()["job7"]] == [(False, True), (True, False)]
+    agent.status = None
+    assert [one.agent is None for one in lookout.look()["job7"]] == [True]

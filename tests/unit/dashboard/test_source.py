@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from journals import Node, failed_run
+
+from planaria.dashboard.lookout import Lookout
+from planaria.dashboard.source import FRESH_S, Seen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += FRESH_S
+        return self.now
+
+
+def looking_at(folder: Path) -> Seen:
+    return Seen(Lookout([], [str(folder)], list), Time())
+
+
+def test_the_runs_of_a_folder_are_told_apart_by_what_they_say(tmp_path: Path) -> None:
+    for node in failed_run():
+        node.write(tmp_path)
+    Node("node-a", 0, run_id="a/b <i>").begins().starts(1.0, 1).write(tmp_path / "other" / "deep")
+    (tmp_path / "other" / "deep" / "a" / "b <i>").rename(tmp_path / "strange")
+    seen = looking_at(tmp_path)
+    assert [(one["run_id"], one["state"], one["is_over"]) for one in seen.runs()] == [
+        ("a/b <i>", "running", False),
+        ("job7", "failed", True),
+    ]
+    found = seen.picture("job7")
+    assert found is not None
+    assert found["outcome"]["first_cause"]["rank"] == 3
+    assert seen.picture("job8") is None
+
+
+def test_a_run_that_has_ended_is_not_read_again_until_it_is_written_to(tmp_path: Path) -> None:
+    nodes = failed_run()
+    folders = []
+    for node in nodes:
+        node.report = {"run_id": "job7"}
+        folders.append(node.write(tmp_path))
+    seen = looking_at(tmp_path)
+    first = seen.nodes("job7")
+    assert all(one.seen is other.seen for one, other in zip(seen.nodes("job7"), first, strict=True))
+    with (folders[0] / "journal.jsonl").open("a") as file:
+        file.write(json.dumps(nodes[0].tell(99.0, "hang", sentence="late").events[-1]) + "\n")
+    assert len(seen.nodes("job7")[0].seen.events) == len(first[0].seen.events) + 1
+
+
+def test_evidence_is_what_a_node_lists_and_nothing_else(tmp_path: Path) -> None:
+    folder = failed_run()[0].write(tmp_path)
+    (folder / "evidence" / "hang-1").mkdir(parents=True)
+    (folder / "evidence" / "hang-1" / "host.txt").write_text("load 7\n")
+    seen = looking_at(tmp_path)
+    assert seen.evidence("job7", folder.name, "hang-1", "host.txt") == b"load 7\n"
+    for name, file in (("hang-1", "../../journal.jsonl"), ("..", "journal.jsonl"), ("hang-1", "none"), (".", "hang-1")):
+        assert seen.evidence("job7", folder.name, name, file) is None
+    assert seen.evidence("job7", "other", "hang-1", "host.txt") is None
+
+
+def test_a_pipe_among_the_evidence_keeps_nobody_waiting(tmp_path: Path) -> None:
+    folder = failed_run()[0].write(tmp_path)
+    (folder / "evidence" / "hang-1").mkdir(parents=True)
+    os.mkfifo(folder / "evidence" / "hang-1" / "pipe")
+    assert looking_at(tmp_path).evidence("job7", folder.name, "hang-1", "pipe") is None
+
+
+def test_without_an_agent_nobody_can_be_told_anything(tmp_path: Path) -> None:
+    failed_run()[0].write(tmp_path)
+    told, sentence = looking_at(tmp_path).order("job7", "stop", "")
+    assert not told
+    assert sentence == "no agent that can be reached answers for it"
