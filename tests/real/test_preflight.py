@@ -57,6 +57,7 @@ def test_a_node_that_is_set_aside_ends_when_its_owner_says_so(room: Room) -> Non
     crew = Crew(room, "--max-restarts=0", nodes="1:2")
     node = crew.add("a", "--preflight=environment", "--preflight-cooldown=600", env={"OMP_NUM_THREADS": "many"})
     node.wait_said("this node is set aside for 600 s")
-    assert planaria(room, "drain").returncode == 0
+    told = planaria(room, "drain", f"--pid={node.pid}")
+    assert told.returncode == 0, told.stderr + node.err()
     assert node.wait().status == 143
     wait_until(lambda: not room.leftovers(), "no process left")
