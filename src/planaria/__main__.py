@@ -1,4 +1,4 @@
-"""The `planaria` command: `planaria run`, `doctor`, `chaos`, what looks at runs and ends them, `k8s`, `operator`, `--version`."""
+"""The `planaria` command: `planaria run`, what looks at runs and ends them, `doctor`, `chaos`, `k8s` and `operator`."""
 
 from __future__ import annotations
 
@@ -53,38 +53,6 @@ def leave(command: Callable[[list[str]], int], argv: list[str]) -> None:
 
 def _dispatch(argv: list[str]) -> int:
     match argv:
-        case ["run", *rest]:
-            from planaria.launch.main import run
-
-            return run(rest)
-        case ["drain" | "stop" | "health" as command, *rest]:
-            from planaria.launch.main import order
-
-            return order(command, rest)
-        case ["status" | "top" | "why" | "logs" as command, *rest]:
-            from planaria.insight.main import look
-
-            return look(command, rest)
-        case ["doctor", *rest]:
-            from planaria.doctor.main import doctor
-
-            return doctor(rest)
-        case ["chaos", *rest]:
-            from planaria.chaos.main import chaos
-
-            return chaos(rest)
-        case ["dashboard", *rest]:
-            from planaria.dashboard.main import dashboard
-
-            return dashboard(rest)
-        case ["k8s", *rest]:
-            from planaria.kube.render import run as k8s
-
-            return k8s(rest)
-        case ["operator", *rest]:
-            from planaria.kube.main import operator
-
-            return operator(rest)
         case ["--version" | "-V"]:
             from planaria import __version__
 
@@ -93,9 +61,47 @@ def _dispatch(argv: list[str]) -> int:
             return _print(1, USAGE, 0)
         case []:
             return _print(2, USAGE, 2)
-        case _:
-            other = argv[0]
-            return _print(2, f"planaria: there is no command {other[:80]!a}: try planaria --help\n", 2)
+        case [command, *rest]:
+            return _call(command, rest)
+    raise AssertionError(argv)
+
+
+def _call(command: str, rest: list[str]) -> int:
+    """Call a command. Each imports what it needs, and nothing of the others."""
+    match command:
+        case "run":
+            from planaria.launch.main import run
+
+            return run(rest)
+        case "drain" | "stop" | "health":
+            from planaria.launch.main import order
+
+            return order(command, rest)
+        case "status" | "top" | "why" | "logs":
+            from planaria.insight.main import look
+
+            return look(command, rest)
+        case "dashboard":
+            from planaria.dashboard.main import dashboard
+
+            return dashboard(rest)
+        case "doctor":
+            from planaria.doctor.main import doctor
+
+            return doctor(rest)
+        case "chaos":
+            from planaria.chaos.main import chaos
+
+            return chaos(rest)
+        case "k8s":
+            from planaria.kube.render import run as k8s
+
+            return k8s(rest)
+        case "operator":
+            from planaria.kube.main import operator
+
+            return operator(rest)
+    return _print(2, f"planaria: there is no command {command[:80]!a}: try planaria --help\n", 2)
 
 
 def _print(descriptor: int, text: str, status: int) -> int:

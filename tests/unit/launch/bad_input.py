@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from planaria.agent import credentials
 from planaria.chaos.flags import read_flags as read_chaos
-from planaria.doctor import flags as doctor_flags
 from planaria.dashboard.flags import check_host
 from planaria.dashboard.flags import read_flags as read_dashboard_flags
+from planaria.doctor import flags as doctor_flags
 from planaria.errors import UsageError
 from planaria.insight.flags import COMMANDS
 from planaria.insight.flags import read_flags as read_look
@@ -29,8 +29,8 @@ from planaria.launch.script import check
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 import wrong_chaos
-import wrong_doctor
 import wrong_dashboard
+import wrong_doctor
 import wrong_looks
 import wrong_nodes
 import wrong_orders
