@@ -91,7 +91,9 @@ def test_a_run_is_seen_while_it_runs_and_in_its_folder_after_its_end(room: Room)
     crash(room, 0)
     room.hear_many(["up 0 1", "up 1 1"])
     wait_steps(room, 4)
-    wait_until(lambda: seen(room)["restarts"]["list"], "a restart on record")
+    wait_until(
+        lambda: [one for one in seen(room)["restarts"]["list"] if one["redone"]["resumed"]], "a restart on record"
+    )
     with open(room.path("followed"), "wb") as file:
         command = [*LAUNCHER[:-1], "logs", "-f", "--rank=0"]
         followed = subprocess.Popen(command, cwd=room.root, env=clean_environment(TMPDIR=room.tmp), stdout=file)
