@@ -284,7 +284,14 @@ def _with_folder(job: Job) -> Job:
 def _begin_to_watch(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
     driver.observer = observe(job, loop, driver, screen.say)
     if driver.observer is None:
-        loop.call_later(QUIET_S, lambda: watched(job, loop, driver, screen.say))
+        loop.call_later(QUIET_S, lambda: _watch_now(job, loop, driver, screen))
+
+
+def _watch_now(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+    try:
+        watched(job, loop, driver, screen.say)
+    except Exception as problem:  # noqa: BLE001  nobody asked for it: it must never end a job
+        screen.say(f"cannot watch this run, which is a bug of planaria's: {problem!r}; the job goes on")
 
 
 def observe(job: Job, loop: Loop, driver: Driver, say: Callable[[str], object]) -> Observer | None:

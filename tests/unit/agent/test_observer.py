@@ -8,6 +8,7 @@ from clocks import FakeLoop
 from groupsim import failure, place
 from kept import Kept
 
+from planaria.agent.driver import Driver
 from planaria.agent.journal import Journal
 from planaria.agent.machine import step
 from planaria.agent.membership import LeaseMoved, RoundStarted, TakePlace
@@ -328,3 +329,21 @@ def test_a_journal_has_the_last_words_that_handlers_are_spared() -> None:
     assert "traceback" in first["metadata"]  # type: ignore[operator]
     assert "traceback" not in rig.last("worker.exited")["metadata"]
     assert "planaria.progress" not in {event["name"] for event in rig.kept.events}
+
+
+def test_an_observer_that_fails_costs_nothing_but_itself() -> None:
+    """The job goes on, and one line says what is missing from now on."""
+
+    class Broken:
+        def saw(self, *_args: object) -> None:
+            raise KeyError("promoted")
+
+    said: list[str] = []
+    driver = Driver(JOB, replace(GROUP, phase="running", running=frozenset({0, 1})), FakeLoop(), lambda *_: None)  # type: ignore[arg-type]
+    driver.say = said.append
+    driver.observer = Broken()  # type: ignore[assignment]
+    driver.post(ProgressReported(0, 5))
+    driver.post(ProgressReported(0, 6))
+    assert said == [
+        "cannot watch this run any more, which is a bug of planaria's: KeyError('promoted'); the job goes on"
+    ]
