@@ -64,8 +64,10 @@ class Journal:
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The folders of evidence, as far as they were seen when the last event was written."""
-        return () if self._scribe is None else self._scribe.evidence
+        """The names of the folders of evidence that events speak of: nobody waits for a disk to know them."""
+        told = (event.get("metadata") for event in self.notebook.events if event.get("name") == "planaria.hang")
+        paths = (data.get("evidence") for data in told if isinstance(data, dict))
+        return tuple(dict.fromkeys(os.path.basename(path) for path in paths if isinstance(path, str) and path))
 
     def take(self, event: Mapping[str, object]) -> None:
         """Keep an event. A folder that has gone meanwhile, or does not answer, costs what is not written and nothing else."""
@@ -94,7 +96,6 @@ class Scribe:
         self._events: SimpleQueue[Mapping[str, object] | None] = SimpleQueue()
         self._thread = Thread(target=self._write_all, name="planaria journal", daemon=True)
         self._thread.start()
-        self.evidence: tuple[str, ...] = ()
 
     def take(self, event: Mapping[str, object]) -> None:
         """Have an event written. One too many for a disk that does not keep up is lost, which is said once."""
@@ -118,7 +119,6 @@ class Scribe:
 
     def _write(self, file: JsonLinesHandler, event: Mapping[str, object]) -> None:
         file.handle(event)
-        self.evidence = tuple(names_in(os.path.join(self._folder, EVIDENCE)))
         if file.size_bytes >= HALF_BYTES:
             self._file = self._next_page()
             file.close()

@@ -144,15 +144,12 @@ def test_a_disk_that_does_not_keep_up_holds_nobody_up(tmp_path: Path) -> None:
         assert MOST_WAITING <= len(lines.readlines()) <= MOST_WAITING + 1
 
 
-def test_evidence_is_seen_when_the_next_event_is_written(tmp_path: Path) -> None:
-    folder = make_folder(str(tmp_path), "job7", "node")
-    journal = Journal("node", folder, print)
-    (Path(folder) / "evidence" / "hang-1").mkdir(parents=True)
-    scribe = journal._scribe
-    assert scribe is not None
-    assert journal.evidence == ()
-    write_all(journal, {"name": "x"})
-    assert scribe.evidence == ("hang-1",)
+def test_the_names_of_evidence_are_those_that_events_speak_of() -> None:
+    journal = Journal("node", None, print)
+    for path in ("/runs/job7/node/evidence/hang-1", None, 5, "/runs/job7/node/evidence/hang-1", "/tmp/e/hang-2"):
+        journal.take({"name": "planaria.hang", "metadata": {"evidence": path}})
+    journal.take({"name": "planaria.hang", "metadata": None})
+    assert journal.evidence == ("hang-1", "hang-2")
 
 
 def test_the_last_lines_of_a_file_and_what_comes_then(tmp_path: Path) -> None:
