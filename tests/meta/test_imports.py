@@ -62,6 +62,11 @@ HEAVY = frozenset(
 
 def imports(folder: Path, *command: str, status: int = 0, **variables: str) -> set[str]:
     """Return the modules that `planaria` with these words imports, in all its processes, beyond what Python itself does."""
+    return set(imported(folder, *command, status=status, **variables))
+
+
+def imported(folder: Path, *command: str, status: int = 0, **variables: str) -> list[str]:
+    """Return the same in the order in which it happens."""
     argv = [sys.executable, "-X", "importtime", *command]
     done = subprocess.run(
         argv,
@@ -75,7 +80,7 @@ def imports(folder: Path, *command: str, status: int = 0, **variables: str) -> s
     )
     assert done.returncode == status, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
-    return {line.rpartition("|")[2].strip() for line in lines}
+    return [line.rpartition("|")[2].strip() for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -189,14 +194,25 @@ def test_a_failure_may_cost_json_and_no_more(tmp_path: Path, by_itself: set[str]
     assert {name for name in found if name.partition(".")[0] in dear} == set()
 
 
-def test_a_run_that_nobody_watches_imports_nothing_for_those_who_would(tmp_path: Path, by_itself: set[str]) -> None:
-    """Not even after a restart; and what is looked for here is there when somebody does watch."""
+def test_a_run_that_nobody_asked_to_watch_starts_its_workers_before_it_imports_what_watches(
+    tmp_path: Path, by_itself: set[str]
+) -> None:
+    """`process.memory` comes right behind the first workers. What is looked for here is there when somebody does ask."""
     of_watchers = {"planaria.observe", "planaria.agent.observer", "planaria.agent.meters", "planaria.agent.phases"}
+    of_watchers |= {"planaria.agent.journal", "planaria.agent.pace", "planaria.agent.pulse"}
     words = (PLANARIA, "run", "--max-restarts=1", "--no-python", "false")
-    assert imports(tmp_path, *words, status=1) & of_watchers == set()
-    watched = imports(tmp_path, *words[:2], "--report-file=r.json", *words[2:], status=1) - by_itself
-    assert of_watchers <= watched
-    assert "logging" not in watched
+    found = imported(tmp_path, *words, status=1)
+    assert set(found[: found.index("planaria.process.memory")]) & of_watchers == set()
+    for flag in ("--report-file=r.json", "--run-dir=runs"):
+        watched = imported(tmp_path, *words[:2], flag, *words[2:], status=1)
+        assert of_watchers <= set(watched[: watched.index("planaria.process.memory")])
+        assert "logging" not in set(watched) - by_itself
+
+
+def test_a_run_that_looks_at_runs_imports_no_agent_that_works(tmp_path: Path, by_itself: set[str]) -> None:
+    found = imports(tmp_path, PLANARIA, "status", "--help") - by_itself
+    assert not {"asyncio", "torch", "subprocess", "planaria.agent.driver", "planaria.agent.main"} & found
+    assert not [name for name in imports(tmp_path, *COMMANDS["a run"]) if name.startswith("planaria.insight")]
 
 
 def test_the_list_of_heavy_modules_is_seen_when_they_are_imported(tmp_path: Path, by_itself: set[str]) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import select
+import struct
 import subprocess
+import termios
 from typing import TYPE_CHECKING, Any
 
 from crew import Crew
 from harness import LAUNCHER, PATIENCE_S, Launcher, wait_until
-from probes import planaria
+from probes import planaria, port_of
 from programs import clean_environment
 
 if TYPE_CHECKING:
@@ -56,9 +61,33 @@ def crash(room: Room, life: int) -> None:
     room.open_gate(f"crash{life}", 2)
 
 
+def top_on_a_terminal(room: Room) -> str:
+    """Type q when the first screen is there; return all that was drawn. The terminal has to be as it was."""
+    master, slave = pty.openpty()
+    try:
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        before = termios.tcgetattr(slave)
+        settings: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, "cwd": room.root}
+        top = subprocess.Popen([*LAUNCHER[:-1], "top"], env=clean_environment(TMPDIR=room.tmp), **settings)
+        drawn = b""
+        while b"\x1b[J" not in drawn:
+            assert select.select([master], [], [], PATIENCE_S)[0], drawn
+            drawn += os.read(master, 65536)
+        os.write(master, b"q")
+        while b"\x1b[?1049l" not in drawn:
+            assert select.select([master], [], [], PATIENCE_S)[0], drawn
+            drawn += os.read(master, 65536)
+        assert top.wait(PATIENCE_S) == 0
+        assert termios.tcgetattr(slave) == before
+    finally:
+        os.close(master)
+        os.close(slave)
+    return drawn.decode()
+
+
 def test_a_run_is_seen_while_it_runs_and_in_its_folder_after_its_end(room: Room) -> None:
     prepare(room)
-    launcher = room.start([*TWO, "--run-dir=runs", "--redirects=3"], TRAINS)
+    launcher = room.start([*TWO, "--run-dir=runs", "--redirects=3", "--health-check-port=0"], TRAINS)
     crash(room, 0)
     room.hear_many(["up 0 1", "up 1 1"])
     wait_steps(room, 4)
@@ -67,20 +96,8 @@ def test_a_run_is_seen_while_it_runs_and_in_its_folder_after_its_end(room: Room)
         command = [*LAUNCHER[:-1], "logs", "-f", "--rank=0"]
         followed = subprocess.Popen(command, cwd=room.root, env=clean_environment(TMPDIR=room.tmp), stdout=file)
     try:
-        run = seen(room)
-        assert (run["state"], run["world_size"], run["restarts"]["used"]) == ("running", 2, 1)
-        (restart,) = run["restarts"]["list"]
-        assert (restart["first_cause"]["rank"], restart["redone"]) == (1, {"reached": 3, "resumed": 4})
-        why = shown(room, "why")
-        assert "all workers were started again for round 1" in why
-        assert "first cause: rank 1 on " in why
-        assert "ValueError: a label \\x1b[31mis wrong (exit status 1)" in why
-        assert "the workers had come to step 3 and went on with step 4: 0 steps done again" in why
-        assert "phases in ms, on " in why
-        assert "effective training time since " in why
-        assert shown(room, "top", "--once").startswith("run ")
-        logs = shown(room, "logs", "--stream=stdout").splitlines()
-        assert [line.partition(":")[2] for line in logs] == ["0 | hello of life 1", "1 | hello of life 1"]
+        wait_until(lambda: b"hello of life 1" in room.read("followed"), "a line that is followed")
+        check_the_run_that_goes_on(room)
         room.open_gate("crash1", 2)
         assert launcher.wait().status == 1
         assert followed.wait(PATIENCE_S) == 0
@@ -90,9 +107,37 @@ def test_a_run_is_seen_while_it_runs_and_in_its_folder_after_its_end(room: Room)
     out = room.read("followed").decode()
     assert "0 | hello of life 1" in out
     assert "0 ! ValueError: a label \\x1b[31mis wrong" in out
+    check_the_run_that_has_ended(room)
+
+
+def check_the_run_that_goes_on(room: Room) -> None:
+    run = seen(room)
+    assert (run["state"], run["world_size"], run["restarts"]["used"]) == ("running", 2, 1)
+    (restart,) = run["restarts"]["list"]
+    assert (restart["first_cause"]["rank"], restart["redone"]) == (1, {"reached": 3, "resumed": 4})
+    why = shown(room, "why")
+    assert "all workers were started again for round 1" in why
+    assert "first cause: rank 1 on " in why
+    assert "ValueError: a label \\x1b[31mis wrong (exit status 1)" in why
+    assert "the workers had come to step 3 and went on with step 4: 0 steps done again" in why
+    assert "phases in ms, on " in why
+    assert "effective training time since " in why
+    assert shown(room, "top", "--once").startswith("run ")
+    logs = shown(room, "logs", "--stream=stdout").splitlines()
+    assert [line.partition(":")[2] for line in logs] == ["0 | hello of life 1", "1 | hello of life 1"]
+    at = f"--at=127.0.0.1:{port_of(room)}"
+    assert shown(room, "logs", "--stream=stdout", at).splitlines() == logs
+    assert [node["source"] for node in seen(room, at)["nodes"]] == [at.removeprefix("--at=")]
+
+
+def check_the_run_that_has_ended(room: Room) -> None:
     gone = planaria(room, "status")
     assert (gone.returncode, gone.stdout) == (1, "")
     assert gone.stderr.startswith("planaria: no run of yours is on this machine; ")
+    at = f"--at=127.0.0.1:{port_of(room)}"
+    silent = planaria(room, "why", at)
+    assert (silent.returncode, silent.stdout) == (1, "")
+    assert silent.stderr.startswith(f"planaria: the agent at {at.removeprefix('--at=')} does not answer: ")
     assert seen(room, "--run-dir=runs")["state"] == "failed"
     why = shown(room, "why", "--run-dir=runs")
     assert "the run failed: rank 0 failed, and no restart was left" in why
@@ -128,6 +173,9 @@ def test_a_run_that_nobody_asked_to_watch_is_seen_with_what_happened_before_anyb
     room.hear_many(["up 0 1", "up 1 1"])
     wait_until(lambda: seen(room)["restarts"]["list"], "a restart on record")
     assert "first cause: rank 1 on " in shown(room, "why")
+    drawn = top_on_a_terminal(room)
+    assert drawn.startswith("\x1b[?1049h")
+    assert "running" in drawn
     none = planaria(room, "logs")
     assert (none.returncode, none.stdout) == (1, "")
     assert none.stderr.startswith("planaria: no worker that was asked for writes to a file; ")

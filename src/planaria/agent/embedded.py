@@ -193,7 +193,8 @@ class _EmbeddedDriver(Driver):
         """Answer over TCP, and to this process' owner through a door, until the run is over."""
         from planaria.agent.health import Health
 
-        metrics = None if self.observer is None else self.observer.registry.expose
+        assert self.observer is not None
+        metrics = self.observer.registry.expose
         health = Health(self._job, self._loop, self, self._watching.warn, metrics, os.getpid())
         opened.callback(health.close)
         health.open(check)

@@ -47,7 +47,7 @@ class Health:
         loop: Loop,
         driver: Driver,
         say: Callable[[str], object],
-        metrics: Callable[[], str] | None = None,
+        metrics: Callable[[], str] = str,
         launcher_pid: int | None = None,
     ) -> None:
         self._job = job
@@ -116,7 +116,7 @@ class Health:
                 why = status.why_not_ready(self._view())
                 return refused(503, why) if why else Reply(200, b"in a completed round\n")
             case "/metrics":
-                text = status.as_gauges(self._view(), None if self._metrics is None else self._metrics())
+                text = status.as_gauges(self._view(), self._metrics())
                 return Reply(200, text.encode(), CONTENT_TYPE)
             case "/v1/status":
                 return _json(200, status.as_json(self._view()))

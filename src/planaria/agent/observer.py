@@ -10,7 +10,7 @@ from planaria.agent.machine import step
 from planaria.agent.membership import LeaseMoved, TakePlace
 from planaria.agent.meters import Meters
 from planaria.agent.model import RUNNING, Begun, Finish, ProgressReported, StartWorkers, WorkerExited, WorkersStarted
-from planaria.agent.pace import Pace
+from planaria.agent.pace import Pace, samples_of
 from planaria.agent.phases import SignsGivenUp, Watch, WorkerSigned, follow
 from planaria.agent.pulse import Pulse
 from planaria.agent.stalls import why_it_stops
@@ -145,8 +145,7 @@ class Observer:
     def _progressed(self, local_rank: int, done: int) -> None:
         self._meters.progressed(done)
         report, at = self.pulse.reports().get(local_rank, (None, self._loop.now()))
-        samples = None if report is None else dict(report.values).get("samples")
-        self.pace.report(local_rank, done, samples, at)
+        self.pace.report(local_rank, done, None if report is None else samples_of(report), at)
         self.pulse.stir()
 
     def close(self) -> None:

@@ -6,12 +6,22 @@ Where no worker ever reports, the time at work has to stand for it.
 
 from __future__ import annotations
 
+from math import isfinite
+
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from planaria.contract.control import Progress
 
 WINDOW_S = 10.0
 SAMPLE_S = 0.5  # ranks may report a thousand times a second
 FRESH_S = 10.0  # a step may take this long, or three times the usual, before it no longer counts as training
 FRESH_STEPS = 3.0
+
+
+def samples_of(report: Progress) -> float | None:
+    """Return how many samples a rank says it has seen; None where it does not say, or what it says is no number."""
+    samples = dict(report.values).get("samples")
+    return samples if samples is not None and isfinite(samples) else None
 
 
 class _Runner:

@@ -5,6 +5,8 @@ Nothing ticks while nothing moves: a worker's word winds it up, and it runs unti
 
 from __future__ import annotations
 
+from planaria.agent.pace import samples_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,7 +70,7 @@ class Pulse:
         return {
             "step": report.step,
             "first": self._pace.first_step(local_rank),
-            "samples": dict(report.values).get("samples"),
+            "samples": samples_of(report),
             "age_s": round(now - at, 3),
             "phase": self.phases().get(local_rank),
             "rate": rate,

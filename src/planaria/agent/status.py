@@ -245,24 +245,9 @@ def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
     return {**told, "rate": rate, "samples_rate": samples_rate, "values": values}
 
 
-def as_gauges(view: View, counted: str | None) -> str:
-    """Return this moment's numbers in Prometheus' text format, after what was `counted`; None: nobody counts.
-
-    Who asks through the owner's door a run that nobody watches gets those that need no counting, under the same names.
-    """
-    group, life = view.group, view.life
+def as_gauges(view: View, counted: str) -> str:
+    """Return this moment's numbers in Prometheus' text format, after what was `counted`."""
     gauges = [("planaria_ready", "Whether this node works in a completed round.", int(not why_not_ready(view)))]
     gauges += [(*_STANDBYS[key], count) for key, count in _standby_counts(view).items()]
-    if counted is None:
-        gauges += [
-            ("planaria_round", "Number of the current round.", group.round),
-            (
-                "planaria_restarts_left",
-                "Restarts that the budget still allows.",
-                max(0, group.max_restarts - group.restarts),
-            ),
-            ("planaria_workers_running", "Workers that run on this node.", sum(one.is_alive for one in view.workers)),
-            ("planaria_world_size", "Workers in the current round, on all nodes.", life.world_size if life else 0),
-        ]
     lines = [f"# HELP {name} {what}\n# TYPE {name} gauge\n{name} {value}\n" for name, what, value in gauges]
-    return "".join([counted or "", *lines])
+    return "".join([counted, *lines])

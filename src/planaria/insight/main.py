@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from planaria.insight.flags import Asked
     from planaria.insight.loglines import Line
+    from planaria.insight.model import RunSeen
     from planaria.insight.sources import Found
 
 NOTHING_SHOWN = 1
@@ -60,15 +61,23 @@ def _say(text: str) -> None:
     write_all(1, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
+def _nobody(run: RunSeen) -> int:
+    """Say why nothing is seen, where nobody has told anything."""
+    tell(2, f"planaria: {run.gaps[0] if run.gaps else 'nothing is known of this run yet'}\n")
+    return NOTHING_SHOWN
+
+
 def _status(asked: Asked, found: Found, environ: Mapping[str, str]) -> int:
     if asked.watch and not asked.json:
         return _top(asked, found, environ)
     run = picture(found.look())
+    if not run.run_id:
+        return _nobody(run)
     if asked.json:
         _say(json.dumps(run.as_json(), default=str))
     else:
         _say("\n".join(show.status_lines(run, _style(environ))))
-    return exit_status.DONE if run.run_id else NOTHING_SHOWN
+    return exit_status.DONE
 
 
 def _top(asked: Asked, found: Found, environ: Mapping[str, str]) -> int:
@@ -96,6 +105,8 @@ def _top_json(asked: Asked, found: Found) -> int:
 
 def _why(asked: Asked, found: Found, environ: Mapping[str, str]) -> int:
     run = picture(found.look())
+    if not run.run_id:
+        return _nobody(run)
     reasons = why(run, asked.round)
     if reasons is None:
         rounds = ", ".join(str(one.round) for one in run.restarts[-8:]) or "none"
@@ -107,7 +118,7 @@ def _why(asked: Asked, found: Found, environ: Mapping[str, str]) -> int:
         style = _style(environ)
         first, *rest = lines(reasons)
         _say("\n".join([f"{style.bold}{first}{style.plain}", *rest]))
-    return exit_status.DONE if run.run_id else NOTHING_SHOWN
+    return exit_status.DONE
 
 
 def _logs(asked: Asked, found: Found, _environ: Mapping[str, str]) -> int:

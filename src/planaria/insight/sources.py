@@ -10,6 +10,7 @@ from planaria.errors import UsageError
 from planaria.insight.fields import part, text
 from planaria.insight.gather import AgentSource, FolderSource, run_folder
 from planaria.launch.owner_flags import Order
+from planaria.launch.owner_http import Door
 from planaria.launch.owner_runs import all_here
 
 TYPE_CHECKING = False
@@ -87,6 +88,7 @@ def _find_here(asked: Asked, environ: Mapping[str, str]) -> Found | str:
 
 
 def _shared_folders(runs: list[Run]) -> list[str]:
-    """Return the folders that these agents write to: with a shared disk, the other nodes are there too."""
-    found = dict.fromkeys(text(part(run.status, "job"), "run_folder") for run in runs)
+    """Return the folders that these agents of ours write to: with a shared disk, the other nodes are there too."""
+    ours = [run for run in runs if isinstance(run.target, Door) and run.target.owner == os.geteuid()]
+    found = dict.fromkeys(text(part(run.status, "job"), "run_folder") for run in ours)
     return [folder for folder in found if folder and os.path.isdir(folder)]

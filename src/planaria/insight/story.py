@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_MOMENTS = 500
 LAST_LINES = 12
+TOGETHER_MS = 10_000  # nodes that begin or end within this time share a line
 
 
 def cause_of(data: Mapping[str, object], *, node: str, timestamp: int = 0, round_number: int | None = None) -> Cause:
@@ -91,17 +92,24 @@ def steps_by_round(events: Iterable[Told]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def restarts(events: Sequence[Told], failed: Sequence[Cause]) -> tuple[Restart, ...]:
+def restarts(
+    events: Sequence[Told], failed: Sequence[Cause], steps: Mapping[int, tuple[int, int]]
+) -> tuple[Restart, ...]:
     """Return every restart once, oldest round first: as the node tells it on which it took longest."""
-    longest: dict[int, Told] = {}
+    longest, rounds = _longest(events), _rounds(events)
+    return tuple(_restart(longest[one], rounds.get(one), failed, steps) for one in sorted(longest))
+
+
+def _longest(events: Iterable[Told]) -> dict[int, Told]:
+    """Return of each round the word of the node on which its restart took longest."""
+    found: dict[int, Told] = {}
     for one in events:
         number_of_round = integer(one.data, "round")
         if one.name == "planaria.restart" and number_of_round is not None:
-            other = longest.get(number_of_round)
+            other = found.get(number_of_round)
             if other is None or (number(one.data, "total_s") or 0) > (number(other.data, "total_s") or 0):
-                longest[number_of_round] = one
-    steps, rounds = steps_by_round(events), _rounds(events)
-    return tuple(_restart(longest[one], rounds.get(one), failed, steps) for one in sorted(longest))
+                found[number_of_round] = one
+    return found
 
 
 def _rounds(events: Iterable[Told]) -> dict[int, int]:
@@ -130,9 +138,9 @@ def _restart(one: Told, before: int | None, failed: Sequence[Cause], steps: Mapp
     )
 
 
-def with_redone(effective: Effective, events: Sequence[Told], restarted: Sequence[Restart]) -> Effective:
+def with_redone(effective: Effective, steps: Mapping[int, tuple[int, int]], restarted: Sequence[Restart]) -> Effective:
     """Return the same with an estimate of what steps took that were done again: as long as all others on average."""
-    done = {number: last - first + 1 for number, (first, last) in steps_by_round(events).items()}
+    done = {number: last - first + 1 for number, (first, last) in steps.items()}
     again = sum(min(one.redone.steps or 0, done.get(one.round, 0)) for one in restarted)
     all_done = sum(done.values())
     seconds = effective.training_seconds * again / all_done if effective.is_reported and all_done else 0.0
@@ -158,19 +166,41 @@ def world_over_time(events: Iterable[Told]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def timeline(events: Iterable[Told]) -> tuple[Moment, ...]:
+def timeline(events: Sequence[Told]) -> tuple[Moment, ...]:
     """Return what happened, line by line, by each node's own clock: what all nodes tell of a round is told once."""
-    seen: set[tuple[str, int | None]] = set()
-    found = []
+    longest = _longest(events)
+    rounds: set[int | None] = set()
+    found: list[Moment] = []
+    counts: list[int] = []
     for one in sorted(events, key=lambda event: event.timestamp):
-        said = sentence(one)
-        once = (one.name, integer(one.data, "round"))
-        if not said or once in seen:
+        said, number_of_round = sentence(one), integer(one.data, "round")
+        if one.name == "planaria.round.started":
+            said = "" if number_of_round in rounds else said
+            rounds.add(number_of_round)
+        elif one.name == "planaria.restart" and number_of_round is not None and longest[number_of_round] is not one:
+            said = ""
+        if not said:
             continue
-        if one.name in ("planaria.round.started", "planaria.restart"):
-            seen.add(once)
+        if found and _is_the_same(one, said, found[-1]):
+            counts[-1] += 1
+            continue
         found.append(Moment(one.timestamp, one.host, one.name, said))
-    return tuple(found[-MOST_MOMENTS:])
+        counts.append(1)
+    together = (
+        one if count == 1 else replace(one, sentence=f"{one.sentence} (on {count} nodes)")
+        for one, count in zip(found, counts, strict=True)
+    )
+    return tuple(together)[-MOST_MOMENTS:]
+
+
+def _is_the_same(one: Told, said: str, last: Moment) -> bool:
+    """Tell whether a node begins or ends as the one before it did, a moment later."""
+    is_near = one.timestamp - last.timestamp <= TOGETHER_MS
+    return (
+        one.name in ("planaria.run.started", "planaria.run.ended")
+        and is_near
+        and (one.name, said) == (last.name, last.sentence)
+    )
 
 
 def outcome(

@@ -25,11 +25,15 @@ BLOCK_BYTES = 64 << 10
 
 
 class FileTail:
-    """Reads a file on this machine, from its last lines on; 0: from its beginning."""
+    """Reads a file on this machine, from its last lines on; 0: from its beginning.
 
-    def __init__(self, path: str, lines: int) -> None:
+    It has to be the `owner`'s: whoever names a file for others to read must not make root read what is root's.
+    """
+
+    def __init__(self, path: str, lines: int, owner: int) -> None:
         self._path = path
         self._lines = lines
+        self._owner = owner
         self._offset: int | None = None
 
     def read_on(self) -> bytes:
@@ -39,6 +43,8 @@ class FileTail:
         except OSError:
             return b""
         try:
+            if os.fstat(descriptor).st_uid != self._owner:
+                return b""
             if self._offset is None:
                 self._offset = _start_of_last(descriptor, self._lines)
             chunk = os.pread(descriptor, CHUNK_BYTES, self._offset)
@@ -121,7 +127,9 @@ class Reader:
 def reader_of(place: Place, agents: dict[str, AgentSource], lines: int) -> Reader:
     """Return the reader of a stream: an agent that is not of this machine has to be asked."""
     agent = agents.get(place.source)
-    if agent is not None and not isinstance(agent.target, Door):
-        return Reader(place, AgentTail(agent, place, lines))
-    path = place.path if agent is not None else moved(place.path, place.node, place.source)
-    return Reader(place, FileTail(path, lines))
+    if agent is None:
+        path = moved(place.path, place.node, place.source)
+        return Reader(place, FileTail(path, lines, os.stat(place.source).st_uid))
+    if isinstance(agent.target, Door):
+        return Reader(place, FileTail(place.path, lines, agent.target.owner))
+    return Reader(place, AgentTail(agent, place, lines))

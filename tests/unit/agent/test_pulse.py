@@ -71,3 +71,10 @@ def test_a_commit_is_told_when_it_is_the_newest_of_its_tier() -> None:
         ("planaria.commit", {"tier": "node", "step": 70, "round": 2, "generation": 7}),
         ("planaria.commit", {"tier": "disk", "step": 70, "round": 2, "generation": 7}),
     ]
+
+
+def test_samples_that_are_no_number_are_not_told() -> None:
+    rig = Rig()
+    rig.reports[1] = Progress(3, (("samples", float("nan")),)), 100.0
+    rig.pulse.stir()
+    assert rig.told[0][2]["ranks"]["5"]["samples"] is None

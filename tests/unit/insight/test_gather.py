@@ -118,15 +118,16 @@ def test_the_last_lines_of_a_file_and_what_comes_then(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     path.write_text("".join(f"line {number}\n" for number in range(50_000)))
     for count, first in ((3, "line 49997"), (20_000, "line 30000"), (0, "line 0"), (10**6, "line 0")):
-        tail, splitter = FileTail(str(path), count), Splitter()
+        tail, splitter = FileTail(str(path), count, os.getuid()), Splitter()
         found = []
         while chunk := tail.read_on():
             found += splitter.feed(chunk)
         assert (found[0], found[-1]) == (first, "line 49999")
     with path.open("a") as file:
         file.write("no end")
-    assert FileTail(str(path), 1).read_on() == b"no end"
-    assert FileTail(str(tmp_path / "nowhere"), 1).read_on() == b""
+    assert FileTail(str(path), 1, os.getuid()).read_on() == b"no end"
+    assert FileTail(str(path), 1, os.getuid() + 1).read_on() == b""  # who named it cannot have written it
+    assert FileTail(str(tmp_path / "nowhere"), 1, os.getuid()).read_on() == b""
 
 
 def test_a_progress_bar_is_one_line_and_controls_are_harmless() -> None:

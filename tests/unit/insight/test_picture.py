@@ -194,3 +194,13 @@ def test_nothing_at_all_is_a_picture_too() -> None:
     run = picture([])
     assert (run.run_id, run.state, run.nodes, run.is_over) == ("", "gone", (), False)
     assert json.loads(json.dumps(run.as_json()))["restarts"] == {"used": None, "allowed": None, "list": []}
+
+
+def test_nodes_that_nobody_told_anything_of_are_counted() -> None:
+    run = of(*failed_run()[:1])
+    assert run.gaps == (
+        "2 nodes of this round are not seen from here; --at asks their agents, --run-dir reads a folder that they share",
+    )
+    assert of(*failed_run()).gaps == ()
+    assert picture([live(members={"count": 2})]).gaps[0].startswith("1 node of this round is not seen from here; ")
+    assert picture([live(members={"count": 1})]).gaps == ()
