@@ -99,9 +99,6 @@ class Hangs:
         rank = self._ranks.get(local_rank)
         if rank is None:
             return False
-        is_first = rank.phase == START and rank.step is None
-        if is_first and phase:  # what came before it was no start, but how long it took counts all the same
-            self._known.add(local_rank)
         was_called = self._sign(rank, now)
         rank.phase = phase or (START if rank.step is None else STEP)
         return was_called

@@ -227,7 +227,6 @@ class Vigil:
         unseen = f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s; nobody could look at it in time"
         evidence = hang.folder if found.is_kept else None
         more = "; it goes on meanwhile" if self._has_gone_on else ""
-        more += "" if evidence is None else f"; evidence in {evidence}"
         sentence = (found.sentence or f"rank {self._named[0]} on {self._host} {unseen}") + more
         who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
         told = {**self._about(hang, one), **who, "evidence": evidence, "sentence": sentence}
