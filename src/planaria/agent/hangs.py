@@ -85,6 +85,7 @@ class Hangs:
         if rank is None:
             return False
         self._known.add(local_rank)
+        rank.is_over = False
         moved = rank.step != step or rank.samples != samples
         rank.step, rank.samples = step, samples
         if not moved and rank.phase == STEP:
@@ -104,7 +105,7 @@ class Hangs:
         return was_called
 
     def ended(self, local_rank: int) -> None:
-        """Forget a worker that has ended."""
+        """Judge a worker no more that has ended, or has lost its connection, unless it reports again."""
         rank = self._ranks.get(local_rank)
         if rank is not None:
             self._leave_phase(rank, rank.sign)

@@ -53,7 +53,9 @@ class Rig:
                 FIRST + rank, rank, "n", 9, -signal, at, 1.0, "watchdog", message=message
             ),
         )
-        self.control = SimpleNamespace(witnesses=frozenset(), ask_witnesses=lambda _line: None, catch_up=lambda: None)
+        self.control = SimpleNamespace(
+            witnesses=frozenset(), speakers=frozenset({0, 1}), ask_witnesses=lambda _line: None, catch_up=lambda: None
+        )
         self.observer = SimpleNamespace(emit=lambda name, _at, **told: self.events.append((name, told)))
         monkeypatch.setattr(room, "Examination", self._examination)
         command = Command("script", "a.py", ())
@@ -242,3 +244,17 @@ def test_phases_and_stragglers_are_seen(rig: Callable[..., Rig]) -> None:
     assert seen["phases"] == {0: "step", 1: "evaluation"}
     assert seen["stragglers"] == [{"rank": 3, "host": "n", "slower_by": 2.0}]
     assert here.names() == ["planaria.straggler"]
+
+
+def test_a_rank_whose_connection_is_gone_is_not_judged_until_it_reports_again(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.vigil.speaks(1)
+    here.control.speakers = frozenset({0})
+    here.pass_s(FLOOR_S + 0.5)
+    ((request, _),) = here.asked
+    assert [one.rank for one, _, _ in request.subjects if one.still] == [2]
+    here.find()
+    here.train(1, first=10)
+    here.pass_s(10 * FLOOR_S)
+    (request, _) = here.asked[-1]
+    assert [one.rank for one, _, _ in request.subjects if one.still] == [2, 3]
