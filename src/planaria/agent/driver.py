@@ -126,7 +126,15 @@ class Driver:
         for effect in effects:
             self._perform(effect)
         if self.observer is not None:
-            self.observer.saw(event, effects, self.group, ordered_at)
+            self._show(self.observer, event, effects, ordered_at)
+
+    def _show(self, observer: Observer, event: Event, effects: tuple[Effect, ...], ordered_at: float) -> None:
+        """Let the observer see what happened. A mistake of ours in it costs what it would tell, and nothing else."""
+        try:
+            observer.saw(event, effects, self.group, ordered_at)
+        except Exception as problem:  # noqa: BLE001  who only watches must never end a job
+            self.observer = None
+            self.say(f"cannot watch this run any more, which is a bug of planaria's: {problem!r}; the job goes on")
 
     def _perform(self, effect: Effect) -> None:
         match effect:

@@ -290,7 +290,14 @@ def _with_folder(job: Job) -> Job:
 def _begin_to_watch(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
     driver.observer = observe(job, loop, driver, screen.say)
     if driver.observer is None:
-        loop.call_later(QUIET_S, lambda: watched(job, loop, driver, screen.say))
+        loop.call_later(QUIET_S, lambda: _watch_now(job, loop, driver, screen))
+
+
+def _watch_now(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+    try:
+        watched(job, loop, driver, screen.say)
+    except Exception as problem:  # noqa: BLE001  nobody asked for it: it must never end a job
+        screen.say(f"cannot watch this run, which is a bug of planaria's: {problem!r}; the job goes on")
 
 
 def observe(job: Job, loop: Loop, driver: Driver, say: Callable[[str], object]) -> Observer | None:
@@ -323,12 +330,19 @@ def new_observer(job: Job, loop: Loop, driver: Driver, say: Callable[[str], obje
     node = node_name(host) if job.run_dir is None else os.path.basename(job.run_dir)
     observer = Observer(job, loop, time.time, host)
     observer.workers = driver.workers
-    observer.journal = Journal(node, job.run_dir, say)
+    observer.journal = Journal(node, job.run_dir, say if job.run_dir is None else _from_any_thread(loop, say))
     observer.evidence_dir = lambda: driver.evidence_dir
     observer.pulse.reports = lambda: driver.progress
     observer.pulse.phases = lambda: {} if driver.vigil is None else driver.vigil.phases()
     observer.pulse.commits = lambda: {} if driver.keeper is None else driver.keeper.newest
     return observer
+
+
+def _from_any_thread(loop: Loop, say: Callable[[str], object]) -> Callable[[str], object]:
+    from planaria.base.mailbox import Mailbox
+
+    mailbox = Mailbox(loop)
+    return lambda text: mailbox.post(lambda: say(text))
 
 
 def watched(job: Job, loop: Loop, driver: Driver, say: Callable[[str], object]) -> Observer:

@@ -8,6 +8,7 @@ from clocks import FakeLoop
 from groupsim import failure, place
 from kept import Kept
 
+from planaria.agent.driver import Driver
 from planaria.agent.journal import Journal
 from planaria.agent.machine import step
 from planaria.agent.membership import LeaseMoved, RoundStarted, TakePlace
@@ -278,40 +279,33 @@ def test_a_closed_observer_tells_nobody(rig: Rig) -> None:
     assert len(rig.kept.events) == count
 
 
-def test_an_observer_that_comes_late_is_told_what_happened_before() -> None:
+@pytest.mark.parametrize("crashes", [0, 1, 2, 5])
+def test_an_observer_that_comes_late_is_told_what_happened_before(crashes: int) -> None:
     """The story of the driver is led through the machine again, so that nothing is missing but the pids of the dead."""
-    group = Group(size=2, max_restarts=1, grace_s=30.0)
-    bad = failure(0, 3, at=109.5, message="exit status 3")
-    events = [
-        Begun(100.0),
-        WorkersStarted(101.0),
-        WorkerExited(0, 110.0, bad),
-        WorkerExited(1, 111.0, failure(1, -15, at=111.0)),
-        TreeEnded(112.0),
-        WorkersStarted(113.0),
-    ]
+    group = Group(size=2, max_restarts=9, grace_s=30.0)
+    events: list[Any] = [Begun(100.0), WorkersStarted(101.0)]
+    for at in range(110, 110 + 10 * crashes, 10):
+        bad = failure(0, 3, at=at - 0.5, message="exit status 3")
+        events += [WorkerExited(0, float(at), bad), WorkerExited(1, at + 1.0, failure(1, -15, at=at + 1.0))]
+        events += [TreeEnded(at + 2.0), WorkersStarted(at + 3.0)]
     story, now = [], group
     for event in events:
         now, effects = step(now, event)
         story.append((event, effects))
     rig = Rig()
-    rig.loop.at = 120.0
-    rig.workers.given = {0: 114.0, 1: 114.5}
+    rig.loop.at = 200.0
+    rig.workers.given = {0: 200.0, 1: 200.5}
     rig.observer.catch_up(story, group)
-    rig.loop.run_until(121.0)
-    assert rig.names() == [
-        "run.started",
-        "round.started",
-        "worker.exited",
-        "worker.exited",
-        "round.started",
-        "worker.started",
-        "worker.started",
-        "restart",
-    ]
-    assert rig.last("restart")["metadata"]["reason"] == "rank 0 failed"
-    assert rig.kept.events[2]["metadata"]["pid"] == bad.pid
-    assert rig.last("worker.started")["timestamp"] == round((WALL + 113.0) * 1000)
+    rig.loop.run_until(201.0)
+    life = ["worker.exited", "worker.exited", "round.started"]
+    names = [name for name in rig.names() if name != "restart"]
+    assert names == ["run.started", "round.started", *life * crashes, "worker.started", "worker.started"]
+    assert rig.names().count("restart") == len(rig.observer.restarts) == crashes
+    assert rig.sample("planaria_restarts_total", reason="failed") == crashes
+    assert rig.last("worker.started")["timestamp"] == round((WALL + events[-1].at) * 1000)
+    if crashes:
+        assert rig.last("restart")["metadata"]["reason"] == "rank 0 failed"
+        assert rig.kept.events[2]["metadata"]["pid"] == bad.pid
 
 
 def test_a_story_that_has_lost_its_beginning_is_not_told() -> None:
@@ -335,3 +329,21 @@ def test_a_journal_has_the_last_words_that_handlers_are_spared() -> None:
     assert "traceback" in first["metadata"]  # type: ignore[operator]
     assert "traceback" not in rig.last("worker.exited")["metadata"]
     assert "planaria.progress" not in {event["name"] for event in rig.kept.events}
+
+
+def test_an_observer_that_fails_costs_nothing_but_itself() -> None:
+    """The job goes on, and one line says what is missing from now on."""
+
+    class Broken:
+        def saw(self, *_args: object) -> None:
+            raise KeyError("promoted")
+
+    said: list[str] = []
+    driver = Driver(JOB, replace(GROUP, phase="running", running=frozenset({0, 1})), FakeLoop(), lambda *_: None)  # type: ignore[arg-type]
+    driver.say = said.append
+    driver.observer = Broken()  # type: ignore[assignment]
+    driver.post(ProgressReported(0, 5))
+    driver.post(ProgressReported(0, 6))
+    assert said == [
+        "cannot watch this run any more, which is a bug of planaria's: KeyError('promoted'); the job goes on"
+    ]
