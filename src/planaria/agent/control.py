@@ -70,6 +70,11 @@ class ControlServer:
         return not all(peer.is_witness for peer in self._peers.values())
 
     @property
+    def speakers(self) -> frozenset[int]:
+        """Return the local ranks of which a process is connected that may report."""
+        return frozenset(peer.local_rank for peer in self._peers.values() if not peer.is_witness)
+
+    @property
     def witnesses(self) -> frozenset[int]:
         """Return the local ranks that have a thread which answers while the others hang."""
         return frozenset(peer.local_rank for peer in self._peers.values() if peer.is_witness)

@@ -308,6 +308,7 @@ class Driver:
         message = decode(line)
         if isinstance(message, Progress):
             self.progressed(peer.local_rank, message)
+            self._watch_progress().speaks(peer.local_rank)
         elif isinstance(message, Phase):
             self.entered(peer.local_rank, message.phase)
         elif isinstance(message, Witness):

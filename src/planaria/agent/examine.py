@@ -151,7 +151,12 @@ class Examiner:
         time.sleep(max(0.0, began + LEAST_LOOK_S - time.monotonic()))  # noqa: TID251  the same
         examined = [one.examined(stacks[one.pid]) for one in self._subjects]
         self._save_ranks(examined)
-        verdict = judge(examined, host=self._request["host"], is_alone=self._request["alone"])
+        verdict = judge(
+            examined,
+            host=self._request["host"],
+            is_alone=self._request["alone"],
+            evidence=self._folder if self._is_kept else "",
+        )
         self._summarize(examined, verdict.sentence, as_text(examined, verdict, self._request["heading"]), verdict.ranks)
         self._save("host.txt", proc.host(self._folder))
         self._look_native(examined, verdict.ranks)

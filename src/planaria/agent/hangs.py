@@ -85,6 +85,7 @@ class Hangs:
         if rank is None:
             return False
         self._known.add(local_rank)
+        rank.is_over = False
         moved = rank.step != step or rank.samples != samples
         rank.step, rank.samples = step, samples
         if not moved and rank.phase == STEP:
@@ -99,15 +100,12 @@ class Hangs:
         rank = self._ranks.get(local_rank)
         if rank is None:
             return False
-        is_first = rank.phase == START and rank.step is None
-        if is_first and phase:  # what came before it was no start, but how long it took counts all the same
-            self._known.add(local_rank)
         was_called = self._sign(rank, now)
         rank.phase = phase or (START if rank.step is None else STEP)
         return was_called
 
     def ended(self, local_rank: int) -> None:
-        """Forget a worker that has ended."""
+        """Judge a worker no more that has ended, or has lost its connection, unless it reports again."""
         rank = self._ranks.get(local_rank)
         if rank is not None:
             self._leave_phase(rank, rank.sign)

@@ -102,8 +102,8 @@ def is_in_collective(one: Examined) -> bool:
     return bool(one.collective) or any(part in frame.file for frame in inner for part in _COLLECTIVES)
 
 
-def judge(examined: Sequence[Examined], *, host: str, is_alone: bool) -> Verdict:
-    """Say who is behind among the ranks that stand still."""
+def judge(examined: Sequence[Examined], *, host: str, is_alone: bool, evidence: str = "") -> Verdict:
+    """Say who is behind among the ranks that stand still, and where the `evidence` is."""
     still = [one for one in examined if one.still]
     if not still:
         return Verdict((), (), "", "")
@@ -115,6 +115,7 @@ def judge(examined: Sequence[Examined], *, host: str, is_alone: bool) -> Verdict
     elsewhere = not is_alone and all(map(is_in_collective, still)) and len(still) == len(examined)
     others = [one for one in ordered if one not in suspects]
     silence, condition = _silence(suspects[0]), _condition(suspects[0])
+    condition += [f"evidence in {evidence}"] * bool(evidence)
     told = [f"{_who(suspects, host, waits=elsewhere)} {silence}", *condition]
     if elsewhere:
         told.append("all ranks of this node wait in a collective: the one they wait for is on another node")
@@ -166,7 +167,7 @@ def _who(suspects: Sequence[Examined], host: str, *, waits: bool) -> str:
 
 def _silence(one: Examined) -> str:
     since = f"after step {one.step}" if one.step is not None else "before its first step"
-    usual = f", usually {one.usual_s:.1f} s" if one.usual_s else ""
+    usual = f", usually {one.usual_s:.{'1f' if one.usual_s >= 1 else '2g'}} s" if one.usual_s else ""
     return f"in phase {safe_line(one.phase)} {since}: no sign for {one.silent_s:.1f} s{usual}"
 
 

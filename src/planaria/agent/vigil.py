@@ -61,6 +61,7 @@ class Vigil:
         self._examination: Examination | None = None
         self._is_resumed = self._has_gone_on = False
         self._called = 0
+        self._speakers: set[int] = set()
         self._named: tuple[int, ...] = ()
         self._compared_at = 0.0
         self.stragglers: tuple[Straggler, ...] = ()
@@ -81,11 +82,16 @@ class Vigil:
         self._look_at(None)
         self._watch.begin(())
         self._stragglers, self.stragglers = Stragglers(), ()
+        self._speakers = set()
         self.newest = None
 
     def exited(self, local_rank: int) -> None:
         """Watch a worker no more."""
         self._watch.ended(local_rank)
+
+    def speaks(self, local_rank: int) -> None:
+        """Note that a rank reports by itself: when its connection goes, nothing more can be known of it."""
+        self._speakers.add(local_rank)
 
     def progressed(self, local_rank: int, report: Progress) -> None:
         """Take a report."""
@@ -117,6 +123,9 @@ class Vigil:
         if late_s > LATE_S:
             self._watch.forgive(late_s)
         self._driver.control.catch_up()
+        for local_rank in self._speakers - self._driver.control.speakers:
+            self._speakers.discard(local_rank)
+            self._watch.ended(local_rank)
         now = self._loop.now()
         call = self._watch.call(now) if self._driver.group.phase == "running" and self._examination is None else None
         if call is not None:
@@ -227,7 +236,6 @@ class Vigil:
         unseen = f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s; nobody could look at it in time"
         evidence = hang.folder if found.is_kept else None
         more = "; it goes on meanwhile" if self._has_gone_on else ""
-        more += "" if evidence is None else f"; evidence in {evidence}"
         sentence = (found.sentence or f"rank {self._named[0]} on {self._host} {unseen}") + more
         who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
         told = {**self._about(hang, one), **who, "evidence": evidence, "sentence": sentence}

@@ -100,6 +100,19 @@ def test_a_job_that_never_reports_is_never_called() -> None:
     assert not clock.calls
 
 
+def test_a_job_that_marks_phases_and_reports_no_step_is_never_called() -> None:
+    clock = Clock()
+    for _ in range(10):
+        clock.pass_s(1.0)
+        clock.mark("checkpoint")
+        clock.pass_s(0.1)
+        clock.mark("")
+    clock.pass_s(1e5)
+    clock.mark("checkpoint")
+    clock.pass_s(1e5)
+    assert not clock.calls
+
+
 def test_a_rank_that_never_reports_beside_one_that_does_is_never_called() -> None:
     clock = Clock()
     for step in range(10):

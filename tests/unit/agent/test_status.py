@@ -173,7 +173,7 @@ def test_a_node_that_is_set_aside_says_why_and_how_often() -> None:
     assert as_json(view())["set_aside"] is None
 
 
-def test_phases_rates_hangs_and_stragglers_are_told_where_they_are_known() -> None:
+def test_phases_hangs_and_stragglers_are_told_where_they_are_known() -> None:
     told = as_json(view())
     assert (told["hang"], told["stragglers"], told["evidence"]) == (None, [], [])
     assert told["progress"]["2"]["phase"] is None  # type: ignore[index]

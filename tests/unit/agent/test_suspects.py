@@ -78,13 +78,14 @@ def test_ranks_that_go_on_are_no_suspects() -> None:
 
 
 def test_the_sentence_names_rank_phase_silence_line_and_the_others() -> None:
-    told = judge([one(0, ALL_REDUCE), one(1, LOADER)], host="node", is_alone=True)
+    told = judge([one(0, ALL_REDUCE), one(1, LOADER)], host="node", is_alone=True, evidence="/x")
     assert told.sentence == (
         "rank 1 (pid 101 on node) hangs in phase step after step 7: no sign for 3.0 s, usually 0.1 s; "
-        "it is at /job/train.py line 5 in load; rank 0 waits at /job/train.py line 9 in step"
+        "it is at /job/train.py line 5 in load; evidence in /x; rank 0 waits at /job/train.py line 9 in step"
     )
     assert told.brief == (
-        "hangs in phase step after step 7: no sign for 3.0 s, usually 0.1 s; it is at /job/train.py line 5 in load"
+        "hangs in phase step after step 7: no sign for 3.0 s, usually 0.1 s; it is at /job/train.py line 5 in load; "
+        "evidence in /x"
     )
     assert "state T" in judge([one(0, state="T")], host="node", is_alone=True).sentence
     assert "running" in judge([one(0, state="R", cpu=0.98)], host="node", is_alone=True).sentence
