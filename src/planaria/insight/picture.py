@@ -24,49 +24,35 @@ _EVERYBODYS = ("done", "failed", "stopped")  # other ends may be one node's alon
 
 
 class _Heard(Value):
-    """A node with its journal read."""
+    """A node with its journal read: the newest round that it tells of, and its end."""
 
     seen: NodeSeen
     events: tuple[Told, ...]
-
-    @property
-    def newest_round(self) -> Told | None:
-        return next((one for one in reversed(self.events) if one.name == "planaria.round.started"), None)
-
-    @property
-    def end(self) -> Told | None:
-        return next((one for one in reversed(self.events) if one.name == _ENDED), None)
-
-    @property
-    def host(self) -> str:
-        told_host = text(part(self.seen.status, "job"), "host")
-        return told_host or next((one.host for one in self.events if one.host), "") or self.seen.node
-
-    @property
-    def run_id(self) -> str:
-        named = text(part(self.seen.status, "job"), "run_id") or text(self.seen.report or {}, "run_id")
-        return named or next((text(one.data, "run_id") for one in self.events if text(one.data, "run_id")), "")
+    newest_round: Told | None
+    end: Told | None
+    host: str
+    run_id: str
 
 
 def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
     """Return the picture of a run; `nodes` may be in any order, and the same node may be among them twice."""
     heard = _of_the_last_start([_hear(one) for one in _each_once(nodes)])
     events = sorted((event for one in heard for event in one.events), key=lambda event: event.timestamp)
-    failed = story.failures(events)
+    failed, steps = story.failures(events), story.steps_by_round(events)
     reports = {one.seen.node: one.seen.report for one in heard if one.seen.report is not None}
     is_over = _is_over(heard)
     ended = story.outcome(events, reports, failed) if is_over else None
-    ranks = _ranks(heard)
+    by_node = [(_node(one, ranks), ranks) for one in heard for ranks in [_ranks_of(one)]]
     hang = next((part(one.seen.status, "hang") for one in heard if part(one.seen.status, "hang")), None)
     used, allowed = _budget(heard)
-    restarts = story.restarts(events, failed)
+    restarts = story.restarts(events, failed, steps)
     return RunSeen(
         run_id=next((one.run_id for one in heard if one.run_id), ""),
         state=ended.outcome if ended is not None else _state(heard),
         is_over=is_over,
         world_size=_world_size(heard),
-        nodes=_nodes(heard, is_over=is_over),
-        ranks=ranks,
+        nodes=_nodes([node for node, _ in by_node], is_over=is_over),
+        ranks=_ranks(by_node, heard),
         restarts_used=used,
         restarts_allowed=allowed,
         restarts=restarts,
@@ -76,7 +62,7 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
         world_over_time=story.world_over_time(events),
         hang=hang if hang is not None else _last_hang(events, is_over=is_over),
         stragglers=tuple(slow for one in heard for slow in objects(one.seen.status or {}, "stragglers")),
-        effective=story.with_redone(_effective(heard), events, restarts),
+        effective=story.with_redone(_effective(heard), steps, restarts),
         outcome=ended,
         evidence=tuple(Evidence(one.seen.node, name, files) for one in heard for name, files in one.seen.evidence),
         gaps=(*(one.seen.gap for one in heard if one.seen.gap), *_unseen(heard)),
@@ -94,9 +80,8 @@ def _is_over(heard: Sequence[_Heard]) -> bool:
     return len(ends) == len(heard) or any(end in _EVERYBODYS for end in ends)
 
 
-def _nodes(heard: Sequence[_Heard], *, is_over: bool) -> tuple[Node, ...]:
+def _nodes(found: list[Node], *, is_over: bool) -> tuple[Node, ...]:
     """Return the nodes; one that is not in the newest round has no ranks, and one that wrote no end of the run was lost."""
-    found = [_node(one) for one in heard]
     newest = max((one.round or 0 for one in found), default=0)
     found = [one if (one.round or 0) == newest else replace(one, ranks=()) for one in found]
     return tuple(replace(one, state="lost") if is_over and not one.has_ended else one for one in found)
@@ -137,10 +122,20 @@ def _of_the_last_start(heard: list[_Heard]) -> list[_Heard]:
 
 def _hear(one: NodeSeen) -> _Heard:
     found = (told(event, one.node) for event in one.events)
-    return _Heard(one, tuple(event for event in found if event is not None))
+    events = tuple(event for event in found if event is not None)
+    job = part(one.status, "job")
+    run_ids = (text(event.data, "run_id") for event in events)
+    return _Heard(
+        one,
+        events,
+        next((event for event in reversed(events) if event.name == "planaria.round.started"), None),
+        next((event for event in reversed(events) if event.name == _ENDED), None),
+        text(job, "host") or next((event.host for event in events if event.host), "") or one.node,
+        text(job, "run_id") or text(one.report or {}, "run_id") or next((name for name in run_ids if name), ""),
+    )
 
 
-def _node(one: _Heard) -> Node:
+def _node(one: _Heard, ranks: Sequence[Rank]) -> Node:
     status = one.seen.status or {}
     begun = one.newest_round
     number_of_round = integer(part(status, "round"), "number")
@@ -152,7 +147,7 @@ def _node(one: _Heard) -> Node:
         state=_node_state(one),
         why_not_ready=text(status, "why_not_ready") or None,
         round=number_of_round,
-        ranks=tuple(rank.rank for rank in _ranks_of(one)),
+        ranks=tuple(rank.rank for rank in ranks),
         age_s=one.seen.age_s,
         source=one.seen.source,
         has_ended=one.seen.status is None and one.end is not None,
@@ -217,18 +212,19 @@ def _round_size(one: _Heard) -> tuple[int | None, int | None]:
 # Ranks.
 
 
-def _ranks(heard: Sequence[_Heard]) -> tuple[Rank, ...]:
+def _ranks(by_node: Sequence[tuple[Node, list[Rank]]], heard: Sequence[_Heard]) -> tuple[Rank, ...]:
     """Return the workers of the newest round that anybody knows of; of a node that left before, there are none in it."""
-    newest = max((_node(one).round or 0 for one in heard), default=0)
-    found = {rank.rank: rank for one in heard if (_node(one).round or 0) == newest for rank in _ranks_of(one)}
+    newest = max((node.round or 0 for node, _ in by_node), default=0)
+    found = {rank.rank: rank for node, ranks in by_node if (node.round or 0) == newest for rank in ranks}
     behind = {rank for one in heard for rank in integers(part(one.seen.status, "hang"), "ranks")}
     slow = {
         integer(item, "rank"): number(item, "slower_by")
         for one in heard
         for item in objects(one.seen.status or {}, "stragglers")
     }
-    marked = (replace(found[rank], behind=rank in behind, straggler=slow.get(rank)) for rank in sorted(found))
-    return tuple(marked)
+    for rank in [one for one in found if one in behind or one in slow]:
+        found[rank] = replace(found[rank], behind=rank in behind, straggler=slow.get(rank))
+    return tuple(found[rank] for rank in sorted(found))
 
 
 def _ranks_of(one: _Heard) -> list[Rank]:

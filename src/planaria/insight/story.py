@@ -92,9 +92,11 @@ def steps_by_round(events: Iterable[Told]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def restarts(events: Sequence[Told], failed: Sequence[Cause]) -> tuple[Restart, ...]:
+def restarts(
+    events: Sequence[Told], failed: Sequence[Cause], steps: Mapping[int, tuple[int, int]]
+) -> tuple[Restart, ...]:
     """Return every restart once, oldest round first: as the node tells it on which it took longest."""
-    longest, steps, rounds = _longest(events), steps_by_round(events), _rounds(events)
+    longest, rounds = _longest(events), _rounds(events)
     return tuple(_restart(longest[one], rounds.get(one), failed, steps) for one in sorted(longest))
 
 
@@ -136,9 +138,9 @@ def _restart(one: Told, before: int | None, failed: Sequence[Cause], steps: Mapp
     )
 
 
-def with_redone(effective: Effective, events: Sequence[Told], restarted: Sequence[Restart]) -> Effective:
+def with_redone(effective: Effective, steps: Mapping[int, tuple[int, int]], restarted: Sequence[Restart]) -> Effective:
     """Return the same with an estimate of what steps took that were done again: as long as all others on average."""
-    done = {number: last - first + 1 for number, (first, last) in steps_by_round(events).items()}
+    done = {number: last - first + 1 for number, (first, last) in steps.items()}
     again = sum(min(one.redone.steps or 0, done.get(one.round, 0)) for one in restarted)
     all_done = sum(done.values())
     seconds = effective.training_seconds * again / all_done if effective.is_reported and all_done else 0.0

@@ -8,11 +8,13 @@ if TYPE_CHECKING:
 
     Event = Mapping[str, object]
 
-REPEATED = ("planaria.progress", "planaria.commit")
-
 
 class Notebook:
-    """Takes events in their order. Of the progress of a round the newest is kept, and so is it of its commits by tier."""
+    """Takes events in their order.
+
+    Of the progress of a round the newest is kept, and so it is of its commits by tier. That a worker of a local rank was
+    started, or ended without having failed, is kept of the newest only.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -23,10 +25,8 @@ class Notebook:
     def take(self, event: Event) -> None:
         """Keep one more event, and forget what it replaces; of too many the oldest goes."""
         self._count += 1
-        if event.get("name") in REPEATED:
-            data = event.get("metadata")
-            told = data if isinstance(data, dict) else {}
-            key = repr((event["name"], told.get("tier"), told.get("round")))
+        key = _key(event)
+        if key is not None:
             self._events.pop(self._newest.pop(key, 0), None)
             self._newest[key] = self._count
             if len(self._newest) > self._most:
@@ -48,3 +48,15 @@ class Notebook:
     def after(self, number: int) -> list[tuple[int, Event]]:
         """Return what is kept of what came after an event, with its numbers."""
         return [(own, event) for own, event in self._events.items() if own > number]
+
+
+def _key(event: Event) -> str | None:
+    """Return what an event has in common with those that it replaces, None for one that replaces none."""
+    name, data = event.get("name"), event.get("metadata")
+    if not isinstance(data, dict):
+        return None
+    if name in ("planaria.progress", "planaria.commit"):
+        return repr((name, data.get("tier"), data.get("round")))
+    if name == "planaria.worker.started" or (name == "planaria.worker.exited" and data.get("result") != "failed"):
+        return repr((name, data.get("local_rank")))
+    return None

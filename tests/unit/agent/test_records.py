@@ -73,6 +73,19 @@ def test_a_notebook_keeps_the_newest_and_of_progress_the_last() -> None:
     assert notebook.count == 17
 
 
+def test_a_notebook_keeps_every_failure_and_of_starts_the_newest() -> None:
+    notebook = Notebook(100)
+    for number in range(5):
+        notebook.take(event(number, "planaria.worker.started", local_rank=0, round=number))
+        notebook.take(event(number, "planaria.worker.exited", local_rank=0, round=number, result="stopped"))
+        notebook.take(event(number, "planaria.worker.exited", local_rank=0, round=number, result="failed"))
+        notebook.take({"name": "planaria.progress", "metadata": None})
+    names = [one["name"] for one in notebook.events]
+    assert names.count("planaria.worker.started") == 1
+    assert names.count("planaria.worker.exited") == 6
+    assert names.count("planaria.progress") == 5  # what has no metadata replaces nothing
+
+
 def test_a_log_is_read_in_parts_also_from_its_end(desk: FakeObserver, tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     path.write_bytes(b"a" * MOST_BYTES + b"the end\n")
