@@ -97,7 +97,9 @@ def test_a_failure_is_told_in_plain_words_with_its_last_lines(window: Browser) -
 
 def test_a_hang_names_its_rank_and_leads_to_its_evidence(window: Browser) -> None:
     with shown(window, Cast(hanging=pictures.hanging)):
-        window.wait_for_text("#verdict-line", "Rank 2 on node-b is behind: no step for 41.0 s")
+        window.wait_for_text("#verdict-line", "Rank 2 on node-b is behind: no step for 41.0 s, usually one takes 0.1 s")
+        assert "evidence in" not in window.text("#verdict-line")
+        assert "--hang-policy=report" in window.text("#verdict-more")
         assert texts(window, "#evidence a") == ["rank-2.stacks.txt", "host.txt"]
         assert "behind" in texts(window, "#table .rank")[0]
 

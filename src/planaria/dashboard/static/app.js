@@ -156,6 +156,8 @@ function when(name, content, draw) {
 function firstOfInterest(seen) {
   const failed = seen.ranks.find((one) => one.state === "failed" || one.behind) || seen.ranks.find((one) => one.straggler);
   const cause = seen.outcome && seen.outcome.first_cause;
+  const suspects = (seen.hang && seen.hang.ranks) || [];
+  if (!cause && suspects.length) return suspects[0];
   return (cause || failed || seen.ranks[0] || { rank: 0 }).rank;
 }
 
