@@ -30,11 +30,23 @@ if RANK == 1 - LIFE:
     raise ValueError("a label \\x1b[31mis wrong")
 wait_forever()
 """
-TWO = ("--nproc-per-node=2", "--max-restarts=1")
+
+
+def name_of(room: Room) -> str:
+    """Return a run id that no other run on this machine has."""
+    return f"look-{os.path.basename(room.root)}"
+
+
+def two(room: Room) -> list[str]:
+    return ["--nproc-per-node=2", "--max-restarts=1", "--rdzv-backend=c10d", f"--rdzv-id={name_of(room)}"]
+
+
+def ask(room: Room, command: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    return planaria(room, command, f"--run-id={name_of(room)}", *flags)
 
 
 def shown(room: Room, command: str, *flags: str) -> str:
-    done = planaria(room, command, *flags)
+    done = ask(room, command, *flags)
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert "\x1b" not in done.stdout
     return str(done.stdout)
@@ -68,7 +80,8 @@ def top_on_a_terminal(room: Room) -> str:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         before = termios.tcgetattr(slave)
         settings: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, "cwd": room.root}
-        top = subprocess.Popen([*LAUNCHER[:-1], "top"], env=clean_environment(TMPDIR=room.tmp), **settings)
+        command = [*LAUNCHER[:-1], "top", f"--run-id={name_of(room)}"]
+        top = subprocess.Popen(command, env=clean_environment(TMPDIR=room.tmp), **settings)
         drawn = b""
         while b"\x1b[J" not in drawn:
             assert select.select([master], [], [], PATIENCE_S)[0], drawn
@@ -87,13 +100,15 @@ def top_on_a_terminal(room: Room) -> str:
 
 def test_a_run_is_seen_while_it_runs_and_in_its_folder_after_its_end(room: Room) -> None:
     prepare(room)
-    launcher = room.start([*TWO, "--run-dir=runs", "--redirects=3", "--health-check-port=0"], TRAINS)
+    launcher = room.start([*two(room), "--run-dir=runs", "--redirects=3", "--health-check-port=0"], TRAINS)
     crash(room, 0)
     room.hear_many(["up 0 1", "up 1 1"])
     wait_steps(room, 4)
-    wait_until(lambda: seen(room)["restarts"]["list"], "a restart on record")
+    wait_until(
+        lambda: [one for one in seen(room)["restarts"]["list"] if one["redone"]["resumed"]], "a restart on record"
+    )
     with open(room.path("followed"), "wb") as file:
-        command = [*LAUNCHER[:-1], "logs", "-f", "--rank=0"]
+        command = [*LAUNCHER[:-1], "logs", "-f", "--rank=0", f"--run-id={name_of(room)}"]
         followed = subprocess.Popen(command, cwd=room.root, env=clean_environment(TMPDIR=room.tmp), stdout=file)
     try:
         wait_until(lambda: b"hello of life 1" in room.read("followed"), "a line that is followed")
@@ -131,11 +146,11 @@ def check_the_run_that_goes_on(room: Room) -> None:
 
 
 def check_the_run_that_has_ended(room: Room) -> None:
-    gone = planaria(room, "status")
+    gone = ask(room, "status")
     assert (gone.returncode, gone.stdout) == (1, "")
-    assert gone.stderr.startswith("planaria: no run of yours is on this machine; ")
+    assert gone.stderr.startswith(f"planaria: no run {name_of(room)} of yours is on this machine; ")
     at = f"--at=127.0.0.1:{port_of(room)}"
-    silent = planaria(room, "why", at)
+    silent = ask(room, "why", at)
     assert (silent.returncode, silent.stdout) == (1, "")
     assert silent.stderr.startswith(f"planaria: the agent at {at.removeprefix('--at=')} does not answer: ")
     assert seen(room, "--run-dir=runs")["state"] == "failed"
@@ -143,7 +158,7 @@ def check_the_run_that_has_ended(room: Room) -> None:
     assert "the run failed: rank 0 failed, and no restart was left" in why
     assert '    raise ValueError("a label' in why
     assert "first cause: rank 1 on " in shown(room, "why", "--run-dir=runs", "--round=1")
-    missing = planaria(room, "why", "--run-dir=runs", "--round=9")
+    missing = ask(room, "why", "--run-dir=runs", "--round=9")
     assert (missing.returncode, missing.stderr) == (1, "planaria: no restart led to round 9; restarts led to: 1\n")
     assert "1 | hello of life 1" in shown(room, "logs", "--run-dir=runs", "--rank=1")
     (report,) = [
@@ -159,7 +174,7 @@ def test_a_run_that_nobody_asked_to_watch_is_seen_with_what_happened_before_anyb
     target = room.write("worker.py", "from told import *\n" + TRAINS)
     own = clean_environment(TMPDIR=room.tmp, OMP_NUM_THREADS="1")
     process = subprocess.Popen(
-        [*LAUNCHER, *TWO, target],
+        [*LAUNCHER, *two(room), target],
         cwd=room.root,
         env=own,
         stdin=subprocess.DEVNULL,
@@ -176,7 +191,7 @@ def test_a_run_that_nobody_asked_to_watch_is_seen_with_what_happened_before_anyb
     drawn = top_on_a_terminal(room)
     assert drawn.startswith("\x1b[?1049h")
     assert "running" in drawn
-    none = planaria(room, "logs")
+    none = ask(room, "logs")
     assert (none.returncode, none.stdout) == (1, "")
     assert none.stderr.startswith("planaria: no worker that was asked for writes to a file; ")
     room.open_gate("crash1", 2)
@@ -186,11 +201,11 @@ def test_a_run_that_nobody_asked_to_watch_is_seen_with_what_happened_before_anyb
 def test_why_names_the_cause_of_a_failed_run_of_three_nodes(room: Room) -> None:
     job = "import sys\nfrom notes import *\nif RANK == 1 and LIFE == 1: raise ValueError('the cause')\n"
     job += "if LIFE == 0 and RANK == 2: sys.exit(3)\nsignal.pause()"
-    crew = Crew(room, "--max-restarts=1", f"--run-dir={room.path('runs')}", nodes="3", job=job)
+    crew = Crew(room, "--max-restarts=1", f"--run-dir={room.path('runs')}", nodes="3", job=job, run_id=name_of(room))
     crew.add_all("a", "b", "c")
     assert [crew.nodes[name].wait().status for name in "abc"] == [1, 1, 1], crew.story()
     run = seen(room, "--run-dir=runs")
-    assert (run["run_id"], run["state"], run["world_size"], len(run["nodes"])) == ("crew", "failed", 3, 3)
+    assert (run["run_id"], run["state"], run["world_size"], len(run["nodes"])) == (name_of(room), "failed", 3, 3)
     why = shown(room, "why", "--run-dir=runs")
     assert "first cause: rank 1 on " in why
     assert "ValueError: the cause (exit status 1)" in why

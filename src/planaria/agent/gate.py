@@ -32,6 +32,8 @@ ROUTES = {
     "/v1/stop": ("POST",),
 }
 RECORDS = ("/v1/journal", "/v1/logs", "/v1/evidence")
+FILES = ("/v1/logs", "/v1/evidence")
+"""What has to be read from a disk."""
 _EVIDENCE = "/v1/evidence/"
 _BEARER = "bearer "
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from planaria.agent.driver import Driver
     from planaria.agent.model import HealthCheck, Job
+    from planaria.agent.records import Desk
     from planaria.base.loop import Loop, Timer
     from planaria.observe.http import Peer, Respond
     from planaria.observe.request import Request
@@ -59,6 +60,7 @@ class Health:
         self._launcher = os.getppid() if launcher_pid is None else launcher_pid
         self._door: HttpServer | None = None
         self._far: _Far | None = None
+        self._desk: Desk | None = None
 
     def welcome(self, visitor: socket.socket) -> None:
         """Serve one who came through the owner's door."""
@@ -72,7 +74,7 @@ class Health:
         from planaria.observe.responder import Responder
 
         mailbox = Mailbox(self._loop)
-        far = _Far(check, mailbox, self.reply_to)
+        far = _Far(check, mailbox, self.answer)
         try:
             responder = Responder(check.host, check.port, far.answer)
             far.responder = responder
@@ -92,9 +94,26 @@ class Health:
             self._far.close()
         if self._door is not None:
             self._door.close()
+        if self._desk is not None:
+            self._desk.close()
 
     def _answer_here(self, request: Request, peer: Peer, respond: Respond) -> None:
-        respond(gate.refusal(request, peer, None) or self.reply_to(request))
+        refusal = gate.refusal(request, peer, None)
+        if refusal is not None:
+            respond(refusal)
+        else:
+            self.answer(request, respond)
+
+    def answer(self, request: Request, respond: Respond) -> None:
+        """Answer a request that may be made: at once, or, where a file has to be read, when that is done."""
+        if not request.path.startswith(gate.FILES):
+            respond(self.reply_to(request))
+            return
+        if self._desk is None:
+            from planaria.agent.records import Desk
+
+            self._desk = Desk(self._loop)
+        self._desk.ask(lambda: self.reply_to(request), respond)
 
     def reply_to(self, request: Request) -> Reply:
         """Answer a request that may be made, on the loop. A mistake of ours costs this answer, and nothing else."""
@@ -172,8 +191,6 @@ class Health:
         observer, now = self._driver.observer, self._loop.now()
         if observer is None or observer.journal is None:
             return None
-        from planaria.agent.records import evidence_names
-
         pace = observer.pace
         return status.Watched(
             node=observer.journal.node,
@@ -182,7 +199,7 @@ class Health:
             trained_s=pace.trained_s(now),
             steps_reported=pace.is_reported,
             rates={local_rank: pace.rates(local_rank, now) for local_rank in self._driver.progress},
-            evidence=evidence_names(observer),
+            evidence=observer.journal.evidence,
             run_folder=None if observer.journal.folder is None else os.path.dirname(observer.journal.folder),
         )
 
@@ -190,7 +207,7 @@ class Health:
 class _Far:
     """Runs in the responder's thread: judges the loop by how long it has not answered, and asks it everything else."""
 
-    def __init__(self, check: HealthCheck, to_agent: Mailbox, ask: Callable[[Request], Reply]) -> None:
+    def __init__(self, check: HealthCheck, to_agent: Mailbox, ask: Callable[[Request, Respond], object]) -> None:
         self._check = check
         self._to_agent = to_agent
         self._ask = ask
@@ -226,8 +243,7 @@ class _Far:
         self._taken += 1
         self._asked_at = None
         if question.take():
-            reply = self._ask(question.request)
-            self.responder.post(lambda: self._answered(question, reply))
+            self._ask(question.request, lambda reply: self.responder.post(lambda: self._answered(question, reply)))
 
     def _answered(self, question: _Question, reply: Reply) -> None:
         if question.timer is not None:

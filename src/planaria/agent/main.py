@@ -317,10 +317,17 @@ def new_observer(job: Job, loop: Loop, driver: Driver, say: Callable[[str], obje
     node = node_name(host) if job.run_dir is None else os.path.basename(job.run_dir)
     observer = Observer(job, loop, time.time, host)
     observer.workers = driver.workers
-    observer.journal = Journal(node, job.run_dir, say)
+    observer.journal = Journal(node, job.run_dir, say if job.run_dir is None else _from_any_thread(loop, say))
     observer.pulse.reports = lambda: driver.progress
     observer.pulse.commits = lambda: {} if driver.keeper is None else driver.keeper.newest
     return observer
+
+
+def _from_any_thread(loop: Loop, say: Callable[[str], object]) -> Callable[[str], object]:
+    from planaria.base.mailbox import Mailbox
+
+    mailbox = Mailbox(loop)
+    return lambda text: mailbox.post(lambda: say(text))
 
 
 def watched(job: Job, loop: Loop, driver: Driver, say: Callable[[str], object]) -> Observer:

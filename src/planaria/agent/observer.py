@@ -76,7 +76,7 @@ class Observer:
         self._watch = Watch()
         self._look: Timer | None = None
         self._pids: dict[int, int] = {}
-        self._warmth: dict[str, list[int] | dict[str, str]] = {}
+        self._warmth: dict[str, list[int] | dict[str, str]] = {"promoted": [], "cold": {}}
         self._round = 0
         self._first_rank = 0
         self._began_at = 0.0

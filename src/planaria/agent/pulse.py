@@ -35,7 +35,10 @@ class Pulse:
         self.commits: Callable[[], Mapping[str, Stamp]] = dict
 
     def begin(self, number: int, first_rank: int) -> None:
-        """Speak of the workers of a new round from now on."""
+        """Speak of the workers of a new round from now on; their first step is told at once."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._round, self._first_rank, self._told = number, first_rank, {}
 
     def stir(self) -> None:

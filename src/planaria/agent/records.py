@@ -1,7 +1,7 @@
 """Answer those who want to read: `/v1/journal`, `/v1/logs` and `/v1/evidence`. Who may is decided in `gate.py`.
 
 Names that come over the network are never made into paths: they are compared with what is there. Only plain files are read,
-no link is followed, and of a long file only a part.
+no link is followed, and of a long file only a part. Files are read in a thread (`Desk`): a disk may hang.
 """
 
 from __future__ import annotations
@@ -9,21 +9,55 @@ from __future__ import annotations
 import os
 import stat
 
-from planaria.agent.journal import EVIDENCE
+from planaria.agent.journal import EVIDENCE, names_in
+from planaria.base.mailbox import Mailbox
 from planaria.observe.request import Reply, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from planaria.agent.observer import Observer
+    from planaria.base.loop import Loop
     from planaria.observe.request import Request
 
 MOST_BYTES = 256 << 10
 """Of a journal or a log in one answer."""
 MOST_EVIDENCE_BYTES = 8 << 20
+MOST_READERS = 8
 STREAMS = ("stdout", "stderr")
 NEXT, ROUND = "Planaria-Next", "Planaria-Round"
+
+
+class Desk:
+    """Has answers made in threads, a few at a time, and gives them on the loop."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._mailbox = Mailbox(loop)
+        self._busy = 0
+
+    def ask(self, make: Callable[[], Reply], respond: Callable[[Reply], object]) -> None:
+        """Respond with what `make` returns, once it does. Called on the loop, as `respond` is."""
+        from threading import Thread
+
+        if self._busy >= MOST_READERS:
+            respond(refused(503, "too many are reading already, or the disk does not answer"))
+            return
+        self._busy += 1
+
+        def done(reply: Reply) -> None:
+            self._busy -= 1
+            respond(reply)
+
+        def work() -> None:
+            reply = make()
+            self._mailbox.post(lambda: done(reply))
+
+        Thread(target=work, name="planaria reader", daemon=True).start()
+
+    def close(self) -> None:
+        """Give no more answers."""
+        self._mailbox.close()
 
 
 def reply_to(request: Request, observer: Observer) -> Reply:
@@ -35,10 +69,8 @@ def reply_to(request: Request, observer: Observer) -> Reply:
         case ["logs"]:
             return _log(asked, observer)
         case ["evidence"]:
-            folder = _folder_of(observer)
-            return _json(
-                {"schema": 1, "evidence": [{"name": name, "files": _names(folder, name)} for name in _names(folder)]}
-            )
+            found = _listed(_folder_of(observer))
+            return _json({"schema": 1, "evidence": [{"name": name, "files": found[name]} for name in found]})
         case ["evidence", name, file]:
             return _evidence(_folder_of(observer), name, file)
         case _:
@@ -123,25 +155,14 @@ def _folder_of(observer: Observer) -> str | None:
     return None if journal is None or journal.folder is None else os.path.join(journal.folder, EVIDENCE)
 
 
-def _names(folder: str | None, below: str = "") -> list[str]:
-    """Return what is in a folder: folders of evidence, or the files of one of them. Links are not there."""
-    if folder is None:
-        return []
-    try:
-        entries = list(os.scandir(os.path.join(folder, below)))
-    except OSError:
-        return []
-    is_wanted = os.DirEntry.is_file if below else os.DirEntry.is_dir
-    return sorted(entry.name for entry in entries if is_wanted(entry, follow_symlinks=False))
-
-
-def evidence_names(observer: Observer) -> tuple[str, ...]:
-    """Return the folders of evidence on this node."""
-    return tuple(_names(_folder_of(observer)))
+def _listed(folder: str | None) -> dict[str, list[str]]:
+    """Return the files of each folder of evidence."""
+    names = [] if folder is None else names_in(folder)
+    return {name: names_in(os.path.join(folder or "", name), files=True) for name in names}
 
 
 def _evidence(folder: str | None, name: str, file: str) -> Reply:
-    if folder is None or name not in _names(folder) or file not in _names(folder, name):
+    if folder is None or file not in _listed(folder).get(name, ()):
         return refused(404, "there is no such evidence; /v1/evidence lists what there is")
     try:
         part, _ = _read_part(os.path.join(folder, name, file), 0, MOST_EVIDENCE_BYTES)

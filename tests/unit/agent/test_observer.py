@@ -278,40 +278,33 @@ def test_a_closed_observer_tells_nobody(rig: Rig) -> None:
     assert len(rig.kept.events) == count
 
 
-def test_an_observer_that_comes_late_is_told_what_happened_before() -> None:
+@pytest.mark.parametrize("crashes", [0, 1, 2, 5])
+def test_an_observer_that_comes_late_is_told_what_happened_before(crashes: int) -> None:
     """The story of the driver is led through the machine again, so that nothing is missing but the pids of the dead."""
-    group = Group(size=2, max_restarts=1, grace_s=30.0)
-    bad = failure(0, 3, at=109.5, message="exit status 3")
-    events = [
-        Begun(100.0),
-        WorkersStarted(101.0),
-        WorkerExited(0, 110.0, bad),
-        WorkerExited(1, 111.0, failure(1, -15, at=111.0)),
-        TreeEnded(112.0),
-        WorkersStarted(113.0),
-    ]
+    group = Group(size=2, max_restarts=9, grace_s=30.0)
+    events: list[Any] = [Begun(100.0), WorkersStarted(101.0)]
+    for at in range(110, 110 + 10 * crashes, 10):
+        bad = failure(0, 3, at=at - 0.5, message="exit status 3")
+        events += [WorkerExited(0, float(at), bad), WorkerExited(1, at + 1.0, failure(1, -15, at=at + 1.0))]
+        events += [TreeEnded(at + 2.0), WorkersStarted(at + 3.0)]
     story, now = [], group
     for event in events:
         now, effects = step(now, event)
         story.append((event, effects))
     rig = Rig()
-    rig.loop.at = 120.0
-    rig.workers.given = {0: 114.0, 1: 114.5}
+    rig.loop.at = 200.0
+    rig.workers.given = {0: 200.0, 1: 200.5}
     rig.observer.catch_up(story, group)
-    rig.loop.run_until(121.0)
-    assert rig.names() == [
-        "run.started",
-        "round.started",
-        "worker.exited",
-        "worker.exited",
-        "round.started",
-        "worker.started",
-        "worker.started",
-        "restart",
-    ]
-    assert rig.last("restart")["metadata"]["reason"] == "rank 0 failed"
-    assert rig.kept.events[2]["metadata"]["pid"] == bad.pid
-    assert rig.last("worker.started")["timestamp"] == round((WALL + 113.0) * 1000)
+    rig.loop.run_until(201.0)
+    life = ["worker.exited", "worker.exited", "round.started"]
+    names = [name for name in rig.names() if name != "restart"]
+    assert names == ["run.started", "round.started", *life * crashes, "worker.started", "worker.started"]
+    assert rig.names().count("restart") == len(rig.observer.restarts) == crashes
+    assert rig.sample("planaria_restarts_total", reason="failed") == crashes
+    assert rig.last("worker.started")["timestamp"] == round((WALL + events[-1].at) * 1000)
+    if crashes:
+        assert rig.last("restart")["metadata"]["reason"] == "rank 0 failed"
+        assert rig.kept.events[2]["metadata"]["pid"] == bad.pid
 
 
 def test_a_story_that_has_lost_its_beginning_is_not_told() -> None:

@@ -78,3 +78,13 @@ def test_samples_that_are_no_number_are_not_told() -> None:
     rig.reports[1] = Progress(3, (("samples", float("nan")),)), 100.0
     rig.pulse.stir()
     assert rig.told[0][2]["ranks"]["5"]["samples"] is None
+
+
+def test_the_first_step_of_a_new_life_does_not_wait_for_a_beat() -> None:
+    rig = Rig()
+    rig.step(200.0, 1)
+    rig.loop.run_until(200.1)
+    rig.reports.clear()
+    rig.pulse.begin(3, 4)
+    rig.step(200.2, 2)
+    assert [(at, data["round"]) for _, at, data in rig.told] == [(200.0, 2), (200.2, 3)]

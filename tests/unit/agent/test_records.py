@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import pytest
 
 from planaria.agent.gate import RECORDS, refusal
 from planaria.agent.journal import Journal
-from planaria.agent.records import MOST_BYTES, NEXT, ROUND, reply_to
+from planaria.agent.records import MOST_BYTES, MOST_READERS, NEXT, ROUND, Desk, reply_to
+from planaria.base.loop import Loop
 from planaria.observe.http import OWNER, Peer
 from planaria.observe.notebook import Notebook
 from planaria.observe.request import Reply, Request, read_head
@@ -25,8 +28,10 @@ class FakeObserver:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> FakeObserver:
-    return FakeObserver(tmp_path)
+def desk(tmp_path: Path) -> Iterator[FakeObserver]:
+    found = FakeObserver(tmp_path)
+    yield found
+    found.journal.close()
 
 
 def ask(observer: FakeObserver, target: str) -> Reply:
@@ -172,6 +177,28 @@ def test_nothing_beside_the_evidence_can_be_read(desk: FakeObserver, tmp_path: P
     (tmp_path / "evidence" / "link").symlink_to(tmp_path)
     reply = ask(desk, f"/v1/evidence/{path}")
     assert (reply.status, b"secret" in reply.body) == (404, False)
+
+
+def test_files_are_read_beside_the_loop_and_not_by_too_many_at_once() -> None:
+    loop, held, replies = Loop(), threading.Event(), []
+    desk = Desk(loop)
+
+    def slow() -> Reply:
+        held.wait()
+        return Reply(200)
+
+    for _ in range(MOST_READERS + 1):
+        desk.ask(slow, replies.append)
+    assert [reply.status for reply in replies] == [503]
+    held.set()
+    while len(replies) <= MOST_READERS:
+        loop.run_once(1.0)
+    assert [reply.status for reply in replies] == [503, *[200] * MOST_READERS]
+    desk.ask(lambda: Reply(404), replies.append)
+    while len(replies) <= MOST_READERS + 1:
+        loop.run_once(1.0)
+    desk.close()
+    loop.close()
 
 
 def test_without_a_folder_there_is_no_evidence() -> None:
