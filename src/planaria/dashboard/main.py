@@ -45,9 +45,8 @@ def dashboard(argv: Sequence[str]) -> int:
         return exit_status.USAGE
     except OSError as problem:
         where = join_address(settings.host, settings.port)
-        why = (
-            os.strerror(problem.errno) if (problem.errno or 0) > 0 else problem.strerror
-        )  # asyncio adds words of its own
+        number = problem.errno or 0
+        why = os.strerror(number) if number > 0 else problem.strerror  # asyncio adds words of its own to the former
         tell(2, f"planaria: cannot serve the page at {where}: {why}\n")
         return exit_status.of_error(problem)
     return exit_status.DONE
