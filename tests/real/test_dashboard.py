@@ -97,7 +97,9 @@ def test_a_failure_is_told_in_plain_words_with_its_last_lines(window: Browser) -
 
 def test_a_hang_names_its_rank_and_leads_to_its_evidence(window: Browser) -> None:
     with shown(window, Cast(hanging=pictures.hanging)):
-        window.wait_for_text("#verdict-line", "Rank 2 on node-b is behind: no step for 41.0 s")
+        window.wait_for_text("#verdict-line", "Rank 2 on node-b is behind: no step for 41.0 s, usually one takes 0.1 s")
+        assert "evidence in" not in window.text("#verdict-line")
+        assert "--hang-policy=report" in window.text("#verdict-more")
         assert texts(window, "#evidence a") == ["rank-2.stacks.txt", "host.txt"]
         assert "behind" in texts(window, "#table .rank")[0]
 
@@ -178,6 +180,23 @@ def test_with_the_token_a_node_can_be_drained_and_a_run_stopped_after_a_question
         window.click("#ask-yes")
         window.wait_for_text("#ask-text", "told to stop")
         assert cast.orders == [("llm-7b-pretrain", "drain", "node-b-1a2b"), ("llm-7b-pretrain", "stop", "")]
+
+
+def test_from_another_machine_the_page_wants_the_token_before_it_shows_anything(window: Browser) -> None:
+    with Stage(Cast(live=pictures.live), "sesame", is_far=True) as stage:
+        window.go(stage.url)
+        window.wait_for_text("#link", "the token of the run is wanted")
+        assert window.text("#verdict-line") == "One moment"
+        window.click("#unlock")
+        window.type("#ask-token", "wrong\ue007")
+        window.wait_for_text("#link", "that is not the token of this dashboard")
+        window.wait_for_text("#unlock", "Enter the token")
+        window.click("#unlock")
+        window.type("#ask-token", "sesame\ue007")
+        window.wait_for_text("#verdict-line", "6 workers on 3 nodes at work")
+        window.wait_for_text("#unlock", "Lock")
+        window.go("about:blank")
+    window.complaints()  # the browser notes each refusal
 
 
 def test_a_thousand_ranks_are_drawn_again_within_a_blink(window: Browser, capsys: pytest.CaptureFixture[str]) -> None:

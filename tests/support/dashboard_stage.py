@@ -53,9 +53,10 @@ class Cast:
 class Stage:
     """Serves a source from a thread: the caller is a test that drives a browser."""
 
-    def __init__(self, source: Any, token: str = "", port: int = 0) -> None:
+    def __init__(self, source: Any, token: str = "", port: int = 0, *, is_far: bool = False) -> None:
         self._secret = Secret(token.encode()) if token else None
         self._source = source
+        self._is_far = is_far  # whoever asks counts as somebody on another machine
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._wanted = port
@@ -79,7 +80,7 @@ class Stage:
 
     async def _run(self) -> None:
         answers = Answers(self._source, self._secret, "127.0.0.1", time.monotonic)
-        door = Door(answers.answer)
+        door = Door(lambda request, here: answers.answer(request, here and not self._is_far))
         self.port = await door.open("127.0.0.1", self._wanted)
         self._ready.set()
         await self._ended.wait()

@@ -113,7 +113,7 @@ def live(seconds: float = 180.0, *, run_id: str = "llm-7b-pretrain") -> dict[str
 def hanging(seconds: float = 240.0, *, run_id: str = "speech-eval") -> dict[str, Any]:
     """Return the same run, in which rank 2 has not come to a collective."""
     found = seen(seconds, run_id)
-    sentence = "rank 2 on node-b is behind: no step for 41.0 s, usually one takes 0.1 s"
+    sentence = "rank 2 on node-b is behind: no step for 41.0 s, usually one takes 0.1 s; evidence in /runs/hang-0001"
     still = tuple(
         replace(one, age_s=41.0, behind=one.rank == 2, rate=0.0, samples_rate=0.0, straggler=None)
         for one in found.ranks

@@ -12,8 +12,8 @@ TABLE: tuple[Row | str, ...] = (
     Row(["--port=65536"], {}, "--port expects a port from 0 to 65535, got '65536'", "dashboard"),
     Row(["--port=1", "--port=2"], {}, "--port was given twice", "dashboard"),
     Row(["--host=my host"], {}, "--host expects a host name or an IP address, got 'my host'", "dashboard"),
-    Row(["--at=node-a"], {}, "--at expects an address such as node-a:8080, got 'node-a'", "dashboard"),
-    Row(["--run-dir="], {}, "--run-dir expects a folder, got ''", "dashboard"),
+    Row(["--at=node-a"], {}, "--at expects HOST:PORT, got 'node-a'", "dashboard"),
+    Row(["--run-dir="], {}, "--run-dir expects a directory, got ''", "dashboard"),
     Row(["--run-dir"], {}, "--run-dir expects a value, got nothing", "dashboard"),
     Row(
         ["--host=0.0.0.0"],

@@ -87,11 +87,11 @@ def _port(text: str) -> int:
 def _address(text: str) -> tuple[str, int]:
     host, port = values.endpoint(text, "--at")
     if port is None:
-        raise values.wrong("--at", "an address such as node-a:8080", text)
+        raise values.wrong("--at", "HOST:PORT", text)
     return host, port
 
 
 def _folder(text: str) -> str:
     if not text or "\0" in text:
-        raise values.wrong("--run-dir", "a folder", text)
+        raise values.wrong("--run-dir", "a directory", text)
     return text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from planaria.agent import credentials
 from planaria.base.addresses import join_address
 from planaria.base.files import tell
+from planaria.base.usage import wrong
 from planaria.contract import exit_status
 from planaria.dashboard.answers import Answers
 from planaria.dashboard.door import Door
@@ -32,6 +33,9 @@ def dashboard(argv: Sequence[str]) -> int:
             return exit_status.DONE
         token = credentials.read(os.environ).token
         check_host(settings, token)
+        for folder in settings.run_dirs:
+            if not os.path.isdir(folder):
+                raise wrong("--run-dir", "a directory", folder)
         secret = None if token is None else token.reveal()
         source = Seen(lookout(settings.at, secret, settings.run_dirs, dict(os.environ)), time.monotonic)
         answers = Answers(source, token, settings.host, time.monotonic)
@@ -41,7 +45,9 @@ def dashboard(argv: Sequence[str]) -> int:
         return exit_status.USAGE
     except OSError as problem:
         where = join_address(settings.host, settings.port)
-        tell(2, f"planaria: cannot serve the page at {where}: {problem.strerror or problem}\n")
+        number = problem.errno or 0
+        why = os.strerror(number) if number > 0 else problem.strerror  # asyncio adds words of its own to the former
+        tell(2, f"planaria: cannot serve the page at {where}: {why}\n")
         return exit_status.of_error(problem)
     return exit_status.DONE
 

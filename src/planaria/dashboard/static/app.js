@@ -17,6 +17,7 @@ const state = {
   hasChosenStream: false,
   seen: null,
   takesOrders: false,
+  wantsToken: false, // also for reading: we are not on its machine
   token: null, // typed by the user; lives here and nowhere else
   tags: new Map(),
   drawn: new Map(),
@@ -155,6 +156,8 @@ function when(name, content, draw) {
 function firstOfInterest(seen) {
   const failed = seen.ranks.find((one) => one.state === "failed" || one.behind) || seen.ranks.find((one) => one.straggler);
   const cause = seen.outcome && seen.outcome.first_cause;
+  const suspects = (seen.hang && seen.hang.ranks) || [];
+  if (!cause && suspects.length) return suspects[0];
   return (cause || failed || seen.ranks[0] || { rank: 0 }).rank;
 }
 
@@ -186,6 +189,7 @@ function chooseRank(rank) {
 }
 
 function connected() {
+  state.wantsToken = false;
   state.lostAt = null;
   document.body.classList.remove("lost");
   const ended = state.seen && state.seen.is_over;
@@ -203,7 +207,12 @@ function lost() {
 function refusedBy(problem) {
   setClass(byId("link"), "pill lost");
   setText(byId("link"), plain(problem.message));
-  if (problem.status === 401 || problem.status === 403) byId("unlock").hidden = false;
+  if (problem.status !== 401 && problem.status !== 403) return;
+  state.wantsToken = true;
+  if (state.token !== null) state.tags.clear();
+  state.token = null;
+  if (problem.status === 401) setText(byId("link"), "the token of the run is wanted");
+  showOrders();
 }
 
 function nothingThere() {
@@ -216,8 +225,8 @@ const canOrder = () => state.takesOrders && state.token !== null;
 
 function showOrders() {
   const running = state.seen && !state.seen.is_over;
-  byId("unlock").hidden = !state.takesOrders;
-  setText(byId("unlock"), state.token === null ? "Unlock orders" : "Lock");
+  byId("unlock").hidden = !(state.takesOrders || state.wantsToken);
+  setText(byId("unlock"), state.token !== null ? "Lock" : state.wantsToken ? "Enter the token" : "Unlock orders");
   byId("stop").hidden = !(canOrder() && running);
 }
 

@@ -6,6 +6,12 @@ import { byId, clock, duration, el, isNumber, median, number, plain, plural, set
 const MOST_EVENTS = 200;
 const MOST_NODES = 200;
 
+const POLICIES = {
+  report: "The agents tell it and change nothing (--hang-policy=report).",
+  restart: "The agents start all workers again (--hang-policy=restart).",
+  stop: "The agents end the run (--hang-policy=stop).",
+};
+
 // The one sentence that a person comes for, and how it should look.
 export function verdict(seen) {
   const name = `Run ${plain(seen.run_id)}`;
@@ -17,8 +23,9 @@ export function verdict(seen) {
     return { mood, kicker, line: sentence(plain(outcome.sentence)), more: lastRestart(seen) };
   }
   if (seen.hang) {
-    const more = `What the agents do about it: ${plain(seen.hang.policy)}. Stacks of every rank are below, under Evidence.`;
-    return { mood: "bad", kicker: `${name} · hangs`, line: sentence(plain(seen.hang.sentence)), more };
+    const [said] = plain(seen.hang.sentence).split("; evidence in "); // there are links to it below
+    const more = `${POLICIES[seen.hang.policy] || ""} What every rank was doing is listed below, under Evidence.`;
+    return { mood: "bad", kicker: `${name} · hangs`, line: sentence(said), more };
   }
   if (seen.nodes.length && seen.nodes.every((node) => node.age_s === null)) {
     return { mood: "calm", kicker: name, line: "No agent of this run answers any more", more: "How it ended is known where planaria run had --run-dir. " + lastRestart(seen) };
