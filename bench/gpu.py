@@ -179,7 +179,7 @@ def recovery_text(found: dict[str, list[dict[str, float]]]) -> str:
 
 
 def commits(folder: Path, arguments: argparse.Namespace) -> None:
-    sizes = {"tiny": 8} if arguments.tiny else {"1.6 GB": 200, "12 GB": 16}
+    sizes = {"tiny": 8} if arguments.tiny else {"1.6 GB": 200, "12 GB": 200}
     if not arguments.tiny:
         subprocess.run([sys.executable, str(SCRIPTS / "gpu_check.py")], env=environment(), check=False)
     found = {}

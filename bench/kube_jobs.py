@@ -233,7 +233,7 @@ def tell(results: dict[str, Any]) -> None:
 async def measure(kubeconfig: str, count: int, rest_s: float) -> dict[str, Any]:
     api = await connect(kubeconfig)
     namespace = f"bench-{secrets.token_hex(4)}"
-    await apply(api, [definition()], lambda _: None)
+    await apply(api, [definition()], lambda _name, _result: None)
     await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     operator = await Operator.start(kubeconfig, namespace)
     try:

@@ -1,4 +1,4 @@
-"""Measure planaria beside torchrun: `<venv>/bin/python bench/run.py`. See README.md in this folder."""
+"""Measure planaria beside torchrun, or any launcher with its flags: `<venv>/bin/python bench/run.py`. See README.md here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from harness import machine
+from harness import bars, machine
 from harness.children import find_launchers, say
 from harness.model import Settings
 from harness.processes import become_subreaper, end_all_descendants
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
-    launchers = find_launchers(arguments.launchers, settings.python)
+    launchers = arguments.found
     how = Circumstances(
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         command=_shown_command(arguments),
@@ -58,16 +58,22 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     wanted = [bench for bench in ALL if not arguments.only or _is_named(bench.name, arguments.only)]
     results = [run_bench(bench, launchers, settings) for bench in wanted]
     how = replace(how, load_after=machine.load())
-    drawing = rendezvous.draw(results)
-    if drawing is not None:
-        _write(os.path.join(os.path.dirname(arguments.output), PLOT), drawing)
-    text = markdown(results, how, None if drawing is None else PLOT)
+    data = as_data(results, how)
+    drawings = {PLOT: rendezvous.draw(results), _bars_name(arguments.output): bars.svg(bars.groups([data]))}
+    for name, drawing in drawings.items():
+        if drawing is not None:
+            _write(os.path.join(os.path.dirname(arguments.output), name), drawing)
+    text = markdown(results, how, [name for name, drawing in drawings.items() if drawing is not None])
     _write(arguments.output, text)
-    _write(arguments.json, json.dumps(as_data(results, how), indent=1, allow_nan=False) + "\n")
+    _write(arguments.json, json.dumps(data, indent=1, allow_nan=False) + "\n")
     print(text)
     failed = sum(len(record.failures) for result in results for record in result.records.values())
     say(f"written: {arguments.output}, {arguments.json}" + (f"; {failed} rounds failed" if failed else ""))
     return 1 if failed else 0
+
+
+def _bars_name(output: str) -> str:
+    return os.path.splitext(os.path.basename(output))[0].lower() + ".svg"
 
 
 def _settings(arguments: argparse.Namespace, scratch: str) -> Settings:
@@ -89,7 +95,13 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rounds and short windows, to try the benchmark")
     parser.add_argument("--rounds", type=int, help="counted rounds of each measurement (11; quick: 3)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"some, * for any letters, of: {', '.join(names)}")
-    parser.add_argument("--launchers", default="planaria,torchrun", help="who takes part (planaria,torchrun)")
+    parser.add_argument(
+        "--launchers",
+        nargs="+",
+        default=["planaria", "torchrun"],
+        metavar="LAUNCHER",
+        help="who takes part (planaria torchrun); NAME=COMMAND for any other that takes torchrun's flags",
+    )
     parser.add_argument("--idle-window", type=float, help="seconds of idling watched in each round (20; quick: 4)")
     parser.add_argument("--tee-seconds", type=float, help="how long the workers of the tee rows write (5; quick: 2)")
     parser.add_argument("--kills", type=int, help="workers killed in each launch of the restart row (5; quick: 3)")
@@ -101,13 +113,13 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     arguments.idle_window = arguments.idle_window or defaults["idle_window_s"]
     arguments.tee_seconds = arguments.tee_seconds or defaults["tee_s"]
     arguments.kills = arguments.kills or int(defaults["kills"])
-    arguments.launchers = arguments.launchers.split(",")
     for pattern in arguments.only or ():
         if not fnmatch.filter(names, pattern):
             parser.error(f"--only: no row is called {pattern}; there are {', '.join(names)}")
-    unknown = set(arguments.launchers) - {"planaria", "torchrun"}
-    if unknown:
-        parser.error(f"--launchers: unknown: {', '.join(sorted(unknown))}")
+    try:
+        arguments.found = find_launchers(arguments.launchers, sys.executable)
+    except ValueError as problem:
+        parser.error(f"--launchers: {problem}")
     return arguments
 
 
@@ -119,7 +131,9 @@ def _shown_command(arguments: argparse.Namespace) -> str:
     """Return the command line to reproduce the run, with every number spelled out and no path of this machine."""
     words = ["<venv>/bin/python bench/run.py", f"--rounds {arguments.rounds}"]
     words += [f"--idle-window {arguments.idle_window:g}", f"--tee-seconds {arguments.tee_seconds:g}"]
-    words += [f"--kills {arguments.kills}", f"--launchers {','.join(arguments.launchers)}"]
+    words += [f"--kills {arguments.kills}"]
+    shown = (one.name if one.name in arguments.launchers else f"{one.name}={one.shown}" for one in arguments.found)
+    words += [f"--launchers {shlex.join(shown)}"]
     if arguments.quick:
         words.insert(1, "--quick")
     if arguments.only:

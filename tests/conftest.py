@@ -21,6 +21,7 @@ settings.load_profile("planaria")
 
 if TYPE_CHECKING:
     from kube_cluster import Cluster
+    from kube_place import Place
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -93,6 +94,14 @@ def kube_cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
     with kube_cluster.Cluster.start(nodes=2) as found:
         rows.begun(request)
         yield found
+
+
+@pytest.fixture
+def place(kube_api: "Cluster", tmp_path: Path) -> "Place":
+    """The objects of one job in that API server, and a service account with the rights of its agents."""
+    from kube_place import make_place
+
+    return make_place(kube_api, tmp_path)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,22 +37,43 @@ def clean_environment(environ: Mapping[str, str], scratch: str) -> dict[str, str
     return kept | {"TMPDIR": scratch}
 
 
-def find_launchers(names: list[str], python: str) -> list[Launcher]:
-    """Return how to start each launcher: the script beside `python`, or `python -m` where there is none."""
-    modules = {"planaria": "planaria", "torchrun": "torch.distributed.run"}
-    sub_commands = {"planaria": ("run",), "torchrun": ()}
-    found = []
-    for name in names:
-        script = os.path.join(os.path.dirname(python), name)
-        rest = sub_commands[name]
-        if os.access(script, os.X_OK):
-            found.append(Launcher(name, (script, *rest), " ".join((f"<venv>/bin/{name}", *rest))))
-        else:
-            module = modules[name]
-            found.append(
-                Launcher(name, (python, "-m", module, *rest), " ".join(("<venv>/bin/python -m", module, *rest)))
-            )
-    return found
+def find_launchers(wanted: list[str], python: str) -> list[Launcher]:
+    """Return how to start each launcher: `NAME=COMMAND` as it says, a known name by the script beside `python` or `python -m`.
+
+    Raises:
+        ValueError: One is neither known nor a command, or not to be found.
+    """
+    found: dict[str, Launcher] = {}
+    for text in wanted:
+        name, is_given, command = text.partition("=")
+        launcher = _given(name, command) if is_given else _known(name, python)
+        if found.setdefault(launcher.name, launcher) is not launcher:
+            raise ValueError(f"{name} is given twice")
+    return list(found.values())
+
+
+_KNOWN = {"planaria": ("planaria", ("run",)), "torchrun": ("torch.distributed.run", ())}
+
+
+def _known(name: str, python: str) -> Launcher:
+    if name not in _KNOWN:
+        raise ValueError(f"{name} is not known; expected {', '.join(_KNOWN)} or NAME=COMMAND")
+    module, rest = _KNOWN[name]
+    script = os.path.join(os.path.dirname(python), name)
+    if os.access(script, os.X_OK):
+        return Launcher(name, (script, *rest), " ".join((f"<venv>/bin/{name}", *rest)))
+    return Launcher(name, (python, "-m", module, *rest), " ".join(("<venv>/bin/python -m", module, *rest)))
+
+
+def _given(name: str, command: str) -> Launcher:
+    """Return a launcher that takes torchrun's flags. A report shows its program without the folder it is in."""
+    words = shlex.split(command)
+    if not name or name in _KNOWN or name.startswith("floor") or not words:
+        raise ValueError(f"'{name}={command}' is no NAME=COMMAND with a name of its own")
+    program = shutil.which(words[0])
+    if program is None:
+        raise ValueError(f"{words[0]} of {name} is not to be found")
+    return Launcher(name, (program, *words[1:]), shlex.join([os.path.basename(words[0]), *words[1:]]))
 
 
 class Child:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+OURS = "planaria"
+
 
 class MeasurementError(Exception):
     """A measurement did not come to an end as it should; the round is counted as failed and the next one goes on."""
@@ -56,7 +58,7 @@ class Launcher:
 class Bench:
     """One measurement, made in alternating rounds by every launcher (or those in `only`) and every floor.
 
-    `method` says in one line how; `few` names contestants for which fewer rounds, without warm-up, are enough.
+    `method` says in one line how. A peer that takes minutes has `few_rounds` of peers only, without warm-up.
     """
 
     name: str
@@ -66,7 +68,7 @@ class Bench:
     measure: Callable[[Launcher, Settings], Sample]
     floors: Mapping[str, Callable[[Settings], Sample]] = field(default_factory=dict)
     only: frozenset[str] = frozenset()
-    few: Mapping[str, int] = field(default_factory=dict)
+    few_rounds: int | None = None
     skip_reason: Callable[[Settings], str | None] = lambda _settings: None
 
 

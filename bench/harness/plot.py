@@ -10,8 +10,8 @@ from harness.stats import NEVER, plain
 
 _WIDTH, _HEIGHT = 760, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 150, 56, 60
-_COLOURS = ("#1b6ca8", "#c4501b", "#4f7a28", "#7b4ea3")
-_INK, _FAINT, _GRID = "#222222", "#666666", "#e3e3e3"
+COLOURS = ("#1b6ca8", "#c4501b", "#4f7a28", "#7b4ea3")
+INK, FAINT, _GRID = "#222222", "#666666", "#e3e3e3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ def svg(title: str, x_title: str, y_title: str, series: list[Series]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {paper} font-family="system-ui, sans-serif">',
         f"<title>{escape(title)}</title>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
-        _text(_LEFT, 28, title, size=16),
+        text(_LEFT, 28, title, size=16),
         *_grid(across, up, sorted({point.x for one in drawn for point in one.points})),
-        _text((across.start + across.end) / 2, _HEIGHT - 16, x_title, anchor="middle", fill=_FAINT),
-        _text(_LEFT, _TOP - 10, y_title, fill=_FAINT),
+        text((across.start + across.end) / 2, _HEIGHT - 16, x_title, anchor="middle", fill=FAINT),
+        text(_LEFT, _TOP - 10, y_title, fill=FAINT),
     ]
     for number, one in enumerate(drawn):
-        words += _line(one, across, up, _FAINT if one.dashed else _COLOURS[number % len(_COLOURS)])
+        words += _line(one, across, up, FAINT if one.dashed else COLOURS[number % len(COLOURS)])
     return "\n".join([*words, "</svg>"]) + "\n"
 
 
@@ -83,12 +83,12 @@ def _grid(across: Scale, up: Scale, xs: list[float]) -> list[str]:
     for decade in range(round(math.log10(up.low)), round(math.log10(up.high)) + 1):
         height = up.place(10.0**decade)
         words.append(_stroke(across.start, height, across.end, height, _GRID))
-        words.append(_text(across.start - 8, height + 4, f"{10.0**decade:,g}", anchor="end", fill=_FAINT))
+        words.append(text(across.start - 8, height + 4, f"{10.0**decade:,g}", anchor="end", fill=FAINT))
     for x in xs:
         place = across.place(x)
-        words.append(_stroke(place, up.start, place, up.start + 5, _FAINT))
-        words.append(_text(place, up.start + 20, f"{x:,g}", anchor="middle", fill=_FAINT))
-    return [*words, _stroke(across.start, up.start, across.end, up.start, _FAINT)]
+        words.append(_stroke(place, up.start, place, up.start + 5, FAINT))
+        words.append(text(place, up.start + 20, f"{x:,g}", anchor="middle", fill=FAINT))
+    return [*words, _stroke(across.start, up.start, across.end, up.start, FAINT)]
 
 
 def _line(series: Series, across: Scale, up: Scale, colour: str) -> list[str]:
@@ -97,20 +97,21 @@ def _line(series: Series, across: Scale, up: Scale, colour: str) -> list[str]:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     words = [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>']
     if series.dashed:  # named at its beginning: at its end the lines it is compared with are near
-        return [*words, _text(places[0][0] - 8, places[0][1] - 8, series.name, anchor="end", fill=colour)]
+        return [*words, text(places[0][0] - 8, places[0][1] - 8, series.name, anchor="end", fill=colour)]
     for point, (x, y) in zip(series.points, places, strict=True):
         if point.y != NEVER:
             words.append(_stroke(x, up.place(point.low), x, up.place(point.high), colour))
         words.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}" stroke="#ffffff"/>')
-        words.append(_text(x + 8, y + 16, plain(point.y), fill=colour))
-    return [*words, _text(places[-1][0] + 10, places[-1][1] - 6, series.name, fill=colour)]
+        words.append(text(x + 8, y + 16, plain(point.y), fill=colour))
+    return [*words, text(places[-1][0] + 10, places[-1][1] - 6, series.name, fill=colour)]
 
 
 def _stroke(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
 
 
-def _text(x: float, y: float, text: str, *, anchor: str = "start", fill: str = _INK, size: int = 12) -> str:
+def text(x: float, y: float, words: str, *, anchor: str = "start", fill: str = INK, size: int = 12) -> str:
+    """Return words on the paper."""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{fill}">{escape(text)}</text>'
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{fill}">{escape(words)}</text>'
     )

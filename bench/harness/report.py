@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.model import OURS
 from harness.stats import NEVER, counted, plain, ratio, summarise
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from harness.model import Metric, Record, Result
     from harness.stats import Summary
 
-OURS = "planaria"
 _HEAD = "| | | median | p10 - p90 | n | ÷ planaria | goal | |\n|---|---|---:|---:|---:|---:|---:|---|"
 
 
@@ -34,8 +34,8 @@ class Circumstances:
     load_after: str = ""
 
 
-def markdown(results: list[Result], how: Circumstances, plot: str | None = None) -> str:
-    """Return the whole report; `plot` is the file of a plot beside it."""
+def markdown(results: list[Result], how: Circumstances, plots: list[str]) -> str:
+    """Return the whole report; `plots` are files beside it."""
     lines = ["# Benchmark results", ""]
     if how.quick:
         lines += ["**A quick run (few rounds, short windows), to try the benchmark: not numbers to quote.**", ""]
@@ -47,16 +47,13 @@ def markdown(results: list[Result], how: Circumstances, plot: str | None = None)
         "Less is better everywhere. *÷ planaria*: this row's median divided by planaria's, so above 1 planaria is",
         "better. Goals are those of the design; a floor is what the same work costs without any launcher.",
         "*never*: not within the time limit. Lags are of the lines that arrived whole; what did not is further below.",
-        *([] if plot is None else ["", f"![Seconds that agents need to meet, over their number]({plot})"]),
+        *(line for plot in plots for line in ("", f"![The medians above, drawn]({plot})")),
         "",
         "## What is not good",
         "",
         *(list(_complaints(results)) or ["Nothing: no goal was missed, no peer was better, no round failed."]),
         "",
-        "## What else was seen",
-        "",
-        *_facts(results),
-        "",
+        *_section("## What else was seen", [*_facts(results)]),
         "## How each row is measured",
         "",
         *(f"- **{result.bench.name}**: {result.bench.method}" for result in results),
@@ -64,11 +61,16 @@ def markdown(results: list[Result], how: Circumstances, plot: str | None = None)
     return "\n".join(lines) + "\n"
 
 
+def _section(title: str, lines: list[str]) -> list[str]:
+    return [title, "", *lines, ""] if lines else []
+
+
 def as_data(results: list[Result], how: Circumstances) -> dict[str, Any]:
     """Return the raw numbers; what never happened is null."""
     rows = {
         result.bench.name: {
             "skipped": result.skipped,
+            "titles": {metric.key: metric.title for metric in result.bench.metrics if metric.compared},
             "units": {metric.key: metric.unit for metric in result.bench.metrics},
             "goals": {metric.key: metric.goal for metric in result.bench.metrics if metric.goal is not None},
             "contestants": {name: _record(record) for name, record in result.records.items()},

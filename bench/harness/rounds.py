@@ -8,7 +8,7 @@ from subprocess import SubprocessError
 from typing import TYPE_CHECKING
 
 from harness.children import say
-from harness.model import MeasurementError, Record, Result
+from harness.model import OURS, MeasurementError, Record, Result
 from harness.processes import end_all_descendants
 from harness.stats import plain, summarise
 
@@ -27,10 +27,12 @@ def run_bench(bench: Bench, launchers: list[Launcher], settings: Settings) -> Re
     say(f"{bench.name}: {bench.title}" + (f": skipped, {result.skipped}" if result.skipped else ""))
     if result.skipped:
         return result
+    few = {one.name for one in launchers if one.name != OURS} if bench.few_rounds else set()
+    enough = 1 if settings.quick else bench.few_rounds or settings.rounds
     for number in range(settings.rounds + 1):
         order = list(contestants) if number % 2 else list(reversed(contestants))
         for name in order:
-            if name in bench.few and not 1 <= number <= (1 if settings.quick else bench.few[name]):
+            if name in few and not 1 <= number <= enough:
                 continue
             _one(result, name, contestants[name], is_warm_up=number == 0)
         say(f"  {'warm-up' if number == 0 else f'round {number} of {settings.rounds}'}: {_medians(result)}")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.children import Child
-from harness.model import Bench, MeasurementError, Metric, Sample
+from harness.model import OURS, Bench, MeasurementError, Metric, Sample
 from harness.nodes import LIMIT_S, Nodes, NoWorldError, free_port
 from harness.stats import NEVER
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harness.model import Launcher, Settings
 
 _TTL_S = 5.0
-_TORCHRUN_LIMIT_S = 60.0
+_PEERS_LIMIT_S = 60.0
 _GLOO_LIMIT_S = 90.0
 _NO_RESTARTS = ("--max-restarts=0",)
 
@@ -41,12 +41,12 @@ def _measure_idle(victim: int, number: signal.Signals, launcher: Launcher, setti
 
 
 def _limit_s(launcher: Launcher) -> float:
-    return LIMIT_S if launcher.name == "planaria" else _TORCHRUN_LIMIT_S
+    return LIMIT_S if launcher.name == OURS else _PEERS_LIMIT_S
 
 
 def _measure_gloo(launcher: Launcher, settings: Settings) -> Sample:
-    if launcher.name == "torchrun":
-        return _measure_gloo_of_torchrun(launcher, settings)
+    if launcher.name != OURS:
+        return _measure_gloo_of_a_peer(launcher, settings)
     before_s = direct_start_s(settings)
     begin_s, ready_s, facts = _lose_one_of_three(launcher, settings, _NO_RESTARTS, {}, LIMIT_S)
     direct_s = (before_s + direct_start_s(settings)) / 2  # a machine that drifts meanwhile does so in both directions
@@ -55,10 +55,10 @@ def _measure_gloo(launcher: Launcher, settings: Settings) -> Sample:
     return Sample({"ready": [ready_s], "over": [ready_s - direct_s], "direct": [direct_s], "begin": [begin_s]}, facts)
 
 
-def _measure_gloo_of_torchrun(launcher: Launcher, settings: Settings) -> Sample:
+def _measure_gloo_of_a_peer(launcher: Launcher, settings: Settings) -> Sample:
     """Do as asked once, which its workers' crashes end, and once with all that helps it."""
     try:
-        _, ready_s, _ = _lose_one_of_three(launcher, settings, _NO_RESTARTS, {}, _TORCHRUN_LIMIT_S)
+        _, ready_s, _ = _lose_one_of_three(launcher, settings, _NO_RESTARTS, {}, _PEERS_LIMIT_S)
         instead = f"ready after {ready_s:.1f} s"
     except NoWorldError as problem:
         instead = str(problem)
@@ -118,7 +118,7 @@ BENCHES = (
         method=_LOSS.format(what="every process of node 2, launcher included, gets SIGKILL at one moment"),
         metrics=(Metric("every", "node SIGKILLed → both survivors' first lines in the new world", "s", goal=1.0),),
         measure=partial(_measure_idle, 2, signal.SIGKILL),
-        few={"torchrun": 1},
+        few_rounds=1,
     ),
     Bench(
         name="nodes-kill-gloo",
@@ -135,7 +135,7 @@ BENCHES = (
             Metric("begin", "… → both survivors' first lines in the new world", "s"),
         ),
         measure=_measure_gloo,
-        few={"torchrun": 1},
+        few_rounds=1,
     ),
     Bench(
         name="nodes-silent",
@@ -145,7 +145,7 @@ BENCHES = (
             Metric("every", "node SIGSTOPped → both survivors' first lines in the new world", "s", goal=_TTL_S + 1.0),
         ),
         measure=partial(_measure_idle, 2, signal.SIGSTOP),
-        few={"torchrun": 1},
+        few_rounds=1,
     ),
     Bench(
         name="nodes-store-host",
@@ -157,6 +157,6 @@ BENCHES = (
             Metric("every", "store's host SIGKILLed → both survivors' first lines in the new world", "s", goal=3.0),
         ),
         measure=partial(_measure_idle, 0, signal.SIGKILL),
-        few={"torchrun": 1},
+        few_rounds=1,
     ),
 )

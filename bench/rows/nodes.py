@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from harness.model import Bench, Metric, Sample
+from harness.model import OURS, Bench, Metric, Sample
 from harness.nodes import Nodes, NoWorldError, World
 from harness.stats import NEVER
 
@@ -17,7 +17,7 @@ from rows.restart import pause
 if TYPE_CHECKING:
     from harness.model import Launcher, Settings
 
-_TORCHRUN_LIMIT_S = 60.0
+_PEERS_LIMIT_S = 60.0
 WORK_AROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # torchrun's: a new store for the workers of each round
 _IMPATIENT = ("--rdzv-conf=last_call_timeout=1",)  # torchrun's 30 s would be most of every start
 
@@ -39,13 +39,13 @@ def _measure_worker(launcher: Launcher, settings: Settings) -> Sample:
 
 
 def _measure_join(launcher: Launcher, settings: Settings) -> Sample:
-    if launcher.name == "torchrun":
-        return _measure_join_of_torchrun(launcher, settings)
+    if launcher.name != OURS:
+        return _measure_join_of_a_peer(launcher, settings)
     took_s, world = _join(launcher, settings, (), {})
     return Sample({"every": [took_s]}, facts_of(world))
 
 
-def _measure_join_of_torchrun(launcher: Launcher, settings: Settings) -> Sample:
+def _measure_join_of_a_peer(launcher: Launcher, settings: Settings) -> Sample:
     """Do as everybody would, where the newcomer waits for keys that nobody writes again, and then with the work-around."""
     try:
         instead = f"{_join(launcher, settings, _IMPATIENT, {})[0]:.1f} s"
@@ -79,7 +79,7 @@ def _measure_start(count: int, nnodes: str, launcher: Launcher, settings: Settin
         began_ns = nodes.start()
         for _ in range(count - 1):
             nodes.start()
-        world = nodes.wait_for_world(count, began_ns, limit_s=_TORCHRUN_LIMIT_S)
+        world = nodes.wait_for_world(count, began_ns, limit_s=_PEERS_LIMIT_S)
     return Sample({"every": [(world.last_ns - began_ns) / 1e9]}, {"workers begun in vain": str(world.in_vain)})
 
 
@@ -91,7 +91,7 @@ def _start_bench(name: str, title: str, count: int, nnodes: str) -> Bench:
         "the first is started to the last worker's first line. torchrun: once, since it waits 30 s for more nodes.",
         metrics=(Metric("every", title, "s", goal=3.0),),
         measure=partial(_measure_start, count, nnodes),
-        few={"torchrun": 1},
+        few_rounds=1,
     )
 
 
@@ -109,7 +109,7 @@ BENCHES = (
             Metric("first", "worker SIGKILLed → first line of the next life, 2 nodes", "s"),
         ),
         measure=_measure_worker,
-        few={"torchrun": 3},
+        few_rounds=3,
     ),
     Bench(
         name="nodes-join",
@@ -121,7 +121,7 @@ BENCHES = (
             Metric("every", "node joins → everybody's first line in the new world, 2 nodes become 3", "s", goal=0.5),
         ),
         measure=_measure_join,
-        few={"torchrun": 1},
+        few_rounds=1,
     ),
     _start_bench("nodes-start", "2 agents of `--nnodes=1:3` → both run", 2, "1:3"),
     _start_bench("nodes-lone", "a lone agent of `--nnodes=1:2` → runs", 1, "1:2"),

@@ -157,7 +157,7 @@ def _bench(count: int, goal_s: float | None) -> Bench:
         ),
         measure=partial(_measure, count),
         only=frozenset({"planaria", "torchrun"} if count in _OF_TORCH else {"planaria"}),
-        few={"torchrun": 1},
+        few_rounds=1,
     )
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.children import LIMIT_S, Child
-from harness.model import Bench, MeasurementError, Metric, Sample
+from harness.model import OURS, Bench, MeasurementError, Metric, Sample
 from harness.processes import Usage, children_of_all, usage
 from harness.stats import quantile
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WORKERS = 64
 _LOOK_EVERY_S = 0.2
-_TORCHRUN_S = 2.0  # enough to see what it does
+_PEERS_S = 2.0  # enough to see what it does
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class _Heard:
 
 def _measure(writers: _Writers, launcher: Launcher, settings: Settings) -> Sample:
     logs = os.path.join(settings.scratch, "tee-logs")
-    seconds = min(settings.tee_s, _TORCHRUN_S) if launcher.name == "torchrun" else settings.tee_s
+    seconds = settings.tee_s if launcher.name == OURS else min(settings.tee_s, _PEERS_S)
     flags = ("--standalone", f"--nproc-per-node={WORKERS}", "-t", "3", "--log-dir", logs)
     if writers.language == "C":
         program: tuple[str, ...] = ("--no-python", _compiled(settings))
@@ -191,7 +191,7 @@ def _bench(writers: _Writers) -> Bench:
         "moment it was written; lag to its arrival at the reader of the launcher's stdout, who parses only "
         "afterwards. One number a round; the launcher's CPU time and its time ready to run but without a CPU are "
         "taken while all write. Floor: the same writers straight into one pipe, which may slow them: see the rate. "
-        f"torchrun: one round of {_TORCHRUN_S:.0f} s.",
+        f"torchrun: one round of {_PEERS_S:.0f} s.",
         metrics=(
             Metric("lag", f"{what}: median lag", "ms", goal=goal),
             Metric("lag_p99", f"{what}: p99 lag", "ms", goal=goal),
@@ -202,7 +202,7 @@ def _bench(writers: _Writers) -> Bench:
         ),
         measure=partial(_measure, writers),
         floors={"no launcher, one pipe": partial(_without_launcher, writers)},
-        few={"torchrun": 1},
+        few_rounds=1,
         skip_reason=partial(_why_not, writers),
     )
 

@@ -80,6 +80,11 @@ class KubeError(PlanariaError):
         self.retry_after_s = retry_after_s  # what the server asked for
         self.retryable = status in (0, 408, 409, 410, 429) or status >= 500
 
+    @property
+    def is_conflict(self) -> bool:
+        """Tell whether somebody wrote first, or there is one of that name."""
+        return self.status == 409
+
 
 class InternalError(PlanariaError):
     """A bug of ours; reported whole, never handled. Exit status 70."""

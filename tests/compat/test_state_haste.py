@@ -17,7 +17,7 @@ if importlib.util.find_spec("torch") is None:
 import numpy as np
 import torch
 from fake_device import FakeDevice
-from on_device import Watched, copies, equal, make, tensors, train
+from on_device import OTHER_TENSORS, Watched, check_restored, copies, equal, make, tensors, train, trusted
 from torch import nn
 from waiting import wait_until
 
@@ -25,24 +25,12 @@ from planaria.errors import StateRefused
 from planaria.worker import arrays, capture
 from planaria.worker.flight import Pad
 from planaria.worker.trace import Known
-from planaria.worker.vault import LocalVault
 
 if TYPE_CHECKING:
     from planaria.worker.state import ElasticState
 
 pytestmark = pytest.mark.torch
 PATIENCE_S = 30
-NOT_KEPT = "is not kept: model or optimizer have got other tensors"
-
-
-def trusted(vault: LocalVault | None = None, **values: Any) -> ElasticState:
-    """Return a state whose structure stayed the same for long enough to be taken on trust."""
-    state = make(vault, **values)
-    for _ in range(3):
-        train(state)
-        state.commit()
-    state._finish_sealing()
-    return state
 
 
 def add_a_buffer(state: ElasticState) -> None:
@@ -62,11 +50,7 @@ def rename_a_parameter(state: ElasticState) -> None:
 def test_a_commit_in_haste_of_another_structure_is_not_kept_and_the_next_one_is_whole(
     device: FakeDevice, change: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    state = make()
-    for _ in range(3):
-        train(state)
-        state.commit()
-    state._finish_sealing()
+    state = trusted()
     change(state)
     state.commit()
     state._finish_sealing()
@@ -74,23 +58,16 @@ def test_a_commit_in_haste_of_another_structure_is_not_kept_and_the_next_one_is_
     assert state.restore() == newest
     said = capfd.readouterr().err
     # Where a tensor has gone, that is seen at once, and no commit is lost.
-    assert said.count("is not kept: model or optimizer have got other tensors") == (change is not replace_a_state)
+    assert said.count(OTHER_TENSORS) == (change is not replace_a_state)
 
 
 @pytest.mark.parametrize("change", [add_a_buffer, replace_a_state, rename_a_parameter])
 def test_a_commit_that_is_waited_for_has_the_structure_of_now(device: FakeDevice, change: Any) -> None:
-    state = make()
-    for _ in range(3):
-        train(state)
-        state.commit()
+    state = trusted()
     change(state)
     wanted = copies(state)
     stamp = state.commit(wait="node").stamp
-    with torch.no_grad():
-        for part in tensors(state):
-            part.zero_()
-    assert state.restore() == stamp
-    assert equal(tensors(state), wanted)
+    assert check_restored(state, wanted) == stamp
 
 
 def test_a_commit_that_is_not_kept_is_not_told_as_sealed_when_the_next_one_has_begun(
@@ -109,7 +86,7 @@ def test_a_commit_that_is_not_kept_is_not_told_as_sealed_when_the_next_one_has_b
     later.join(PATIENCE_S)
     state._finish_sealing()
     assert vault.generations == [1, 2, 3, 5]
-    assert capfd.readouterr().err.count(NOT_KEPT) == 1
+    assert capfd.readouterr().err.count(OTHER_TENSORS) == 1
 
 
 @pytest.mark.usefixtures("device")
@@ -173,11 +150,7 @@ def test_what_a_program_has_let_go_of_is_not_held_and_seen_at_once(change: Any) 
     state.commit()
     state._finish_sealing()
     assert vault.generations == [1, 2, 3, 4]
-    with torch.no_grad():
-        for part in tensors(state):
-            part.zero_()
-    state.restore()
-    assert equal(tensors(state), wanted)
+    check_restored(state, wanted)
 
 
 def test_a_tensor_that_goes_while_it_is_looked_for_has_gone() -> None:
@@ -266,12 +239,8 @@ def test_tensors_that_lie_elsewhere_cost_a_commit_in_haste_and_the_next_one_has_
         state.commit()
         state._finish_sealing()
     assert vault.generations == [1, 2, 3, 5]
-    assert capfd.readouterr().err.count(NOT_KEPT) == 1
-    with torch.no_grad():
-        for part in tensors(state):
-            part.zero_()
-    state.restore()
-    assert equal(tensors(state), wanted)
+    assert capfd.readouterr().err.count(OTHER_TENSORS) == 1
+    check_restored(state, wanted)
 
 
 @pytest.mark.usefixtures("device")

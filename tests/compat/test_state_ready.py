@@ -15,7 +15,7 @@ if importlib.util.find_spec("torch") is None:
 import numpy as np
 import torch
 from fake_device import FakeDevice
-from on_device import Watched, copies, equal, make, tensors, train
+from on_device import OTHER_TENSORS, Watched, check_restored, copies, make, train
 from waiting import wait_until
 
 from planaria.errors import StateRefused
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.torch
 PATIENCE_S = 30
 CHANGED = "is not kept: tensors were changed between a step of their optimizer and the next"
-OTHERS = "is not kept: model or optimizer have got other tensors"
 
 
 def step_and_commit(state: ElasticState) -> bool:
@@ -54,14 +53,6 @@ def ready(vault: LocalVault | None = None, **values: Any) -> ElasticState:
 def change(state: ElasticState) -> None:
     with torch.no_grad():
         state.model[2].bias.add_(1)
-
-
-def check_restored(state: ElasticState, wanted: list[torch.Tensor]) -> None:
-    with torch.no_grad():
-        for part in tensors(state):
-            part.zero_()
-    state.restore()
-    assert equal(tensors(state), wanted)
 
 
 def test_a_commit_that_was_made_ready_is_of_its_moment(device: FakeDevice) -> None:
@@ -237,7 +228,7 @@ def test_tensors_replaced_between_step_and_commit_cost_one_and_are_not_held(capf
     old = weakref.ref(kept["exp_avg"])
     kept["exp_avg"] = kept["exp_avg"].clone()
     commit(state)
-    assert capfd.readouterr().err.count(OTHERS) == 1
+    assert capfd.readouterr().err.count(OTHER_TENSORS) == 1
     train(state)
     assert old() is None
     wanted = copies(state)

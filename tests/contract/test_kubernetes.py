@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kube_client import Refused
-from kube_place import NAMESPACE, Place, make_place
+from kube_place import NAMESPACE, Place
+from store_clients import clients, write
 
 from planaria.base.loop import Loop
 from planaria.store.api import Where
@@ -31,16 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from kube_cluster import Cluster
+    from store_clients import Connect
 
     from planaria.store.api import Store
-
-    Connect = Callable[[Where], Client]
-
-
-@pytest.fixture
-def place(kube_api: Cluster, tmp_path: Path) -> Place:
-    return make_place(kube_api, tmp_path)
 
 
 class TestKubernetes(StoreContract):
@@ -55,24 +49,8 @@ class TestKubernetes(StoreContract):
 
 @pytest.fixture
 def connect(loop: Loop) -> Iterator[Connect]:
-    clients = []
-
-    def connect(where: Where) -> Client:
-        clients.append(Client(loop, open_store("kubernetes", loop, where)))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.store.close()
-
-
-def write(client: Client, value: bytes) -> int:
-    """Write until it is certain that it was written, as every writer has to."""
-    while True:
-        reply = client.ask(Put("k", value), timeout_s=5.0)
-        if isinstance(reply, Written):
-            return reply.revision
-        assert isinstance(reply, Unavailable)
+    with clients(loop, "kubernetes") as connect:
+        yield connect
 
 
 def test_an_agents_rights_make_and_remove_nothing(place: Place) -> None:

@@ -9,6 +9,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 DOOR, LIFE, FAULTS = "real/test_petctl_door.py", "real/test_petctl_life.py", "real/test_petctl_faults.py"
 BOOT, LEFT = "real/test_boot.py", "real/test_petctl_left.py"
+DECISIONS, WATCH = "unit/aws/test_boot_decisions.py", "real/test_petctl_watch.py"
 SPECS, PLAN, SESSION = "unit/aws/test_specs.py", "unit/aws/test_plan.py", "unit/aws/test_session.py"
 
 DEFECTS = {
@@ -29,7 +30,7 @@ DEFECTS = {
         (LIFE, "test_upload_goes_below_the_prefix_of_the_workers_or_where_it_is_told"),
     ],
     "list_hosts broke on a missing group, and waited for five minutes for hosts of an empty one": [
-        (LIFE, "test_hosts_of_a_job_are_listed_at_once_also_when_there_are_none"),
+        (WATCH, "test_hosts_of_a_job_are_listed_at_once_also_when_there_are_none"),
     ],
     "new GPU types were not known, and an unknown accelerator meant none": [
         (SPECS, "test_a_gpu_type_of_any_generation_is_known_and_without_gpu_it_is_warned_about"),
@@ -37,16 +38,17 @@ DEFECTS = {
     ],
     "an image that was not there broke the tool": [
         (LIFE, "test_an_image_that_is_not_there_is_one_sentence_and_nothing_is_made"),
+        (LIFE, "test_an_image_is_the_one_that_an_ssm_parameter_has_when_the_job_is_submitted"),
     ],
     "kill_job ended the store before the workers, drained nobody, and needed the specs file": [
         (PLAN, "test_the_claim_is_made_first_and_removed_last_and_workers_end_before_the_store"),
-        (LIFE, "test_stop_drains_to_zero_and_scale_goes_on"),
+        (WATCH, "test_stop_drains_to_zero_and_scale_goes_on"),
         (LIFE, "test_a_job_lives_from_run_job_to_kill_job"),
     ],
     "nothing watched a job: no status, no logs, no end, and hosts that went on for ever": [
         (BOOT, "test_two_instances_train_one_drains_and_is_replaced_and_the_end_turns_them_off"),
-        (LIFE, "test_wait_shows_progress_and_returns_the_status_of_the_job"),
-        (LIFE, "test_logs_are_followed_to_the_end_and_late_lines_of_other_hosts_are_not_lost"),
+        (WATCH, "test_wait_shows_progress_and_returns_the_status_of_the_job"),
+        (WATCH, "test_logs_are_followed_to_the_end_and_late_lines_of_other_hosts_are_not_lost"),
     ],
     "a new host for etcd had another address, and the job was dead": [
         (BOOT, "test_a_job_outlives_its_store_a_lost_host_and_a_killed_container_until_it_fails"),
@@ -54,6 +56,7 @@ DEFECTS = {
     ],
     "a host counted before etcd listened on it": [
         (PLAN, "test_a_host_is_in_service_when_it_works_and_goes_when_it_has_drained"),
+        (DECISIONS, "test_the_store_s_host_is_not_ready_while_etcd_does_not_answer"),
     ],
     "user data had no interpreter": [
         (LIFE, "test_user_data_is_a_script_with_its_interpreter_and_knows_no_address"),
@@ -75,6 +78,7 @@ DEFECTS = {
     "what was made stayed behind when a later step failed": [
         (FAULTS, "test_run_job_leaves_nothing_when_one_call_fails"),
         (LEFT, "test_ctrl_c_takes_back_what_was_made_also_the_call_that_it_met"),
+        (LEFT, "test_a_signal_ends_the_program_after_it_has_taken_back_what_was_made"),
     ],
     "nothing had tags, so nobody found what was left": [
         (LIFE, "test_everything_a_job_has_carries_its_tags"),

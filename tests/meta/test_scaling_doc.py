@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planaria.kube import moves, scaling
-from planaria.kube.scaling_fields import FIELDS, Field, expected
+from planaria.kube.scaling_fields import FIELDS, Field, told
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/scaling.md").read_text()
@@ -34,7 +34,7 @@ def test_every_reason_has_its_row() -> None:
 def test_every_field_has_its_row(field: Field) -> None:
     default = f"{field.default:g}" if isinstance(field.default, (int, float)) else field.default or ""
     shown = "the format above" if field.name == "metric.pattern" else default
-    assert f"| `{field.name}` | {expected(field)} | {shown} | {field.meaning} |" in PAGE.splitlines()
+    assert f"| `{field.name}` | {told(field)} | {shown} | {field.meaning} |" in PAGE.splitlines()
 
 
 def test_no_row_has_a_field_that_does_not_exist() -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from engine import Engine
+    from kube_cluster import Cluster
+    from operator_rig import Rig
 
 IMAGE = "hello_elastic:dev"
 
@@ -70,3 +72,12 @@ def image(engine: Engine) -> str:
         pytest.skip(str(exc))
     images.build(engine, IMAGE)
     return IMAGE
+
+
+@pytest.fixture(scope="module")
+def rig(kube_api: Cluster) -> Iterator[Rig]:
+    """What tests of the operator do with the API server."""
+    from operator_rig import Rig  # it needs the client of Kubernetes, which most tests here do not
+
+    with Rig(kube_api.kubeconfig) as found:
+        yield found

@@ -48,7 +48,9 @@ def waiting(engine: Engine, image: str, tmp_path: Path) -> Iterator[str]:
     script = tmp_path / "waits.py"
     script.write_text(WAITS)
     mount = f"{script}:/workspace/waits.py:ro"
-    found = engine.docker("run", "-d", "-v", mount, image, "--standalone", "--nproc-per-node=2", "/workspace/waits.py")
+    often = ("--health-interval=1s", "--health-retries=1")
+    words = ("--standalone", "--nproc-per-node=2", "/workspace/waits.py")
+    found = engine.docker("run", "-d", *often, "-v", mount, image, *words)
     try:
         wait_until(lambda: engine.docker("logs", found).count("here") == 2, "both workers are here", between_s=0.1)
         yield found
@@ -73,6 +75,22 @@ def test_the_image_has_what_the_launcher_may_need(engine: Engine, image: str) ->
     assert engine.docker("run", "--rm", "--entrypoint=python", image, "-c", words) == "all there"
 
 
+def test_the_image_has_petctl_with_everything_it_reads(engine: Engine, image: str, tmp_path: Path) -> None:
+    host = {
+        "instance_type": "m5.large",
+        "instance_role": "profile",
+        "subnets": ["subnet-0a1b2c3d"],
+        "security_groups": ["sg-0a1b2c3d"],
+    }
+    worker = {**host, "docker_image": image, "s3_bucket": "my-bucket"}
+    (tmp_path / "specs.json").write_text(json.dumps({"region": "us-west-2", "worker": worker, "rdzv": host}))
+    words = ["--size=2", "--specs_file=/specs.json", "--name=ann-job", "--no_upload", "/workspace/echo.py"]
+    mount = ("-v", f"{tmp_path / 'specs.json'}:/specs.json:ro")
+    said = engine.docker("run", "--rm", *mount, "--entrypoint=petctl", image, "run_job", "--dry-run", "--json", *words)
+    made = [step["do"]["request"] for step in json.loads(said)["steps"] if step["kind"] == "launch template"]
+    assert [one["LaunchTemplateData"]["UserData"].partition("\n")[0] for one in made] == ["#!/bin/bash"] * 2
+
+
 def test_what_follows_the_image_goes_to_the_launcher(engine: Engine, image: str) -> None:
     said = engine.docker("run", "--rm", image, "--standalone", "--nproc-per-node=2", "/workspace/echo.py")
     assert said.count("Environment variables set by the agent on PID") == 2
@@ -94,6 +112,8 @@ def test_no_secret_and_no_environment_gets_into_an_image(engine: Engine, tmp_pat
         ".env",
         ".git/config",
         "examples/a/.env",
+        "examples/a/host.pem",
+        "src/a.key",
         "examples/a.py",
         "src/.venv/a",
         "src/a.py",
@@ -127,6 +147,10 @@ def test_a_container_that_is_stopped_drains_and_tells_so_by_its_status(engine: E
     assert engine.docker("inspect", "-f", "{{.State.ExitCode}}", waiting) == "143"
 
 
+def health(engine: Engine, container: str) -> str:
+    return engine.docker("inspect", "-f", "{{.State.Health.Status}}", container)
+
+
 def test_docker_knows_a_healthy_container_and_one_whose_agent_is_stuck(
     engine: Engine, image: str, waiting: str
 ) -> None:
@@ -136,7 +160,9 @@ def test_docker_knows_a_healthy_container_and_one_whose_agent_is_stuck(
     assert engine.docker("exec", waiting, *check[1:], "--ready")
     status = json.loads(engine.docker("exec", waiting, *check[1:], "--json"))
     assert status["healthy"] is True
+    wait_until(lambda: health(engine, waiting) == "healthy", "docker's own check", between_s=0.2)
     engine.docker("exec", waiting, "python", "-c", STOP_THE_AGENT)
+    wait_until(lambda: health(engine, waiting) == "unhealthy", "docker sees that the agent is stuck", between_s=0.2)
     stuck = engine.try_docker("exec", waiting, *check[1:])
     assert stuck.returncode == 1
     assert b"does not answer" in stuck.stdout

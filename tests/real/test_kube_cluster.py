@@ -258,24 +258,19 @@ def test_a_node_whose_kubelet_died_is_not_ready_but_its_containers_live_on(clean
     client.create(PODS, pod("lives", SLEEPS, nodeName="node2", terminationGracePeriodSeconds=1))
     reach(clean, "lives", "Running")
     name = client.get(f"{PODS}/lives")["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
-    pid = _running(clean, 2)[name]
+    pid = clean.nodes[2].running()[name]
     clean.kill_kubelet(2)
     try:
         wait_until(lambda: not clean.is_ready("node2"), "node2 is missed", PATIENCE_S, 0.2)
         wait_until(
             lambda: "deletionTimestamp" in client.get(f"{PODS}/lives")["metadata"], "it is evicted", PATIENCE_S, 0.2
         )
-        assert _running(clean, 2)[name] == pid
+        assert clean.nodes[2].running()[name] == pid
     finally:
         clean.restart_kubelet(2)
     wait_until(lambda: not client.has(f"{PODS}/lives"), "the kubelet carries the eviction out", PATIENCE_S, 0.2)
-    assert name not in _running(clean, 2)
+    assert name not in clean.nodes[2].running()
     assert client.get("/api/v1/nodes/node2")["status"]["allocatable"]["nvidia.com/gpu"] == "1"
-
-
-def _running(cluster: Cluster, node: int) -> dict[str, str]:
-    """Return the processes of the containers that run on a node, by the container."""
-    return dict(re.findall(r"^(\S+)\s+(\d+)\s+RUNNING", cluster.nodes[node].ctr("tasks", "ls"), re.MULTILINE))
 
 
 def test_nothing_is_left_when_whoever_started_it_is_killed() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from crew import Crew
 from harness import kill
 from operator_rig import Rig
@@ -20,7 +19,6 @@ from planaria.kube.burial import round_seen
 from planaria.kube.resources import CONFIG_MAP, POD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from crew import CrewNode
@@ -30,12 +28,6 @@ if TYPE_CHECKING:
 
 TTL_S = 2.0
 GONE = "is not waited for any more: the cluster says that it is gone for good"
-
-
-@pytest.fixture(scope="module")
-def rig(kube_api: Cluster) -> Iterator[Rig]:
-    with Rig(kube_api.kubeconfig) as found:
-        yield found
 
 
 def pod(rig: Rig, stage: Stage, name: str) -> dict[str, Any] | None:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import pytest
 from crew import Crew
 from crew_jobs import JOB
 from harness import wait_until
-from kube_place import NAMESPACE, Place, make_place
+from kube_place import NAMESPACE, Place
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness import Room
-    from kube_cluster import Cluster
 
 TTL_S = 2.0
 STEADY_S = 12.0  # a record of progress comes every 10 s
@@ -37,11 +33,6 @@ threading.Thread(target=tell, daemon=True).start()
 """,
     1,
 )
-
-
-@pytest.fixture
-def place(kube_api: Cluster, tmp_path: Path) -> Place:
-    return make_place(kube_api, tmp_path)
 
 
 def crew_at(room: Room, place: Place, *flags: str, nodes: str = "1:3", ttl_s: float = 30, **more: str) -> Crew:

@@ -14,19 +14,13 @@ from waiting import wait_until
 from planaria.kube.resources import CONFIG_MAP, JOB, LEASE, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kube_cluster import Cluster
     from kube_player import Stage
 
 
+SCALE = "/apis/training.kubedl.io/v1alpha1/namespaces/{}/pytorchjobs"
+SUSPEND = '--type=merge -p={{"spec":{{"suspend":{}}}}}'
 HASTY = {"warmUpSamples": 0, "windowSamples": 2}  # the tutorial's own job shows the defaults
-
-
-@pytest.fixture(scope="module")
-def rig(kube_api: Cluster) -> Iterator[Rig]:
-    with Rig(kube_api.kubeconfig) as found:
-        yield found
 
 
 def linear(workers: int) -> float:
@@ -152,6 +146,53 @@ def test_a_size_that_does_not_pay_is_left_for_the_better_one(kube_api: Cluster, 
         wait_until(lambda: len(rig.player.workers(stage)) == 2, "the third is gone", between_s=0.1)
 
 
+def test_kubectl_scale_begins_the_search_at_another_size_and_kubectl_get_shows_it(kube_api: Cluster, rig: Rig) -> None:
+    with rig.stage("quick", room=8) as stage, rig.operator(stage):  # nobody pushes: it stays where it is
+        kube_api.kubectl("create", "-f", "-", stdin=json.dumps(quick(stage.namespace)))
+        rig.wait_for(stage, "it runs", lambda status: condition(status) == "Running")
+        words = ("pytorchjob", "quick", "-n", stage.namespace)
+        kube_api.kubectl("scale", *words, "--current-replicas=1", "--replicas=2")
+
+        def has_two(status: dict[str, Any]) -> bool:
+            return bool(status["replicaStatuses"]["Worker"].get("active") == 2)
+
+        rig.wait_for(stage, "it has two workers", has_two)
+        job = rig.job(stage)
+        assert job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
+        assert (job["status"]["targetReplicas"], job["status"]["scaling"]["reason"]) == (2, "StartChanged")
+        titles, row = (line.split() for line in kube_api.kubectl("get", *words, "-o", "wide").splitlines())
+        shown = dict(zip(titles, row, strict=True))
+        assert shown.pop("AGE")
+        found = " ".join(f"{title}={value}" for title, value in shown.items())
+        assert found == "NAME=quick STATE=Running WORKERS=2 TARGET=2 SCALING=Start RESTARTS=0"
+        scale = json.loads(kube_api.kubectl("get", "--raw", f"{SCALE.format(stage.namespace)}/quick/scale"))
+        assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (2, 2)
+        pods = kube_api.kubectl("get", "pods", "-n", stage.namespace, "-l", scale["status"]["selector"], "-o", "name")
+        assert pods.split() == ["pod/quick-worker-0", "pod/quick-worker-1"]
+
+
+def test_a_plain_job_has_the_variables_of_torch_and_can_be_suspended(kube_api: Cluster, rig: Rig) -> None:
+    with rig.stage("resnet", room=8) as stage, rig.operator(stage):
+        job = resnet(stage.namespace)
+        del job["spec"]["enableElastic"], job["spec"]["elasticPolicy"]
+        job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
+        kube_api.kubectl("create", "-f", "-", stdin=json.dumps(job))
+        rig.wait_for(stage, "it runs", lambda status: condition(status) == "Running")
+        ranks = {"resnet-master-0": "0", "resnet-worker-0": "1", "resnet-worker-1": "2"}
+        for pod in rig.call(rig.api.list(POD, stage.namespace)).items:
+            env = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+            assert (env["RANK"], env["WORLD_SIZE"]) == (ranks[pod["metadata"]["name"]], "3")
+            assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("resnet-master-0", "23456")
+        before = {name: list(uids) for name, uids in stage.uids.items()}
+        assert before.keys() == ranks.keys()
+        kube_api.kubectl("patch", "pytorchjob", "resnet", "-n", stage.namespace, *SUSPEND.format("true").split())
+        rig.wait_for(stage, "it is suspended", lambda status: condition(status) == "Suspended")
+        wait_until(lambda: names(rig, stage, POD) == [], "its pods are gone", between_s=0.1)
+        kube_api.kubectl("patch", "pytorchjob", "resnet", "-n", stage.namespace, *SUSPEND.format("false").split())
+        rig.wait_for(stage, "it runs again", lambda status: condition(status) == "Running")
+        assert {name: uids[:-1] for name, uids in stage.uids.items()} == before
+
+
 def test_a_job_ends_when_its_workers_do_and_its_events_tell_the_story(kube_api: Cluster, rig: Rig) -> None:
     with rig.stage("quick", room=8, speed=linear) as stage, rig.operator(stage):
         kube_api.kubectl("create", "-f", "-", stdin=json.dumps(quick(stage.namespace, cleanPodPolicy="All")))
@@ -163,23 +204,29 @@ def test_a_job_ends_when_its_workers_do_and_its_events_tell_the_story(kube_api: 
         assert {"JobRunning", "JobSucceeded"} <= set(told)
 
 
-INVALID = {
-    "min > max": ({"minReplicas": 4}, "minReplicas"),
-    "an unknown backend": ({"rdzvBackend": "zookeeper"}, "rdzvBackend"),
-    "a bad pattern": ({"metric": {"pattern": "Time (?P<time"}}, "pattern"),
+INVALID: dict[str, tuple[str, object, str]] = {
+    "min > max": ("elasticPolicy.minReplicas", 4, "minReplicas"),
+    "an unknown backend": ("elasticPolicy.rdzvBackend", "zookeeper", "rdzvBackend"),
+    "a bad pattern": ("elasticPolicy.metric", {"pattern": "Time (?P<time"}, "pattern"),
+    "no worker": ("pytorchReplicaSpecs.Worker", None, "spec.pytorchReplicaSpecs.Worker is missing"),
 }
 
 
 @pytest.mark.parametrize("what", INVALID)
 def test_an_invalid_spec_is_refused_in_a_sentence_and_nothing_is_made(kube_api: Cluster, rig: Rig, what: str) -> None:
-    policy, word = INVALID[what]
+    field, value, words = INVALID[what]
     with rig.stage("resnet") as stage, rig.operator(stage):
-        done = kube_api.try_kubectl("create", "-f", "-", stdin=json.dumps(resnet(stage.namespace, **policy)))
+        job = resnet(stage.namespace)
+        owner, _, name = field.partition(".")
+        job["spec"][owner] = {**job["spec"][owner], name: value}
+        if value is None:
+            del job["spec"][owner][name]
+        done = kube_api.try_kubectl("create", "-f", "-", stdin=json.dumps(job))
         if done.returncode == 0:
             rig.wait_for(stage, "it is refused", lambda status: condition(status) == "Invalid")
-            assert word in rig.job(stage)["status"]["conditions"][-1]["message"]
+            assert words in rig.job(stage)["status"]["conditions"][-1]["message"]
         else:
-            assert word in done.stderr
+            assert words in done.stderr
         assert (names(rig, stage, POD), names(rig, stage, SERVICE)) == ([], [])
 
 
@@ -249,7 +296,11 @@ def test_a_job_with_broken_metrics_hurts_no_other(kube_api: Cluster, rig: Rig) -
         assert (shown["elasticCondition"], shown["currentReplicas"]) == ("Stop", 1)
 
 
-def test_what_somebody_else_has_under_a_name_of_ours_is_left_alone(kube_api: Cluster, rig: Rig) -> None:
+def test_what_somebody_else_has_under_a_name_of_ours_is_left_alone(
+    kube_api: Cluster, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pause_s in ("plan._TAKEN_S", "books._FOREIGN_S"):
+        monkeypatch.setattr(f"planaria.kube.{pause_s}", 0.5)
     with rig.stage("quick", room=8, speed=linear) as stage, rig.operator(stage):
         spec = {"clusterIP": "None", "ports": [{"port": 1}]}
         theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "quick-worker-0"}, "spec": spec}

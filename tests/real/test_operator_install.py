@@ -108,12 +108,6 @@ def test_a_reader_that_has_read_enough_of_a_dry_run_is_no_error() -> None:
 
 
 @pytest.fixture(scope="module")
-def rig(kube_api: Cluster) -> Iterator[Rig]:
-    with Rig(kube_api.kubeconfig) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def namespace(kube_api: Cluster) -> Iterator[str]:
     """Where an operator is installed; nobody runs its Deployment here."""
     name = f"ops-{secrets.token_hex(4)}"

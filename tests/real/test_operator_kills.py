@@ -144,12 +144,6 @@ def lives(rig: Rig, operators: Operators, kills: Sequence[int | None]) -> Iterat
 
 
 @pytest.fixture(scope="module")
-def rig(kube_api: Cluster) -> Iterator[Rig]:
-    with Rig(kube_api.kubeconfig) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def operators(kube_api: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
     with Operators(kube_api.kubeconfig, tmp_path_factory.mktemp("operators")) as found:
         yield found

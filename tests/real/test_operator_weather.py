@@ -217,8 +217,8 @@ def test_containers_of_a_killed_kubelet_train_on_and_replacements_wait_until_the
             job.wait("its replacement waits", lambda job=job: "waiting for a place" in job.log(extra[job]))
             job.wait_for_steps(5)
             # Both containers are alive, and one world trains: the one that was there.
-            assert container(job, extra[job]) in tasks(cluster, 1)
-            assert containers[job] in tasks(cluster, 2)
+            assert container(job, extra[job]) in cluster.nodes[1].running()
+            assert containers[job] in cluster.nodes[2].running()
             assert max(job.steps.worlds()) == before[job].round
             assert old[job] in before[job].pods
             assert job.stands("Running", "JobRunning")
@@ -244,7 +244,7 @@ def assert_fenced(cluster: Cluster, job: TrainingJob, old: str, extra: str) -> N
     ctr("tasks", "resume", name)
     job.wait("its worker is ended", lambda: len(ctr("tasks", "ps", name).splitlines()) < processes)
     job.wait_for_steps(5)
-    assert name in tasks(cluster, 2), "its agent lives on"
+    assert name in cluster.nodes[2].running(), "its agent lives on"
     assert old not in job.look().pods
     job.assert_no_commit_lost(before)
 
@@ -253,8 +253,3 @@ def container(job: TrainingJob, pod: str) -> str:
     """Return the container of a pod as containerd knows it."""
     found: str = job.pods()[pod]["status"]["containerStatuses"][0]["containerID"]
     return found.removeprefix("containerd://")
-
-
-def tasks(cluster: Cluster, node: int) -> list[str]:
-    """Return the containers that run on a node, also if nobody looks after it."""
-    return re.findall(r"^(\S+)\s+\d+\s+RUNNING", cluster.nodes[node].ctr("tasks", "ls"), re.MULTILINE)

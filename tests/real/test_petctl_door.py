@@ -33,6 +33,14 @@ HOST = {
 SPECS = {"region": "us-west-2", "worker": {**HOST, "docker_image": "trainer:1", "s3_bucket": "my-bucket"}, "rdzv": HOST}
 
 
+PASSED_OVER = "petctl: a group that the job does not have is passed over\n"
+NOTES = {
+    "gc": "petctl: this is what happens to each JOB; `petctl gc --list` asks AWS which they are\n",
+    "scale": PASSED_OVER,
+    "stop": PASSED_OVER,
+}
+
+
 @pytest.fixture
 def nobody() -> Iterator[socket.socket]:
     """An endpoint that takes connections and never answers; who connects is seen."""
@@ -91,6 +99,24 @@ def test_a_dry_run_asks_nothing_and_needs_no_credentials(tmp_path: Path, nobody:
     assert not was_asked(nobody)
 
 
+@pytest.mark.parametrize("verb", ["run_job", "upload"])
+def test_a_specs_file_may_be_a_pipe(tmp_path: Path, nobody: socket.socket, verb: str) -> None:
+    """Whoever writes `--specs_file <(jq ...)` has one that can be read once."""
+    flags = {"run_job": ["--size", "2", "--name", "ann-job"], "upload": []}[verb]
+    words = run_words(tmp_path, SPECS)
+    command = [sys.executable, str(ROOT / "aws/petctl.py"), verb, "--dry-run", "--specs_file", "/dev/stdin", *flags]
+    with (
+        open(tmp_path / words[4], "rb") as specs,
+        subprocess.Popen(["cat"], stdin=specs, stdout=subprocess.PIPE) as cat,
+    ):
+        done = subprocess.run(
+            [*command, "train.py"], cwd=tmp_path, env=environment(tmp_path, nobody, {}), stdin=cat.stdout,
+            capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "s3://my-bucket/planaria/" in done.stdout
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -106,8 +132,7 @@ def test_a_dry_run_asks_nothing_and_needs_no_credentials(tmp_path: Path, nobody:
 def test_other_dry_runs_and_help_ask_nothing(tmp_path: Path, nobody: socket.socket, words: list[str]) -> None:
     (tmp_path / "train.py").write_text("")
     done = petctl(tmp_path, nobody, *words, AWS_DEFAULT_REGION="us-west-2")
-    note = "petctl: this is what happens to each JOB; `petctl gc --list` asks AWS which they are\n"
-    assert (done.returncode, done.stderr) == (0, note if words[0] == "gc" else "")
+    assert (done.returncode, done.stderr) == (0, NOTES.get(words[0], ""))
     assert done.stdout
     if "--dry-run" in words:
         assert "nothing was asked of AWS\n\n1. " in done.stdout

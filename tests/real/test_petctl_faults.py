@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from typing import TYPE_CHECKING
@@ -35,7 +36,9 @@ def faulty(aws: Aws, cloud: object, proxy: Proxy, tmp_path_factory: pytest.TempP
     """`cloud` ends the clients that go past the proxy."""
     made = open_cloud(aws, proxy.endpoint, TIMEOUT_S)
     proxy.decide_for(made)
-    yield Petctl(aws, made, tmp_path_factory.mktemp("petctl"))
+    found = Petctl(aws, made, tmp_path_factory.mktemp("petctl"))
+    found.write_specs(found.with_image_parameter())
+    yield found
     made.close()
 
 
@@ -52,6 +55,7 @@ def whole(faulty: Petctl, proxy: Proxy) -> list[str]:
     seen = list(proxy.seen)
     faulty.type("kill_job", job, "--purge")
     assert len([what for what in seen if is_write(what)]) == 9
+    assert "ssm GetParameter" in seen
     return seen
 
 
@@ -355,3 +359,23 @@ def test_code_that_breaks_off_while_it_is_pinned_is_one_sentence_and_nothing_is_
         faulty.type(*words, f"s3://{faulty.bucket}/long.py")
     proxy.begin(well)
     assert faulty.left(job) == []
+
+
+def test_code_that_breaks_off_once_while_it_is_pinned_is_read_on_from_there(faulty: Petctl, proxy: Proxy) -> None:
+    job, content = fresh_job(), bytes(range(256)) * 400
+    faulty.client("s3").put_object(Bucket=faulty.bucket, Key="long.py", Body=content)
+    reads: list[int] = []
+
+    def fault(number: int) -> str | None:
+        if not proxy.seen[number].endswith("/long.py"):
+            return None
+        reads.append(number)
+        return "half" if len(reads) == 1 else None
+
+    proxy.begin(fault)
+    words = ("run_job", "--size", "1", "--specs_file", str(faulty.specs_file), "--name", job, "--json")
+    faulty.type(*words, f"s3://{faulty.bucket}/long.py")
+    assert json.loads(faulty.out)["sha256"] == hashlib.sha256(content).hexdigest()
+    assert len(reads) == 2
+    proxy.begin(well)
+    faulty.type("kill_job", job, "--purge")

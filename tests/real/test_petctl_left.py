@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
+from aws_proxy import Proxy
 from aws_server import aws
 from petctl_desk import Petctl, cloud, fresh_job, petctl
 
@@ -17,6 +24,9 @@ from planaria.aws.steps import Call
 from planaria.errors import AwsError, UsageError
 
 __all__ = ["aws", "cloud", "petctl"]
+
+PROGRAM = Path(__file__).parents[2] / "aws/petctl.py"
+TIMEOUT_S = 60
 
 
 def test_gc_removes_what_ended_what_expired_and_what_nothing_claims_and_nothing_else(petctl: Petctl) -> None:
@@ -112,7 +122,7 @@ def test_ctrl_c_while_things_are_taken_back_says_who_removes_them(
         with pytest.raises(KeyboardInterrupt):
             petctl.submit(job)
     told = petctl.err.splitlines()[-1]
-    assert told.startswith("interrupted again, and something may be left: the same command again goes on, and ")
+    assert told.startswith("that was interrupted, and something may be left: the same command again goes on, and ")
     petctl.submit(job)
     assert len(petctl.left(job)) == 9
     petctl.type("kill_job", job, "--purge")
@@ -149,6 +159,22 @@ def test_gc_leaves_a_run_alone_that_began_after_it_looked(petctl: Petctl) -> Non
     assert petctl.left(job) == before
 
 
+def test_a_bug_of_ours_takes_back_what_was_made_and_is_not_called_an_interruption(
+    petctl: Petctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, call = fresh_job(), petctl.cloud.call
+
+    def broken(order: Call) -> object:
+        assert order.method != "create_launch_template"
+        return call(order)
+
+    monkeypatch.setattr(petctl.cloud, "call", broken)
+    with pytest.raises(AssertionError):
+        petctl.submit(job)
+    assert "stopped by AssertionError: taking back what was made" in petctl.err
+    assert petctl.left(job) == petctl.files(job) == []
+
+
 @pytest.mark.parametrize("place", range(9))
 def test_ctrl_c_takes_back_what_was_made_also_the_call_that_it_met(
     petctl: Petctl, monkeypatch: pytest.MonkeyPatch, place: int
@@ -167,4 +193,37 @@ def test_ctrl_c_takes_back_what_was_made_also_the_call_that_it_met(
     with pytest.raises(KeyboardInterrupt):
         petctl.submit(job)
     assert "interrupted: taking back what was made" in petctl.err
+    assert petctl.left(job) == petctl.files(job) == []
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_the_program_after_it_has_taken_back_what_was_made(
+    petctl: Petctl, number: int, status: int
+) -> None:
+    """It comes while the answer to a launch template is on its way: that one was made, and is taken back too."""
+    job, proxy = fresh_job(), Proxy(petctl.aws.endpoint)
+    was_made, is_told = threading.Event(), threading.Event()
+
+    def hold(what: str) -> None:
+        if what == "CreateLaunchTemplate":
+            was_made.set()
+            is_told.wait(TIMEOUT_S)
+
+    proxy.passed = hold
+    variables = {**petctl.aws.environment, "PATH": os.environ["PATH"], "AWS_ENDPOINT_URL": proxy.endpoint}
+    words = ["run_job", "--size", "2", "--specs_file", str(petctl.specs_file), "--name", job, str(petctl.script)]
+    try:
+        with subprocess.Popen([sys.executable, PROGRAM, *words], env=variables, stderr=subprocess.PIPE) as process:
+            try:
+                assert was_made.wait(TIMEOUT_S)
+                assert f"template {Names(job).store_group}" in petctl.left(job)
+                process.send_signal(number)
+                _, said = process.communicate(timeout=TIMEOUT_S)
+            finally:
+                process.kill()
+    finally:
+        is_told.set()
+        proxy.close()
+    assert process.returncode == status, said
+    assert b"petctl: interrupted: taking back what was made\n" in said
     assert petctl.left(job) == petctl.files(job) == []

@@ -5,23 +5,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 from aws_server import aws
 from petctl_desk import Petctl, cloud, fresh_job, petctl
 
-from planaria.aws.names import Names
 from planaria.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["aws", "cloud", "petctl"]
 
 # From here to the description; `test_boot.py` has the way from there to the script.
 TORTURE = ["--epochs", "", "a b", "$(touch x)", "%h `id`", "a \"b\" 'c'", "two\nlines", "--", "*", "\\", "é", "\udcff"]
+
+MISSING_IMAGE = "there is no parameter /no/such/image in this region"
 
 
 def test_a_job_lives_from_run_job_to_kill_job(petctl: Petctl) -> None:
@@ -31,11 +27,16 @@ def test_a_job_lives_from_run_job_to_kill_job(petctl: Petctl) -> None:
     assert len(petctl.left(job)) == 2 + 2 + 3 + 1 + 1  # groups, templates, instances, token, logs
     [code] = [key for key in petctl.files(job) if "/code/" in key]
     [description] = [key for key in petctl.files(job) if key.endswith("job.json")]
-    told = json.loads(petctl.client("s3").get_object(Bucket=petctl.bucket, Key=description)["Body"].read())
+    told = json.loads(petctl.content(description))
     assert told["argv"] == TORTURE
     assert told["source"] == f"s3://{petctl.bucket}/{code}"
     assert told["sha256"] in code
     assert json.loads(petctl.data("status", job))["state"] == "running"
+    petctl.type("status", job)
+    heads = {line.split()[0]: line.split()[1:] for line in petctl.out.splitlines() if line}
+    assert heads[job][1:4] == ["running", "2/2", "-"]
+    assert heads[f"{job}_worker"] == ["2", "2", "2", "2", "-"]
+    assert heads[f"{job}_rdzv"] == ["1", "1", "1", "1", "-"]
     petctl.end(job, 0)
     assert json.loads(petctl.data("status", job))["state"] == "done"
     assert petctl.type("wait", job) == 0
@@ -43,194 +44,11 @@ def test_a_job_lives_from_run_job_to_kill_job(petctl: Petctl) -> None:
     assert petctl.left(job) == []
 
 
-def test_wait_shows_progress_and_returns_the_status_of_the_job(petctl: Petctl) -> None:
-    job = fresh_job()
-    petctl.submit(job)
-    run = json.loads(petctl.data("status", job))["run"]
-    petctl.on_pause = lambda: petctl.record(job, run, 7)
-    assert petctl.type("wait", job) == 7
-    assert "2 of 2 hosts in service" in petctl.err
-    assert "status 7, the end" in petctl.err
-    assert petctl.type("wait", job, "--for", "0") == 7
-
-
-def test_wait_for_a_job_that_was_stopped_says_so(petctl: Petctl) -> None:
-    job = fresh_job()
-    petctl.submit(job)
-    petctl.type("stop", job)
-    with pytest.raises(UsageError, match=f"job '{job}' is stopped and has no result .petctl scale goes on"):
-        petctl.type("wait", job)
-
-
-def incomplete(petctl: Petctl) -> str:
-    """Return a job whose run_job was killed before it made the workers' group."""
-    job = fresh_job()
-    petctl.submit(job)
-    petctl.client("autoscaling").delete_auto_scaling_group(
-        AutoScalingGroupName=Names(job).worker_group, ForceDelete=True
-    )
-    return job
-
-
-def orphaned(petctl: Petctl) -> str:
-    job = fresh_job()
-    petctl.submit(job)
-    petctl.client("ssm").delete_parameter(Name=Names(job).token)
-    return job
-
-
-def stopped(petctl: Petctl) -> str:
-    job = fresh_job()
-    petctl.submit(job)
-    petctl.type("stop", job)
-    return job
-
-
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (incomplete, "incomplete{}the same run_job goes on with it, petctl kill_job {} removes it"),
-        (orphaned, "orphaned{}petctl kill_job {} removes it"),
-        (stopped, "stopped{}petctl scale goes on with it, petctl kill_job {} removes it"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_nobody_waits_for_ever_for_a_job_of_which_nothing_comes_by_itself(
-    petctl: Petctl, monkeypatch: pytest.MonkeyPatch, make: Callable[[Petctl], str], told: str
-) -> None:
-    job = make(petctl)
-    monkeypatch.setattr("planaria.aws.status.MAKING_S", 3)
-    with pytest.raises(UsageError) as caught:
-        petctl.type("wait", job)
-    assert str(caught.value) == f"job {job!r} is " + told.format(" and has no result (", job) + ")"
-    petctl.type("logs", "-f", job)
-    assert petctl.err.splitlines()[-1] == f"job {job} is " + told.format(": ", job)
-    petctl.type("kill_job", job, "--purge")
-
-
-def test_a_job_that_is_being_made_is_waited_for(petctl: Petctl) -> None:
-    job = incomplete(petctl)
-    run = json.loads(petctl.data("status", job))["run"]
-    pauses = iter([lambda: petctl.submit(job), lambda: petctl.record(job, run, 4)])
-    petctl.on_pause = lambda: next(pauses)() and None
-    assert petctl.type("wait", job) == 4
-
-
-def test_wait_gives_up_after_the_time_it_was_given(petctl: Petctl) -> None:
-    job = fresh_job()
-    petctl.submit(job)
-    assert petctl.type("wait", job, "--for", "3") == 124
-
-
-def test_stop_drains_to_zero_and_scale_goes_on(petctl: Petctl) -> None:
-    job = fresh_job()
-    petctl.submit(job, "--min_size", "1", "--max_size", "3")
-    assert petctl.type("stop", "--drain", job) == 0
-    assert json.loads(petctl.data("status", job))["state"] == "stopped"
-    assert json.loads(petctl.data("status", job))["rdzv"]["desired"] == 0
-    assert petctl.type("scale", job, "--size", "3") == 0
-    found = json.loads(petctl.data("status", job))
-    assert (found["state"], found["worker"]["desired"], found["rdzv"]["desired"]) == ("running", 3, 1)
-    assert (found["worker"]["min"], found["rdzv"]["min"]) == (1, 1)
-    with pytest.raises(UsageError, match="--size is 4, expected a number from 1 to 3"):
-        petctl.type("scale", job, "--size", "4")
-
-
-@pytest.mark.parametrize("words", [["stop"], ["stop", "--no_wait"]])
-def test_stop_says_how_a_job_ended_that_was_faster(petctl: Petctl, words: list[str]) -> None:
-    job = fresh_job()
-    petctl.submit(job)
-    petctl.end(job, 3)
-    petctl.type(*words, job)
-    assert petctl.out == f"job {job} has ended with status 3\n"
-    assert json.loads(petctl.data(*words, job)) == {"job": job, "state": "failed"}
-
-
-def test_ctrl_c_while_stop_waits_says_that_the_store_stays(petctl: Petctl) -> None:
-    job = fresh_job()
-    petctl.submit(job)
-
-    def interrupt(line: str) -> None:
-        if line.startswith(f"{job}: "):  # the first look while it waits
-            raise KeyboardInterrupt
-
-    petctl.on_say = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        petctl.type("stop", job)
-    told = f"job {job} goes on draining; its store stays until `petctl stop {job}` has waited"
-    assert petctl.err.splitlines()[-1] == told
-
-
-def test_stop_without_waiting_says_that_the_store_stays(petctl: Petctl) -> None:
-    job = fresh_job()
-    petctl.submit(job)
-    petctl.type("stop", "--no_wait", job)
-    assert petctl.out == f"job {job} is draining; its store stays until `petctl stop {job}` has waited\n"
-    assert json.loads(petctl.data("status", job))["rdzv"]["desired"] == 1
-    petctl.type("stop", job)
-    assert json.loads(petctl.data("status", job))["rdzv"]["desired"] == 0
-
-
-def test_hosts_of_a_job_are_listed_at_once_also_when_there_are_none(petctl: Petctl) -> None:
-    job = fresh_job()
-    petctl.submit(job)
-    rows = json.loads(petctl.data("list_hosts", job))
-    assert [row["group"] for row in rows] == [f"{job}_worker"] * 2 + [f"{job}_rdzv"]
-    assert all(row["address"] != "-" for row in rows)
-    petctl.type("stop", job)
-    assert json.loads(petctl.data("hosts", job)) == []
-    with pytest.raises(UsageError, match="there is no job 'nobody'"):
-        petctl.type("hosts", "nobody")
-
-
-def test_logs_are_those_of_the_run_and_of_one_rank_when_asked(petctl: Petctl) -> None:
-    job = fresh_job()
-    petctl.submit(job)
-    run = json.loads(petctl.data("status", job))["run"]
-    now = int(datetime.now(UTC).timestamp() * 1000)  # CloudWatch takes no old lines
-    print_lines(petctl, job, f"{run}/i-1", {"[default 0]:one": now, "[default 10]:two": now})
-    petctl.type("logs", job)
-    assert petctl.out == "[default 0]:one\n[default 10]:two\n"
-    petctl.type("logs", "--rank", "0", job)
-    assert petctl.out == "[default 0]:one\n"
-    petctl.on_pause = lambda: pytest.fail("it waits for a run that is over, since another has its name")
-    petctl.type("logs", "-f", "--run", "20200101-000000-aabbcc", job)
-
-
-def test_logs_are_followed_to_the_end_and_late_lines_of_other_hosts_are_not_lost(petctl: Petctl) -> None:
-    job = fresh_job()
-    petctl.submit(job)
-    run = json.loads(petctl.data("status", job))["run"]
-    now = int(datetime.now(UTC).timestamp() * 1000)
-    print_lines(petctl, job, f"{run}/i-1", {"new": now})
-    happens = [
-        lambda: print_lines(petctl, job, f"{run}/i-2", {"late": now - 20_000}),
-        lambda: petctl.record(job, run, 0),
-    ]
-    petctl.on_pause = lambda: None if not happens else happens.pop(0)()
-    petctl.type("logs", "-f", job)
-    assert petctl.out == "new\nlate\n"
-
-
-def print_lines(petctl: Petctl, job: str, stream: str, lines: dict[str, int]) -> None:
-    place = {"logGroupName": f"/planaria/{job}", "logStreamName": stream}
-    petctl.client("logs").create_log_stream(**place)
-    events = [{"timestamp": at_ms, "message": line} for line, at_ms in lines.items()]
-    petctl.client("logs").put_log_events(**place, logEvents=events)
-
-
-def test_logs_that_are_gone_are_one_sentence(petctl: Petctl) -> None:
-    job = fresh_job()
-    with pytest.raises(UsageError, match=f"there are no logs of job '{job}' any more"):
-        petctl.type("logs", job, "--run", "20200101-000000-aabbcc")
-
-
 def test_upload_goes_below_the_prefix_of_the_workers_or_where_it_is_told(petctl: Petctl) -> None:
     assert petctl.type("upload", "--specs_file", str(petctl.specs_file), str(petctl.script)) == 0
     assert petctl.out.startswith(f"s3://{petctl.bucket}/jobs/uploads/code/")
     petctl.type("upload", str(petctl.script), f"s3://{petctl.bucket}/mine/x.py")
-    body = petctl.client("s3").get_object(Bucket=petctl.bucket, Key="mine/x.py")["Body"].read()
-    assert body == b"print('trained')\n"
+    assert petctl.content("mine/x.py") == "print('trained')\n"
 
 
 def test_upload_refuses_a_key_by_which_nodes_would_take_it_for_something_else(petctl: Petctl) -> None:
@@ -240,13 +58,19 @@ def test_upload_refuses_a_key_by_which_nodes_would_take_it_for_something_else(pe
     petctl.type("upload", "--dry-run", str(petctl.folder), f"s3://{petctl.bucket}/x.tgz")
 
 
+@pytest.mark.parametrize("where", ["s3://b/dir/", "s3://b", "s3://", "s3://b/x.zip", "http://b/x.py", "x.py"])
+def test_a_destination_that_is_none_is_said_to_be_the_destination(petctl: Petctl, where: str) -> None:
+    with pytest.raises(UsageError, match=f"^the destination is '{where}', expected s3://BUCKET/KEY"):
+        petctl.type("upload", "--dry-run", str(petctl.script), where)
+
+
 def test_code_in_s3_is_pinned_when_the_job_is_submitted(petctl: Petctl) -> None:
     job = fresh_job()
     petctl.client("s3").put_object(Bucket=petctl.bucket, Key="x.py", Body=b"print(1)\n")
     petctl.script = f"s3://{petctl.bucket}/x.py"  # type: ignore[assignment]  any text will do
     petctl.submit(job)
     [key] = petctl.files(job)
-    told = json.loads(petctl.client("s3").get_object(Bucket=petctl.bucket, Key=key)["Body"].read())
+    told = json.loads(petctl.content(key))
     assert told["sha256"] == hashlib.sha256(b"print(1)\n").hexdigest()
     petctl.script = f"s3://{petctl.bucket}/missing.py"  # type: ignore[assignment]
     with pytest.raises(UsageError, match="there is no object"):
@@ -304,6 +128,7 @@ def test_everything_a_job_has_carries_its_tags(petctl: Petctl) -> None:
     ]
     assert len(found) == 2 + 2 + 1 + 3 + 2
     assert all(wanted <= {tag["Key"] for tag in tags} for tags in found)
+    assert wanted <= set(petctl.client("logs").list_tags_log_group(logGroupName=f"/planaria/{job}")["tags"])
 
 
 def test_the_token_is_in_the_parameter_and_nowhere_else(petctl: Petctl) -> None:
@@ -313,8 +138,18 @@ def test_the_token_is_in_the_parameter_and_nowhere_else(petctl: Petctl) -> None:
     assert parameter["Type"] == "SecureString"
     token = parameter["Value"]
     assert len(token) == 64
-    versions = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=f"{job}_worker")
-    assert token not in json.dumps(versions, default=str) + petctl.out + petctl.err
+    said = petctl.out + petctl.err
+    user_data = [boot_script(petctl, f"{job}_{role}") for role in ("worker", "rdzv")]
+    files = [petctl.content(key) for key in petctl.files(job)]
+    assert len(files) == 2
+    assert not [text for text in (said, *user_data, *files) if token in text]
+
+
+def boot_script(petctl: Petctl, template: str) -> str:
+    """Return user data as a host gets it. The API has it in base64, where nothing can be found."""
+    listed = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=template)
+    data = listed["LaunchTemplateVersions"][0]["LaunchTemplateData"]["UserData"]
+    return base64.b64decode(data).decode()
 
 
 def test_doctor_finds_what_is_wrong_and_what_is_right(petctl: Petctl) -> None:
@@ -330,7 +165,8 @@ def test_doctor_finds_what_is_wrong_and_what_is_right(petctl: Petctl) -> None:
         "docker_image": registry,
     }
     petctl.write_specs({**petctl.specs, "worker": worker})
-    checks = json.loads(petctl.data("doctor", "--specs_file", str(petctl.specs_file)))
+    assert petctl.type("doctor", "--json", "--specs_file", str(petctl.specs_file)) == 1
+    checks = json.loads(petctl.out)
     found = {check["what"]: (check["verdict"], check["told"]) for check in checks}
     assert found["credentials"][0] == found["worker.s3_bucket"][0] == found["worker.instance_role"][0] == "ok"
     assert found["worker.subnets"][0] == found["worker.instance_type"][0] == "ok"
@@ -360,11 +196,23 @@ def test_user_data_is_a_script_with_its_interpreter_and_knows_no_address(petctl:
     job = fresh_job()
     petctl.submit(job)
     for name in (f"{job}_worker", f"{job}_rdzv"):
-        listed = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=name)
-        text = base64.b64decode(listed["LaunchTemplateVersions"][0]["LaunchTemplateData"]["UserData"]).decode()
+        text = boot_script(petctl, name)
         assert text.startswith("#!/bin/bash")
         addresses = [row["address"] for row in json.loads(petctl.data("hosts", job))]
         assert not [address for address in addresses if address in text]
+
+
+def test_an_image_is_the_one_that_an_ssm_parameter_has_when_the_job_is_submitted(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.write_specs(petctl.with_image_parameter())
+    petctl.submit(job)
+    listed = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=f"{job}_worker")
+    image = listed["LaunchTemplateVersions"][0]["LaunchTemplateData"]["ImageId"]
+    assert image == petctl.specs["worker"]["image_id"]
+    checks = json.loads(petctl.data("doctor", "--specs_file", str(petctl.specs_file)))
+    [told] = [check["told"] for check in checks if check["what"] == "worker.image_parameter"]
+    assert "/dev/sda1" in told  # of that image
+    petctl.type("kill_job", job)
 
 
 def test_an_image_that_is_not_there_is_one_sentence_and_nothing_is_made(petctl: Petctl) -> None:
@@ -373,4 +221,6 @@ def test_an_image_that_is_not_there_is_one_sentence_and_nothing_is_made(petctl: 
     petctl.write_specs({**petctl.specs, "worker": {**worker, "image_parameter": "/no/such/image"}})
     with pytest.raises(UsageError, match="there is no image under the SSM parameter /no/such/image in us-east-1"):
         petctl.submit(job)
+    checks = json.loads(petctl.data("doctor", "--specs_file", str(petctl.specs_file)))
+    assert {"what": "worker.image_parameter", "verdict": "wrong", "told": MISSING_IMAGE} in checks
     assert petctl.left(job) == []

@@ -142,6 +142,14 @@ def test_a_stream_that_breaks_off_goes_on_where_it_was(here: Aws, monkeypatch: p
     assert b'If-Match: "one"\r\n' in asked[1]
 
 
+def test_a_stream_that_breaks_off_again_and_again_is_one_sentence(here: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [head("206 Partial Content", 10 - at, f"Content-Range: bytes {at}-9/10") + b"x" for at in (1, 2, 3)]
+    with server(head("200 OK", 10) + b"x", *parts) as (address, asked):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        assert "broke off again and again: " in problem(OBJECT)
+    assert len(asked) == 4
+
+
 def test_a_stream_goes_on_after_a_moment_in_which_nobody_listened(here: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[str] = []
     port = free_ports(1)[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import shutil
 import signal
 import stat
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import planaria
+from planaria.contract import exit_status
 
 LAUNCHER = [sys.executable, "-m", "planaria", "run"]
 PATIENCE_S = 60
@@ -27,6 +30,16 @@ def run(arguments: list[str], **settings: object) -> subprocess.CompletedProcess
 def test_a_parent_that_ignores_sigchld_does_not_make_the_launcher_wait_for_ever() -> None:
     done = run([*LAUNCHER, "--no-python", "true"], preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("files", "said"), [(5, "cannot start the agent"), (8, "cannot go on")])
+def test_a_limit_that_is_used_up_is_this_node_s_trouble(files: int, said: str) -> None:
+    done = run(
+        [*LAUNCHER, "--no-python", "true"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)),
+    )
+    assert done.returncode == exit_status.NODE_FAILED
+    assert re.fullmatch(rf"planaria: {said}: .*Too many open files.*\n", done.stderr)
 
 
 def test_children_from_before_the_launcher_are_left_alone(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class Proxy:
         self._host = target.removeprefix("http://")
         self.fault: Callable[[int], str | None] = lambda _: None
         self.seen: list[str] = []
+        self.passed: Callable[[str], object] = lambda _: None  # told of what was asked, before its answer is passed on
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._impatient = URLLib3Session(timeout=(CONNECT_S, UNHEARD_S))
@@ -110,6 +111,7 @@ class Proxy:
                 if answer is None or fault == "unanswered":
                     self.close_connection = True
                     return
+                proxy.passed(_what(self.command, self.path, self.headers, body))
                 self._send(*answer, is_whole=fault != "half")
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _any  # noqa: N815  as the base class calls them

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,11 @@ class Node:
     def ctr(self, *words: str) -> str:
         """Ask containerd about the containers and images of pods."""
         return self._inside("ctr", "--address", self.socket, "--namespace", "k8s.io", *words)
+
+    def running(self) -> dict[str, int]:
+        """Return the processes of the containers that run here, by the container, also if no kubelet looks after them."""
+        rows = re.findall(r"^(\S+)\s+(\d+)\s+RUNNING", self.ctr("tasks", "ls"), re.MULTILINE)
+        return {name: int(pid) for name, pid in rows}
 
     def configure(self, dns: str, authority: str, certificate: tuple[str, str], kubeconfig: str) -> None:
         """Say what a kubelet has to know."""

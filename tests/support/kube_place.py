@@ -7,6 +7,7 @@ import re
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from planaria.kube.objects import agent_rules
 from planaria.store.api import Where
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from kube_cluster import Cluster
 
 NAMESPACE = "default"
-VERBS = ["get", "list", "watch", "update", "patch"]
 WRITES = re.compile(
     r'^apiserver_request_total\{.*resource="(?:leases|configmaps)".*verb="(?:POST|PUT|PATCH|DELETE)".*\} (\d+)',
     re.MULTILINE,
@@ -66,13 +66,7 @@ def make_place(cluster: Cluster, folder: Path) -> Place:
     """Make the objects, and a token in a file."""
     name = f"run-{uuid.uuid4().hex[:12]}"
     metadata = {"name": name}
-    rules = [
-        {"apiGroups": [group], "resources": [kind], "resourceNames": names, "verbs": VERBS}
-        for group, kind, names in (
-            ("", "configmaps", [name, f"{name}-progress"]),
-            ("coordination.k8s.io", "leases", [name]),
-        )
-    ]
+    rules = agent_rules([name, f"{name}-progress"], [name])
     subject = {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
     rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"

@@ -167,10 +167,24 @@ class TrainingJob:
         try:
             return wait_until(is_so, what, PATIENCE_S, 0.1)
         except AssertionError as problem:
-            problem.add_note(self.place.kubectl("get", "pods,events", "-o", "wide"))
-            problem.add_note(json.dumps(self.status(), indent=1))
-            problem.add_note("\n".join(f"--- {pod}\n{self.log(pod)[-2000:]}" for pod in self.pods()))
+            problem.add_note(self._story())
             raise
+
+    def _story(self) -> str:
+        """Tell how it stands, in as few lines as say it: what failed elsewhere is read from there alone."""
+        status = self.status()
+        lines = [f"{self.name}: {status.get('state')}, {json.dumps(status.get('conditions', [])[-1:])}"]
+        for name, pod in self.pods().items():
+            container = (pod["status"].get("containerStatuses") or [{}])[0]
+            facts = pod["metadata"].get("deletionTimestamp"), pod["spec"].get("nodeName"), pod["status"].get("phase")
+            lines.append(
+                f"{name} of {pod['metadata']['creationTimestamp']}: {facts}, {json.dumps(container.get('state'))}"
+            )
+            lines += [f"    {line[:200]}" for line in self.log(name).splitlines()[-12:]]
+        lines += [f"{reason}: {message[:200]}" for reason, message in self.events()]
+        with contextlib.suppress(AssertionError):  # that may be what is told here
+            lines += [f"round {number}: {world}" for number, world in [*self.steps.worlds().items()][-4:]]
+        return "\n".join(lines)
 
     # What its workers have written.
 

@@ -57,7 +57,7 @@ class Rig:
     async def _open(self) -> None:
         self.api = await connect(self.kubeconfig)
         self.player = Player(self.api)
-        await apply(self.api, [definition()], lambda _: None)
+        await apply(self.api, [definition()], lambda _name, _result: None)
         self._tasks.append(asyncio.ensure_future(self.player.run()))
 
     async def _close(self) -> None:

@@ -12,7 +12,7 @@ from aws_server import REGION, Aws
 
 from planaria.aws.desk import Desk
 from planaria.aws.flags import Asked, read
-from planaria.aws.main import _verb
+from planaria.aws.main import _verb, given_specs
 from planaria.aws.names import Names
 from planaria.aws.session import Cloud
 
@@ -60,7 +60,7 @@ class Petctl:
         self.on_say: Callable[[str], None] = lambda _: None
         self.bucket = aws.bucket()
         subnets = self.client("ec2").describe_subnets()["Subnets"][:2]
-        self.specs = {
+        self.specs: dict[str, Any] = {
             "region": REGION,
             "rdzv": {
                 "instance_type": "t3.small",
@@ -92,6 +92,14 @@ class Petctl:
             ]
         return _IMAGES[self.aws.endpoint]
 
+    def with_image_parameter(self) -> dict[str, Any]:
+        """Return the specs with an SSM parameter in the place of the workers' image, which it has."""
+        name = "/images/of-workers"
+        image = self.specs["worker"]["image_id"]
+        self.client("ssm").put_parameter(Name=name, Value=image, Type="String", Overwrite=True)
+        worker = {key: value for key, value in self.specs["worker"].items() if key != "image_id"}
+        return {**self.specs, "worker": {**worker, "image_parameter": name}}
+
     def security_group(self, network: str) -> str:
         groups = self.client("ec2").describe_security_groups(Filters=[{"Name": "vpc-id", "Values": [network]}])
         return str(groups["SecurityGroups"][0]["GroupId"])
@@ -115,6 +123,7 @@ class Petctl:
         return Desk(
             options=asked.options,
             script_args=asked.script_args,
+            specs=given_specs(asked),
             environ=self.environ,
             cloud=self.cloud,
             say=self._say,
@@ -160,6 +169,11 @@ class Petctl:
     def files(self, job: str) -> list[str]:
         listed = self.client("s3").list_objects_v2(Bucket=self.bucket, Prefix=f"jobs/{job}/")
         return [item["Key"] for item in listed.get("Contents", [])]
+
+    def content(self, key: str) -> str:
+        """Return what is in a file of the workers' bucket."""
+        text: bytes = self.client("s3").get_object(Bucket=self.bucket, Key=key)["Body"].read()
+        return text.decode()
 
     def end(self, job: str, status: int) -> None:
         """Do what the first host does that sees the job's end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import time
@@ -27,6 +28,13 @@ def wait_until(
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
         time.sleep(between_s)  # whoever waits here has no event to wait for
     return answer
+
+
+async def until(predicate: Callable[[], Any], timeout_s: float = PATIENCE_S) -> None:
+    """Wait on an event loop for what nobody announces."""
+    async with asyncio.timeout(timeout_s):
+        while not predicate():
+            await asyncio.sleep(_BETWEEN_LOOKS_S)
 
 
 def wait_dead(pid: int, timeout_s: float = PATIENCE_S) -> bool:

@@ -98,9 +98,9 @@ if TYPE_CHECKING:
 
 LONGEST_REASON = 500  # characters of a reason that workers are told
 FAREWELL_S = 0.1  # what was sent is the kernel's to deliver at once, unless its buffer is full
-LAST_WORDS_S = (
-    1.0  # how long the end waits for peers to take what was sent, and for a store to answer and take its lease
-)
+# How long the end waits for peers to take what was sent, and for a store to answer and to take its lease back. What the last
+# to leave has to say must not be lost: those who come after it would wait for it for ever.
+LAST_WORDS_S = 5.0
 
 
 class Seat:

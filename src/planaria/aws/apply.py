@@ -51,9 +51,14 @@ def carry_out(plan: Plan, hands: Hands, token: str) -> None:
     except (AwsError, UsageError) as problem:
         doubtful = [] if isinstance(problem, UsageError) else suspect
         raise _after(problem, plan, take_back([*ours, *doubtful], plan.run, hands)) from problem
-    except BaseException:  # Ctrl-C, or a bug of ours: nobody shall pay for it
+    except BaseException as problem:  # Ctrl-C, or a bug of ours: nobody shall pay for it
+        hands.say(f"{_why(problem)}: taking back what was made")
         _take_back_at_once([*ours, *suspect], plan, hands)
         raise
+
+
+def _why(problem: BaseException) -> str:
+    return "interrupted" if isinstance(problem, KeyboardInterrupt) else f"stopped by {type(problem).__name__}"
 
 
 def _check_claim(plan: Plan, cloud: Cloud) -> None:
@@ -63,12 +68,11 @@ def _check_claim(plan: Plan, cloud: Cloud) -> None:
 
 
 def _take_back_at_once(steps: list[Step], plan: Plan, hands: Hands) -> None:
-    """Take back what an interrupted command made; who interrupts that, too, is told what to do."""
-    hands.say("interrupted: taking back what was made")
+    """Take back what a command made that did not end well; who interrupts that is told what to do."""
     try:
         left = take_back(steps, plan.run, hands)
     except BaseException:
-        hands.say(f"interrupted again, and something may be left: {_who_removes(plan)}")
+        hands.say(f"that was interrupted, and something may be left: {_who_removes(plan)}")
         raise
     if left:
         hands.say(f"{_names(left)} could not be taken back: {_who_removes(plan)}")

@@ -11,7 +11,17 @@ import re
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from planaria.aws.hosts import EFS_FOLDER, NODES_NAME, NODES_PORT, STORE_NAME, STORE_PORT, run_key
+from planaria.aws.hosts import (
+    DRAIN_HOOK,
+    EFS_FOLDER,
+    MAX_RESTARTS,
+    NODES_NAME,
+    NODES_PORT,
+    READY_HOOK,
+    STORE_NAME,
+    STORE_PORT,
+    run_key,
+)
 from planaria.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,11 +55,8 @@ def worker_user_data(host: WorkerHost) -> str:
         "efs_id": host.efs_id or "",
         "commits": f"{EFS_FOLDER}/planaria/{host.job}/{host.run}" if host.efs_id else "",
         "shm_gb": str(host.shm_gb or ""),
-        "launch_hook": host.launch_hook,
-        "terminate_hook": host.terminate_hook,
         "grace_s": str(host.grace_s),
         "shutdown_timeout_s": str(max(host.grace_s - _LEAVE_S, 1)),
-        "max_restarts": str(host.max_restarts),
         "endpoint": host.endpoint or "",
     }
     return _script("worker", "it runs one container of the job", settings)
@@ -64,7 +71,6 @@ def store_user_data(host: StoreHost) -> str:
         "store_group": host.store_group,
         "etcd_url": host.etcd_url,
         "etcd_sha256": host.etcd_sha256,
-        "launch_hook": host.launch_hook,
         "endpoint": host.endpoint or "",
     }
     return _script("store", "it runs etcd", settings)
@@ -79,6 +85,9 @@ def _script(name: str, kind: str, settings: Mapping[str, str]) -> str:
         "nodes_port": str(NODES_PORT),
         "store_name": STORE_NAME,
         "port": str(STORE_PORT),
+        "ready_hook": READY_HOOK,
+        "drain_hook": DRAIN_HOOK,
+        "max_restarts": str(MAX_RESTARTS),
     }
     # The head says what this file is; all other notes stay in the templates, for EC2 takes 16 KiB.
     head, begin, rest = (_template("common") + _template(name)).partition("set -euo pipefail\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planaria.aws.names import Place
 from planaria.aws.plan import Code
@@ -127,4 +127,4 @@ def pin(shipped: Shipped, cloud: Cloud) -> Shipped:
     digest = hashlib.sha256()
     if not cloud.read(source.bucket, source.key, digest.update):
         raise UsageError(f"there is no object {quoted(shipped.source)}")
-    return Shipped(shipped.source, digest.hexdigest(), shipped.script, None, shipped.notes)
+    return replace(shipped, sha256=digest.hexdigest())

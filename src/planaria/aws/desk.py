@@ -11,6 +11,7 @@ from datetime import datetime
 from planaria.aws.apply import Hands
 from planaria.aws.session import Cloud
 from planaria.aws.show import as_data, as_text
+from planaria.aws.specs import Specs
 from planaria.aws.steps import Plan
 
 
@@ -20,6 +21,7 @@ class Desk:
 
     options: Namespace
     script_args: tuple[str, ...]
+    specs: Specs | None  # of --specs_file, where the verb has one
     environ: Mapping[str, str]
     cloud: Cloud
     say: Callable[[str], None]  # progress, to standard error
@@ -34,16 +36,9 @@ class Desk:
         """Return what carrying out a plan needs."""
         return Hands(self.cloud, self.say, self.pause, self.now)
 
-    def show_data(self, data: object) -> None:
-        """Answer as JSON."""
-        self.show(json.dumps(data, indent=2) + "\n")
-
     def answer(self, text: str, data: object) -> None:
         """Answer as text, or with `--json` as JSON."""
-        if self.options.json:
-            self.show_data(data)
-        else:
-            self.show(text)
+        self.show(json.dumps(data, indent=2) + "\n" if self.options.json else text)
 
     def show_plan(self, plan: Plan) -> None:
         """Print a plan as `--dry-run` does."""

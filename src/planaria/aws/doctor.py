@@ -16,19 +16,20 @@ from planaria.aws.checks import (
     check_talk,
     rows,
 )
-from planaria.aws.code import load_specs
 from planaria.aws.desk import Desk
 from planaria.aws.hosts import STORE_PORT
 from planaria.aws.session import Cloud
 from planaria.aws.specs import Host, Specs, registered
 from planaria.aws.status import table
 from planaria.aws.steps import Call
+from planaria.aws.survey import image_of
 from planaria.errors import AwsError
 
 
 def doctor(desk: Desk) -> int:
     """Check everything that a specs file names; return 1 where something is wrong."""
-    specs = load_specs(desk.options.specs_file)
+    specs = desk.specs
+    assert specs is not None, "doctor has no meaning without --specs_file"
     cloud = desk.cloud
     checks = [Check("specs", "warning", line) for line in specs.warnings]
     who = cloud.call(Call("sts", "get_caller_identity", {}))  # without credentials nothing else can be asked
@@ -65,13 +66,10 @@ def _host(cloud: Cloud, path: str, host: Host) -> list[Check]:
 
 
 def _image(cloud: Cloud, path: str, host: Host) -> Check:
-    what, name = f"{path}.image_id", host.image_id
+    what = f"{path}.image_parameter" if host.image_id is None else f"{path}.image_id"
+    name = image_of(cloud, host)
     if name is None:
-        what = f"{path}.image_parameter"
-        answer = cloud.ask(Call("ssm", "get_parameter", {"Name": host.image_parameter}))
-        if answer is None:
-            return Check(what, "wrong", f"there is no parameter {host.image_parameter} in this region")
-        name = str(answer["Parameter"]["Value"])
+        return Check(what, "wrong", f"there is no parameter {host.image_parameter} in this region")
     found = _ask_ec2(cloud, Call("ec2", "describe_images", {"ImageIds": [name]})).get("Images")
     return check_image(what, found[0] if found else None, host.arch, host.ebs_volume_gb)
 

@@ -108,7 +108,9 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         ),
     ),
     "rdzv": (
-        Field("etcd_url", "the https address of a release archive of etcd", _text(r"https?://[^\s'\"\\$`]+", 2048)),
+        Field(
+            "etcd_url", "the http or https address of a release archive of etcd", _text(r"https?://[^\s'\"\\$`]+", 2048)
+        ),
         Field("etcd_sha256", "that archive's SHA-256, 64 hexadecimal digits", _text(r"[0-9a-f]{64}")),
     ),
 }

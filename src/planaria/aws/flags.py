@@ -50,11 +50,11 @@ def read(argv: Sequence[str]) -> Asked:
     """
     words, script_args = _split(argv)
     words = [_dashed(word) for word in words]
-    place = _verb_at(words)
-    if place is None:
+    place = _first_word(words)
+    if place is None or _canonical(words[place]) not in VERB_HELP:
         if not words or {"-h", "--help", "help"} & set(words):
             raise Help(OVERVIEW)
-        raise UsageError(_no_verb(words), hint="petctl --help lists the verbs")
+        raise UsageError(_no_verb(None if place is None else words[place]), hint="petctl --help lists the verbs")
     verb = _canonical(words[place])
     rest = [*words[:place], *words[place + 1 :]]
     if {"-h", "--help"} & set(rest):
@@ -86,21 +86,20 @@ def _canonical(word: str) -> str:
     return ALIASES.get(dashed, dashed)
 
 
-def _verb_at(words: Sequence[str]) -> int | None:
+def _first_word(words: Sequence[str]) -> int | None:
+    """Return where the first word stands that is neither a flag nor the value of one: the verb, if there is one."""
     for place, word in enumerate(words):
         is_value = place > 0 and words[place - 1] in _VALUED
         if not word.startswith("-") and not is_value:
-            return place if _canonical(word) in VERB_HELP else None
+            return place
     return None
 
 
-def _no_verb(words: Sequence[str]) -> str:
-    given = [word for place, word in enumerate(words) if not word.startswith("-") and (
-        place == 0 or words[place - 1] not in _VALUED)]  # fmt: skip
-    if not given:
+def _no_verb(word: str | None) -> str:
+    if word is None:
         return f"a verb is missing, expected one of {', '.join(VERB_HELP)}"
-    near = get_close_matches(_canonical(given[0]), list(VERB_HELP), n=1)
-    return f"there is no verb {given[0]!r}" + (
+    near = get_close_matches(_canonical(word), list(VERB_HELP), n=1)
+    return f"there is no verb {word!r}" + (
         f", did you mean {near[0]}?" if near else f", expected one of {', '.join(VERB_HELP)}"
     )
 
@@ -223,7 +222,7 @@ def _checked(verb: str, options: argparse.Namespace) -> argparse.Namespace:
         options.job = check_job(options.name)
     elif hasattr(options, "name"):
         if options.job and options.name and options.job != options.name:
-            raise UsageError(f"--name is {options.name!r} and the job before it {options.job!r}, expected one of them")
+            raise UsageError(f"--name is {options.name!r} and the job beside it {options.job!r}, expected one of them")
         name = options.job or options.name
         if not name:
             raise UsageError(f"petctl {verb} needs a job's name", hint="petctl list shows all jobs")

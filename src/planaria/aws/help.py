@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 _COMMON = """
 Everywhere:
-  --region REGION      AWS region (default: the specs file's, then AWS_REGION, then the profile's)
+  --region REGION      AWS region (default: the specs file's, AWS_REGION, AWS_DEFAULT_REGION, the profile's)
   --profile PROFILE    profile of ~/.aws (default AWS_PROFILE)
   --timeout SECONDS    how long one call of AWS may take (default 30); AWS_MAX_ATTEMPTS counts retries
   --json               answer as JSON

@@ -15,6 +15,7 @@ NODES_PORT = 29400  # where agents look for each other
 STORE_PORT = 2379  # etcd's own
 READY_HOOK = "planaria-ready"  # of a group: a new host is in service once this is completed
 DRAIN_HOOK = "planaria-drain"  # of a group: a host that is to go goes once this is completed
+MAX_RESTARTS = 10  # of a container that crashed; a drain or an end of the job is no crash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +36,7 @@ class WorkerHost:
     size: int  # of the group when the job was submitted; what it wants now is asked for
     efs_id: str | None = None
     shm_gb: int | None = None  # None: half of the host's memory
-    launch_hook: str = READY_HOOK  # completed once the container runs
-    terminate_hook: str = DRAIN_HOOK  # completed once the agent has drained
     grace_s: int = 90  # from the notice to the end of the container; EC2 takes a spot instance after 120
-    max_restarts: int = 10  # of a container that crashed; a drain or an end of the job is no crash
     endpoint: str | None = None  # of all AWS services, instead of the region's own
 
     @property
@@ -57,7 +55,6 @@ class StoreHost:
     store_group: str  # auto scaling group of this host
     etcd_url: str  # of the release's archive
     etcd_sha256: str  # of that archive
-    launch_hook: str = READY_HOOK  # completed once etcd answers
     endpoint: str | None = None
 
 

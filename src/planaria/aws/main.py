@@ -6,7 +6,6 @@ import os
 import secrets
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from planaria.aws.desk import Desk
 from planaria.aws.fields import REGION, is_region
 from planaria.aws.flags import Asked, Help, read
 from planaria.aws.session import Cloud
+from planaria.aws.specs import Specs
 from planaria.base.files import tell
 from planaria.base.usage import quoted
 from planaria.contract import exit_status
@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     except Interrupted as told:
         return exit_status.by_signal(told.number)
     except KeyboardInterrupt:
-        return exit_status.by_signal(2)
+        return exit_status.by_signal(signal.SIGINT)
     except BrokenPipeError:  # petctl logs | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exit_status.DONE
@@ -65,15 +65,17 @@ def run(argv: Sequence[str]) -> int:
 
 def _do(asked: Asked, environ: Mapping[str, str]) -> int:
     options = asked.options
-    cloud = Cloud(_region(asked, environ), options.profile, timeout_s=options.timeout)
+    specs = given_specs(asked)
+    cloud = Cloud(_region(options.region, specs, environ), options.profile, timeout_s=options.timeout)
     desk = Desk(
         options=options,
         script_args=asked.script_args,
+        specs=specs,
         environ=environ,
         cloud=cloud,
         say=_complain,
         show=_show,
-        pause=_pause,
+        pause=time.sleep,
         now=time.monotonic,
         utc=lambda: datetime.now(UTC),
         noise=secrets.token_hex,
@@ -84,17 +86,22 @@ def _do(asked: Asked, environ: Mapping[str, str]) -> int:
         cloud.close()
 
 
-def _region(asked: Asked, environ: Mapping[str, str]) -> str | None:
-    """Return the region that was asked for. boto3 itself does not hear AWS_REGION, which everything else does."""
-    options = asked.options
-    if not options.region and getattr(options, "specs_file", None):
-        from planaria.aws.code import load_specs
+def given_specs(asked: Asked) -> Specs | None:
+    """Return the specs file of a command line, read once: it may be a pipe."""
+    path: str | None = getattr(asked.options, "specs_file", None)
+    if path is None:
+        return None
+    from planaria.aws.code import load_specs
 
-        found = load_specs(options.specs_file).region
-        if found:
-            return found
+    return load_specs(path)
+
+
+def _region(typed: str | None, specs: Specs | None, environ: Mapping[str, str]) -> str | None:
+    """Return the region that was asked for. boto3 itself does not hear AWS_REGION, which everything else does."""
+    if not typed and specs is not None and specs.region:
+        return specs.region
     for source in ("--region", "AWS_REGION", "AWS_DEFAULT_REGION"):
-        region: str | None = options.region if source == "--region" else environ.get(source)
+        region = typed if source == "--region" else environ.get(source)
         if region and not is_region(region):
             raise UsageError(f"{source} is {quoted(region)}, expected {REGION}")
         if region:
@@ -120,10 +127,6 @@ def _verb(name: str) -> Callable[[Desk], int]:
         "upload": submit.upload,
     }
     return verbs[name]
-
-
-def _pause(seconds: float) -> None:
-    threading.Event().wait(seconds)  # nobody sets it; Ctrl-C ends it
 
 
 def _show(text: str) -> None:

@@ -17,6 +17,7 @@ from planaria.aws.names import (
     place_of,
     tags_of,
 )
+from planaria.base.text import safe_line
 
 IN_SERVICE = "InService"
 
@@ -132,14 +133,14 @@ def _member(answer: Mapping[str, object]) -> Member:
 
 
 def result_of(data: object) -> Result | None:
-    """Return a result file's content; None where it is none."""
+    """Return a result file's content, safe to print whoever wrote it; None where it is none."""
     if not isinstance(data, Mapping) or not isinstance(data.get("status"), int):
         return None
     return Result(
         status=data["status"],
-        reason=str(data.get("reason", "")),
-        ended=str(data.get("recorded_at", "")),
-        host=str(data.get("instance", "")),
+        reason=safe_line(str(data.get("reason", ""))),
+        ended=safe_line(str(data.get("recorded_at", ""))),
+        host=safe_line(str(data.get("instance", ""))),
     )
 
 

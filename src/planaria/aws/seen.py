@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from planaria.aws.names import JOB_TAG, RUN_TAG, mappings, tags_of
 from planaria.aws.steps import Kind, Seen
+from planaria.ship.refusals import MISSING_OBJECT
 
 # How each service says that there is nothing of this name.
 MISSING = frozenset(
@@ -14,9 +15,8 @@ MISSING = frozenset(
         "InvalidResourceId",
         "ParameterNotFound",
         "ResourceNotFoundException",
-        "NoSuchKey",
         "NoSuchBucket",
-        "404",
+        *MISSING_OBJECT,
         "InvalidLaunchTemplateName.NotFoundException",
         "InvalidLaunchTemplateId.NotFound",
     }

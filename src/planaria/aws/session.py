@@ -6,29 +6,20 @@ Retries are AWS's own (standard mode; AWS_MAX_ATTEMPTS counts), so a plan sees a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from planaria.aws.seen import is_missing
 from planaria.aws.steps import Call
 from planaria.base.text import safe_line
 from planaria.errors import AwsError, UsageError
+from planaria.ship.bucket import pieces
+from planaria.ship.refusals import is_denied, is_unknown
+from planaria.ship.source import Stored
 
 INSTALL = "install it with `pip install 'planaria[aws]'`"
 CONNECT_S = 5.0
 READ_S = 30.0  # an upload waits no longer for the answer to its last byte
-_CHUNK_BYTES = 1 << 20
-_DENIED = ("AccessDenied", "UnauthorizedOperation", "AuthorizationError", "403")
-_UNKNOWN = (  # whom AWS does not know, or no more; AuthFailure is what EC2 calls it
-    "ExpiredToken",
-    "RequestExpired",
-    "InvalidClientTokenId",
-    "UnrecognizedClientException",
-    "SignatureDoesNotMatch",
-    "InvalidSignatureException",
-    "InvalidAccessKeyId",
-    "AuthFailure",
-)
 _BUSY = ("Throttl", "TooManyRequests", "RequestLimitExceeded", "SlowDown", "BandwidthLimit")
 _BROKEN = ("ServiceUnavailable", "Internal", "RequestTimeout", "500", "502", "503", "504")  # of AWS itself, for a while
 _NOBODY = "there are no AWS credentials"
@@ -80,18 +71,19 @@ class Cloud:
                 yield from page.get(field, [])
 
     def read(self, bucket: str, key: str, take: Callable[[bytes], object]) -> bool:
-        """Give an object of S3 to `take`, piece by piece; return whether there is one.
+        """Give an object of S3 to `take`, piece by piece; return whether there is one. A stream that breaks off goes on.
 
         Raises:
-            AwsError: It was refused, or broke off.
+            AwsError: It was refused, or broke off again and again.
         """
-        call = Call("s3", "get_object", {"Bucket": bucket, "Key": key})
-        answer = self.ask(call)
-        if answer is None:
-            return False
-        with self._translated(call), closing(answer["Body"]) as body:
-            for chunk in body.iter_chunks(_CHUNK_BYTES):
-                take(chunk)
+        try:
+            with self._translated(Call("s3", "get_object", {})):
+                for piece in pieces(self._client("s3"), Stored(bucket, key)):
+                    take(piece)
+        except AwsError as problem:
+            if is_missing(problem.code, problem.detail):
+                return False
+            raise
         return True
 
     def close(self) -> None:
@@ -145,11 +137,10 @@ class Cloud:
             raise AwsError(_NOBODY, hint=_LOG_IN, code="NoCredentials") from problem
         except (errors.CredentialRetrievalError, errors.TokenRetrievalError, errors.SSOError) as problem:
             raise AwsError(f"AWS credentials cannot be had: {problem}", hint=_LOG_IN, code="NoCredentials") from problem
-        except (errors.HTTPClientError, errors.IncompleteReadError) as problem:
-            told = "in time" if "timed out" in str(problem).lower() or "timeout" in str(problem).lower() else ""
-            raise _unanswered(call, f"AWS did not answer {told}".rstrip()) from problem
-        except errors.ConnectTimeoutError as problem:
+        except (errors.ReadTimeoutError, errors.ConnectTimeoutError) as problem:
             raise _unanswered(call, "AWS did not answer in time") from problem
+        except (errors.HTTPClientError, errors.IncompleteReadError) as problem:
+            raise _unanswered(call, "AWS did not answer") from problem
         except errors.ConnectionError as problem:  # refused, no such host, a proxy or a certificate that is wrong
             raise _unanswered(call, f"there is no connection to AWS: {problem}") from problem
         except ResponseParserError as problem:  # a page of some gateway, or half of an answer
@@ -197,17 +188,12 @@ def _refused(call: Call, error: Mapping[str, Any]) -> AwsError:
             hint=f"your policy lacks {action(call)}; docs/aws.md has the whole policy",
             **told,
         )
-    if code.startswith(_UNKNOWN):
+    if is_unknown(code):
         return AwsError(f"{call}: AWS does not accept these credentials ({code})", hint=_LOG_IN, **told)
     if code.startswith(_BUSY):
         said = f"{call}: AWS has too many requests ({code})"
         return AwsError(said, hint="try again in a minute", retryable=True, **told)
     return AwsError(f"{call}: {detail or code} ({code})", retryable=code.startswith(_BROKEN), **told)
-
-
-def is_denied(code: str) -> bool:
-    """Tell whether an error's code says that somebody lacks a permission."""
-    return code.startswith(_DENIED)
 
 
 def action(call: Call) -> str:

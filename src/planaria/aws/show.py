@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from planaria.aws.steps import ANY_RUN, Call, File, Kind, Plan, Script, Step, Token
+from planaria.aws.steps import ANY_RUN, AsStarted, Call, File, Kind, Plan, Script, Step, Token
 
 UNSEEN = "(made when the plan is carried out, and never shown)"
 
@@ -60,6 +60,8 @@ def _plain(value: object, *, short: bool = False) -> object:
     match value:
         case Token():
             return UNSEEN
+        case AsStarted():
+            return "(the one that the job was started with)"
         case File(path=path, size_bytes=size):
             return f"({size} bytes of {path})"
         case Script(text=text):

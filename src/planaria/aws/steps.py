@@ -41,6 +41,11 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class AsStarted:
+    """Stands in a request for the smallest size the job was started for, where nobody has asked AWS which that is."""
+
+
+@dataclass(frozen=True, slots=True)
 class File:
     """Stands in a request for a file's content, which is named by its hash: what has another by then is not sent."""
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planaria.aws.apply import carry_out, filled
 from planaria.aws.boot import store_user_data, worker_user_data
-from planaria.aws.code import Shipped, load_specs, pin, ship, ship_whole
+from planaria.aws.code import Shipped, pin, ship, ship_whole
 from planaria.aws.desk import Desk
 from planaria.aws.hosts import StoreHost, WorkerHost
 from planaria.aws.model import JobSeen
 from planaria.aws.names import (
-    EXPIRES_TAG,
-    OWNER_TAG,
     PLAN_TAG,
     RUN_TAG,
     Names,
@@ -28,11 +26,11 @@ from planaria.aws.plan import Code, Order, Sizes, fingerprint, launch_flags, pla
 from planaria.aws.specs import Host, Specs, Store
 from planaria.aws.status import INCOMPLETE, REMOVING, state_of
 from planaria.aws.steps import Call, Kind, Plan, Step
-from planaria.aws.survey import look_for
+from planaria.aws.survey import image_of, look_for
 from planaria.base.usage import quoted
 from planaria.errors import UsageError
 from planaria.ship.description import Description, encode
-from planaria.ship.source import Stored, is_archive, source_of
+from planaria.ship.source import ARCHIVES, Stored, is_archive, source_of
 
 _TOKEN_BYTES = 32
 
@@ -50,7 +48,8 @@ class _Draft:
 def run_job(desk: Desk) -> int:
     """Start a job, or print how it would be started."""
     options = desk.options
-    specs = load_specs(options.specs_file)
+    specs = desk.specs
+    assert specs is not None, "run_job has no meaning without --specs_file"
     sizes = sizes_of(options.size, options.min_size, options.max_size)
     place = Place(specs.worker.s3_bucket, specs.worker.s3_prefix)
     with tempfile.TemporaryDirectory(prefix="petctl-") as folder:
@@ -66,7 +65,7 @@ def run_job(desk: Desk) -> int:
 
 def _submit(desk: Desk, draft: _Draft) -> int:
     job = desk.options.job
-    draft = _Draft(draft.specs, draft.sizes, pin(draft.shipped, desk.cloud), draft.region)
+    draft = replace(draft, shipped=pin(draft.shipped, desk.cloud))
     order = _order(desk, draft, _new_tags(desk), _images(desk, draft.specs))
     claimed = look_for(desk.cloud, job)
     if claimed is not None:
@@ -106,7 +105,7 @@ def _new_tags(desk: Desk) -> Mapping[str, str]:
 
 
 def _old_tags(found: JobSeen) -> Mapping[str, str]:
-    return tags(found.job, found.run, found.tags.get(OWNER_TAG, ""), found.tags.get(EXPIRES_TAG, ""))
+    return tags(found.job, found.run, found.owner, found.expires)
 
 
 def _unasked_images(specs: Specs) -> dict[str, str]:
@@ -117,15 +116,13 @@ def _images(desk: Desk, specs: Specs) -> dict[str, str]:
     """Return image ids, as the parameters have them now: hosts that come later are made of the same image."""
     found = {}
     for role, host in _hosts(specs):
-        answer = None
-        if host.image_id is None:
-            answer = desk.cloud.ask(Call("ssm", "get_parameter", {"Name": host.image_parameter}))
-            if answer is None:
-                raise UsageError(
-                    f"{role}: there is no image under the SSM parameter {host.image_parameter} in {desk.cloud.region}",
-                    hint="set image_id or image_parameter in the specs file",
-                )
-        found[role] = host.image_id or str((answer or {})["Parameter"]["Value"])
+        image = image_of(desk.cloud, host)
+        if image is None:
+            raise UsageError(
+                f"{role}: there is no image under the SSM parameter {host.image_parameter} in {desk.cloud.region}",
+                hint="set image_id or image_parameter in the specs file",
+            )
+        found[role] = image
     return found
 
 
@@ -203,12 +200,12 @@ def upload(desk: Desk) -> int:
     """Upload a script or directory; print where it is and its hash."""
     options = desk.options
     bucket, key = _destination(options.destination)
-    if bucket is None and options.specs_file is None:
+    if bucket is not None:
+        place = Place(bucket, "")
+    elif desk.specs is not None:
+        place = Place(desk.specs.worker.s3_bucket, desk.specs.worker.s3_prefix)
+    else:
         raise UsageError("petctl upload needs a destination s3://BUCKET/KEY, or --specs_file for the bucket in it")
-    place = Place(bucket or "", "")
-    if bucket is None:
-        worker = load_specs(options.specs_file).worker
-        place = Place(worker.s3_bucket, worker.s3_prefix)
     with tempfile.TemporaryDirectory(prefix="petctl-") as folder:
         shipped = ship_whole(options.source, place, folder)
         for line in shipped.notes:
@@ -240,7 +237,12 @@ def _upload(desk: Desk, bucket: str, code: Code) -> int:
 def _destination(text: str | None) -> tuple[str | None, str | None]:
     if text is None:
         return None, None
-    source = source_of(text)
+    wrong = f"the destination is {quoted(text)}, expected s3://BUCKET/KEY"
+    try:
+        source = source_of(text)
+    except UsageError as problem:  # it speaks of a source
+        endings = ", ".join((".py", *ARCHIVES))
+        raise UsageError(wrong, hint=f"KEY is a file's name with an ending such as {endings}") from problem
     if not isinstance(source, Stored):
-        raise UsageError(f"the destination is {quoted(text)}, expected s3://BUCKET/KEY")
+        raise UsageError(wrong)
     return source.bucket, source.key

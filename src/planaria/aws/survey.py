@@ -9,9 +9,11 @@ from dataclasses import replace
 from planaria.aws.model import JobSeen, Result, jobs_of, result_of
 from planaria.aws.names import JOB_TAG, RUN_TAG, TOKEN_PREFIX, Names, tags_of
 from planaria.aws.plan import look_at
-from planaria.aws.session import Cloud, is_denied
+from planaria.aws.session import Cloud
+from planaria.aws.specs import Host
 from planaria.aws.steps import Call, Kind
 from planaria.errors import AwsError, UsageError
+from planaria.ship.refusals import is_denied
 
 _TAGGED = [{"Name": "tag-key", "Values": [JOB_TAG]}]
 
@@ -86,6 +88,14 @@ def _with_result_if_allowed(job: JobSeen, cloud: Cloud) -> JobSeen:
         if is_denied(problem.code):
             return job
         raise
+
+
+def image_of(cloud: Cloud, host: Host) -> str | None:
+    """Return the image of a host: the one that is named, or what the SSM parameter says now; None where there is none."""
+    if host.image_id is not None:
+        return host.image_id
+    answer = cloud.ask(Call("ssm", "get_parameter", {"Name": host.image_parameter}))
+    return None if answer is None else str(answer["Parameter"]["Value"])
 
 
 def read_result(job: JobSeen, cloud: Cloud) -> Result | None:

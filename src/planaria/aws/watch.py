@@ -23,7 +23,6 @@ from planaria.aws.steps import Call
 from planaria.aws.survey import see, see_all
 from planaria.aws.tail import Tail, is_of_rank
 from planaria.aws.waiting import await_job, patiently
-from planaria.base.text import safe_line
 from planaria.contract import exit_status
 from planaria.errors import AwsError, UsageError
 
@@ -40,7 +39,7 @@ def status(desk: Desk) -> int:
     job = see(desk.cloud, desk.options.job)
     text = table(job_rows([job])) + "\n" + table(group_rows(job))
     if job.result is not None and job.result.reason:
-        text += f"\n{safe_line(job.result.reason)} ({job.result.host}, {job.result.ended})\n"
+        text += f"\n{job.result.reason} ({job.result.host}, {job.result.ended})\n"
     desk.answer(text, job_data(job))
     return 0
 

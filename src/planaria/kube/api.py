@@ -192,9 +192,9 @@ class Api:
         return await self._json(_Request("PATCH", where, query, obj, content=_APPLY))
 
     async def delete(
-        self, kind: Kind, namespace: str, name: str, *, uid: str = "", version: str = "", grace_s: float | None = None
+        self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_s: float | None = None
     ) -> Json | None:
-        """Delete an object, if it is still the one with that uid and version.
+        """Delete an object, if it is still the one with that uid; without `grace_s`, a pod has its own grace.
 
         Return the server's answer: the object as long as it is still to end, else a Status; None if there is none.
 
@@ -202,8 +202,7 @@ class Api:
             KubeError: Status 409 if it is another one.
         """
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        conditions = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
-        options |= {"preconditions": conditions} if conditions else {}
+        options |= {"preconditions": {"uid": uid}} if uid else {}
         options |= {"gracePeriodSeconds": max(0, int(grace_s))} if grace_s is not None else {}
         with contextlib.suppress(_Missing):
             return await self._json(_Request("DELETE", path(kind, namespace, name), body=options))

@@ -28,7 +28,7 @@ from planaria.kube.resources import (
     SERVICE_ACCOUNT,
 )
 from planaria.kube.seen import JobSeen, Metrics, World, owner_of, world_seen
-from planaria.kube.watching import Copy, Selection, trimmed
+from planaria.kube.watching import Copy, Selection, key_of, trimmed
 
 if TYPE_CHECKING:
     from planaria.kube.model import Json
@@ -121,7 +121,7 @@ class Books:
         if owner_of(obj) == job["metadata"]["uid"]:
             self.wrote(kind, obj)
         else:
-            key = job["metadata"]["namespace"], job["metadata"]["name"]
+            key = key_of(job)
             self._remember(key, kind, obj, self.clock() + _FOREIGN_S)
 
     def gone(self, kind: Kind, key: Key, uid: str) -> None:
@@ -147,7 +147,7 @@ class Books:
     def wake_all(self) -> None:
         """Have every job looked at."""
         for obj in self.jobs:
-            self._wake((obj["metadata"]["namespace"], obj["metadata"]["name"]))
+            self._wake(key_of(obj))
 
     def _copy(self, kind: Kind) -> Copy:
         return {JOB.name: self.jobs, POD.name: self.pods, CONFIG_MAP.name: self.config_maps, **self._plain}[kind.name]
@@ -174,7 +174,7 @@ class Books:
     def _job_changed(self, old: Json | None, new: Json | None) -> None:
         obj = new or old
         assert obj is not None
-        key = obj["metadata"]["namespace"], obj["metadata"]["name"]
+        key = key_of(obj)
         if _edition(old) != _edition(new):
             self._renewed(key)
         self._wake(key)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _LONGEST = 1000  # of a message; the server takes 1024 bytes
 _QUIET_S = 300.0  # the same words within it are not told again
 _MOST = 4096  # events that are remembered
-_CONFLICT = 409
 COMPONENT = "planaria-operator"
 
 
@@ -48,7 +47,7 @@ class Teller:
         try:
             await self._api.create(body)
         except KubeError as problem:
-            if problem.status != _CONFLICT:
+            if not problem.is_conflict:
                 raise
             await self._again(body, 2)  # told by an operator before this one
 

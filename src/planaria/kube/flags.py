@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from planaria.errors import UsageError
 from planaria.kube import installation
+from planaria.kube.names import LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,10 +179,7 @@ def _add_install(parser: argparse.ArgumentParser) -> None:
 
 
 def _label(text: str) -> str:
-    plain = text.replace("-", "a")
-    if not (
-        0 < len(text) <= 63 and plain.isascii() and plain.isalnum() and text == text.lower() and text.strip("-") == text
-    ):
+    if LABEL.fullmatch(text) is None:
         raise argparse.ArgumentTypeError(f"expected a name of lower-case letters, digits and dashes, got {text!a}")
     return text
 

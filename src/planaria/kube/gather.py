@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from planaria.base.value import replace
 from planaria.contract.progress import Record, read
 from planaria.errors import KubeError
 from planaria.kube import measuring
 from planaria.kube.logs import LogReader
+from planaria.kube.measuring import Pushes
 from planaria.kube.progress import between
 from planaria.kube.scaling_model import Wants
 from planaria.kube.seen import Metrics
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 READ_S = 10.0  # between two looks at a log while a job's size is on trial
 REST_S = 60.0  # once its search has stopped
-HUSH_S = 900.0  # agents that push nothing for so long, while lines tell of steps, do not push any more
-_SURE_LINES = 5  # one step may take longer than that: its push comes with its line
 _MOST_SAMPLES = 64
 _READERS = 16  # logs read at the same time, of all jobs
 
@@ -48,32 +46,20 @@ class _Job:
         self.trouble = ""
         self.text = ""
         self.pushed: Record | None = None
-        self.pushed_at = now
-        self.lines_since = 0  # steps in logs since the last push
+        self.pushes = Pushes()
         self.source: Source | None = None
         self.reader: LogReader | None = None
         self.task: asyncio.Task[None] | None = None
         self.has_changed = asyncio.Event()  # how often its log should be read
 
-    def add(self, found: list[Sample], now: float) -> None:
+    def add(self, found: Sequence[Sample], now: float) -> None:
         if not self.samples:
             self.held_since = now
         self.samples = [*self.samples, *found][-_MOST_SAMPLES:]
 
-    def is_pushing(self, now: float) -> bool:
-        """Tell whether agents push, so that nobody needs the logs."""
-        return self.pushed is not None and now - self.pushed_at < HUSH_S
-
-    def add_lines(self, found: list[Sample], now: float) -> None:
-        """Take steps from logs: where agents have pushed, only once it is sure that they do not any more."""
-        if self.is_pushing(now):  # since the log was asked for
-            return
-        if self.pushed is None:
-            self.add(found, now)
-            return
-        self.lines_since += len(found)
-        if self.lines_since >= _SURE_LINES:
-            self.add([replace(sample, is_only=True) for sample in found], now)
+    def add_lines(self, found: Sequence[Sample], now: float) -> None:
+        self.pushes, counted = self.pushes.heard(found, now)
+        self.add(counted, now)
 
     def due_in(self, now: float) -> float | None:
         return measuring.due_in(self.wants, len(self.samples), now - self.held_since)
@@ -83,24 +69,30 @@ class Gatherer:
     """The metrics of all jobs. `wake(key)` is called when logs have something new."""
 
     def __init__(
-        self, api: Api, wake: Callable[[Key], object], chance: Callable[[], float], every_s: float = READ_S
+        self,
+        api: Api,
+        wake: Callable[[Key], object],
+        chance: Callable[[], float],
+        every_s: float = READ_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._wake = wake
         self._chance = chance
         self._every_s = every_s
+        self._clock = clock
         self._jobs: dict[Key, _Job] = {}
         self._readers = asyncio.Semaphore(_READERS)
         self._trials = Trials(wake)
 
     def metrics(self, key: Key) -> Metrics:
         """Return what is new of a job; its samples once they are worth a write of its status, until then none."""
-        job, now = self._job(key), time.monotonic()
+        job, now = self._job(key), self._clock()
         return Metrics(tuple(job.samples) if job.due_in(now) == 0 else (), job.trouble, now - job.since)
 
     def taken(self, key: Key, count: int, wants: Wants) -> float | None:
         """Forget the first samples: they are part of a status that was written. Return after how long the others are due."""
-        job, now = self._job(key), time.monotonic()
+        job, now = self._job(key), self._clock()
         if count:
             del job.samples[:count]
             job.held_since = now
@@ -121,8 +113,8 @@ class Gatherer:
             return  # our agent, with a program that tells it nothing: its lines may
         sample = between(job.pushed, found)
         job.pushed, job.trouble = found, ""
-        job.pushed_at, job.lines_since = time.monotonic(), 0
-        job.add([sample] if sample is not None else [], time.monotonic())
+        job.pushes = Pushes(at=self._clock())
+        job.add([sample] if sample is not None else [], self._clock())
 
     def trial(self, key: Key, metric: Metric, *, was_accepted: bool = False) -> Trial:
         """Return what is known of a pattern, which is tried once; see `Trials.of`."""
@@ -134,7 +126,7 @@ class Gatherer:
         if job.source is not None and (source is None or source.is_resting != job.source.is_resting):
             job.has_changed.set()
         job.source = source
-        if source is not None and job.task is None and not job.is_pushing(time.monotonic()):
+        if source is not None and job.task is None and not job.pushes.go_on(self._clock()):
             job.task = asyncio.get_running_loop().create_task(self._read_for_ever(key, job))
 
     async def drop(self, key: Key) -> None:
@@ -154,12 +146,12 @@ class Gatherer:
     def _job(self, key: Key) -> _Job:
         found = self._jobs.get(key)
         if found is None:
-            found = self._jobs[key] = _Job(time.monotonic())
+            found = self._jobs[key] = _Job(self._clock())
         return found
 
     async def _read_for_ever(self, key: Key, job: _Job) -> None:
         try:
-            while not job.is_pushing(time.monotonic()):
+            while not job.pushes.go_on(self._clock()):
                 if job.source is None:
                     return  # until `follow` has one again
                 every_s = REST_S if job.source.is_resting else self._every_s
@@ -168,7 +160,7 @@ class Gatherer:
                 if job.source.workers:
                     before = job.trouble
                     await self._look(job, job.source, 2 * every_s + 5)
-                    if job.due_in(time.monotonic()) == 0 or job.trouble != before:
+                    if job.due_in(self._clock()) == 0 or job.trouble != before:
                         self._wake(key)
         finally:
             job.task = None
@@ -186,7 +178,7 @@ class Gatherer:
         except KubeError as problem:
             job.trouble = f"the logs cannot be read: {problem}"
             return
-        job.add_lines(found, time.monotonic())
+        job.add_lines(found, self._clock())
 
 
 async def _changes(job: _Job, within_s: float) -> bool:

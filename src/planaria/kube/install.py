@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from planaria.kube.api import Api
     from planaria.kube.model import Json
 
+# Both waits look again and again: to watch one object takes another right of whoever installs, and these last for moments.
 _LOOK_S = 1.0
+_SERVED_LOOK_S = 0.25
+_SERVED_WITHIN_S = 15.0
 
 
-async def apply(api: Api, made: Sequence[Json], say: Callable[[str], object]) -> None:
-    """Apply all objects in order.
+async def apply(api: Api, made: Sequence[Json], say: Callable[[str, str], object]) -> None:
+    """Apply all objects in order; `say` hears the name of each and what became of it.
 
     Raises:
         KubeError: One was refused; those before it stay, and the same command goes on from there.
@@ -28,7 +31,7 @@ async def apply(api: Api, made: Sequence[Json], say: Callable[[str], object]) ->
         kind, meta = KINDS[obj["kind"]], obj["metadata"]
         before = await api.get(kind, meta.get("namespace", ""), meta["name"])
         after = await api.apply(obj)
-        say(f"{name} {'created' if before is None else 'unchanged' if _is_same(before, after) else 'configured'}")
+        say(name, "created" if before is None else "unchanged" if _is_same(before, after) else "configured")
         if kind == DEFINITION:
             await _established(api, meta["name"])
 
@@ -43,15 +46,15 @@ def _is_same(before: Json, after: Json) -> bool:
     return told(before) == told(after)
 
 
-async def remove(api: Api, made: Sequence[Json], say: Callable[[str], object]) -> None:
+async def remove(api: Api, made: Sequence[Json], say: Callable[[str, str], object]) -> None:
     """Delete all objects but namespace and definition, last first: with the definition, every job would go."""
     for obj, name in reversed(list(zip(made, names(made), strict=True))):
         if obj["kind"] in ("Namespace", "CustomResourceDefinition"):
-            say(f"{name} kept")
+            say(name, "kept")
             continue
         meta = obj["metadata"]
         found = await api.delete(KINDS[obj["kind"]], meta.get("namespace", ""), meta["name"])
-        say(f"{name} {'deleted' if found is not None else 'not there'}")
+        say(name, "deleted" if found is not None else "not there")
 
 
 async def wait(api: Api, namespace: str, name: str, within_s: float, say: Callable[[str], object]) -> None:
@@ -92,12 +95,14 @@ def rollout(found: Json) -> tuple[bool, str]:
 
 async def _established(api: Api, name: str) -> None:
     """Wait until the server serves a definition that was just applied."""
-    for _ in range(60):
+    deadline = time.monotonic() + _SERVED_WITHIN_S
+    while True:
         found = await api.get(DEFINITION, "", name) or {}
         conditions = (found.get("status") or {}).get("conditions") or ()
         if any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
             return
-        await asyncio.sleep(0.25)
-    raise KubeError(
-        f"the definition {name} was taken but is not served", hint="kubectl describe crd " + name, status=504
-    )
+        if time.monotonic() >= deadline:
+            raise KubeError(
+                f"the definition {name} was taken but is not served", hint="kubectl describe crd " + name, status=504
+            )
+        await asyncio.sleep(_SERVED_LOOK_S)

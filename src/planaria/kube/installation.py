@@ -8,6 +8,8 @@ nobody grant more than they have.
 from __future__ import annotations
 
 from planaria.base.value import Value
+from planaria.kube.manifests import new, powerless, secure
+from planaria.kube.objects import RBAC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +22,7 @@ NAMESPACE = "planaria-system"
 PORT = 8080
 _LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "planaria"}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
-_USER = 1000  # of the Dockerfile; any other works as well
 _READ = ("get", "list", "watch")
-_RBAC = "rbac.authorization.k8s.io"
 
 Rule = tuple[str, tuple[str, ...], tuple[str, ...], str]
 RULES: tuple[Rule, ...] = (
@@ -41,7 +41,7 @@ RULES: tuple[Rule, ...] = (
     ("coordination.k8s.io", ("leases",), (*_READ, "create", "update", "patch"), "the same, and which operator acts"),
     ("", ("secrets",), ("create",), "the token of a job, which is never read again"),
     ("", ("serviceaccounts",), (*_READ, "create"), "whom the agents of a job act as"),
-    (_RBAC, ("roles", "rolebindings"), (*_READ, "create"), "what they may"),
+    (RBAC, ("roles", "rolebindings"), (*_READ, "create"), "what they may"),
     ("", ("events",), ("create", "patch"), "what people read in kubectl describe"),
     ("", ("nodes",), _READ, "whether room has appeared"),
 )
@@ -86,9 +86,9 @@ def _permissions(chosen: Install) -> tuple[Json, ...]:
 def _granted(chosen: Install, name: str, namespace: str | None, rules: Sequence[Rule]) -> tuple[Json, Json]:
     kind = "ClusterRole" if namespace is None else "Role"
     told = [{"apiGroups": [group], "resources": [*names], "verbs": [*verbs]} for group, names, verbs, _ in rules]
-    role = _object(f"{_RBAC}/v1", kind, name, namespace) | {"rules": told}
-    return role, _object(f"{_RBAC}/v1", f"{kind}Binding", name, namespace) | {
-        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+    role = _object(f"{RBAC}/v1", kind, name, namespace) | {"rules": told}
+    return role, _object(f"{RBAC}/v1", f"{kind}Binding", name, namespace) | {
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": chosen.namespace}],
     }
 
@@ -107,12 +107,7 @@ def _deployment(chosen: Install) -> Json:
         "spec": {
             "serviceAccountName": NAME,
             "terminationGracePeriodSeconds": 20,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": _USER,
-                "runAsGroup": _USER,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": secure(),
             "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_apart()]}},
             "containers": [_container(chosen)],
         },
@@ -144,11 +139,7 @@ def _container(chosen: Install) -> Json:
         "livenessProbe": _probe("/healthz") | {"initialDelaySeconds": 10, "periodSeconds": 10, "failureThreshold": 3},
         "readinessProbe": _probe("/readyz") | {"periodSeconds": 5},
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": powerless() | {"readOnlyRootFilesystem": True},
     }
 
 
@@ -161,10 +152,7 @@ def _probe(where: str) -> Json:
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str | None) -> Json:
-    meta: Json = {"name": name, "labels": dict(_LABELS)}
-    if namespace is not None:
-        meta["namespace"] = namespace
-    return {"apiVersion": api_version, "kind": kind, "metadata": meta}
+    return new(api_version, kind, name, namespace or "", dict(_LABELS))
 
 
 def names(made: Sequence[Json]) -> list[str]:

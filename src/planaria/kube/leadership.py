@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from planaria.kube.api import Api
     from planaria.kube.model import Json
 
-_LOOK_S = 2.0  # between two looks at a Lease that another holds
+_LOOK_S = (
+    2.0  # between two looks at a Lease that another holds: the operator may get it, and not watch (installation.py)
+)
 _AGAIN_S = 0.5  # after a renewal that failed
-_CONFLICT = 409
 
 
 class LeadershipLost(KubeError):
@@ -29,13 +30,22 @@ class LeadershipLost(KubeError):
 class Leadership:
     """One candidate for one Lease."""
 
-    def __init__(self, api: Api, place: tuple[str, str], me: str, terms: Terms, chance: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        place: tuple[str, str],
+        me: str,
+        terms: Terms,
+        chance: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.is_seen = False
         self.me = me
         self._api = api
         self._namespace, self._name = place
         self._terms = terms
         self._chance = chance
+        self._clock = clock
         self._renewed_at: float | None = None
         self._lease: Json | None = None
         self._sight: Sight | None = None
@@ -43,26 +53,27 @@ class Leadership:
     @property
     def is_held(self) -> bool:
         """Tell whether this operator may act now."""
-        return self._renewed_at is not None and tenure.is_held(self._renewed_at, self._terms, time.monotonic())
+        return self._renewed_at is not None and tenure.is_held(self._renewed_at, self._terms, self._clock())
 
     async def acquire(self, say: Callable[[str], object]) -> None:
         """Wait until the Lease is ours, however long it takes."""
         told = ""
         while True:
+            asked_s = 0.0
             try:
                 holder = await self._try()
+                sentence = f"{holder} holds the Lease {self._namespace}/{self._name}: standing by" if holder else ""
             except KubeError as problem:
                 if not problem.retryable:
                     raise
-                holder = told
-                say(f"the Lease {self._namespace}/{self._name} cannot be had now: {problem}")
-                await asyncio.sleep(problem.retry_after_s)
+                sentence = f"the Lease {self._namespace}/{self._name} cannot be had now: {problem}"
+                asked_s = problem.retry_after_s
             if self.is_held:
                 return
-            if holder and holder != told:
-                say(f"{holder} holds the Lease {self._namespace}/{self._name}: standing by")
-            told = holder
-            await asyncio.sleep(_LOOK_S * (0.75 + self._chance() / 2))
+            if sentence and sentence != told:
+                say(sentence)
+            told = sentence
+            await asyncio.sleep(asked_s + _LOOK_S * (0.75 + self._chance() / 2))
 
     async def keep(self) -> None:
         """Renew the Lease for ever.
@@ -77,7 +88,7 @@ class Leadership:
     async def _renew_in_time(self) -> None:
         while self.is_held:
             assert self._renewed_at is not None
-            left = self._renewed_at + self._terms.give_up_s - time.monotonic()
+            left = self._renewed_at + self._terms.give_up_s - self._clock()
             try:
                 async with asyncio.timeout(left):
                     if await self._renew():
@@ -103,7 +114,7 @@ class Leadership:
     async def _try(self) -> str:
         """Look once, and write if it is free; return who holds it."""
         lease = await self._api.get(LEASE, self._namespace, self._name)
-        began = time.monotonic()
+        began = self._clock()
         self.is_seen = True
         if lease is None:
             await self._write(
@@ -118,7 +129,7 @@ class Leadership:
     async def _renew(self) -> bool:
         """Renew once; False if another holds it. A write whose answer was lost is found by reading."""
         assert self._lease is not None
-        began = time.monotonic()
+        began = self._clock()
         if await self._write(began, tenure.written(self._lease, self.me, self._terms, _wall())):
             return True
         lease = await self._api.get(LEASE, self._namespace, self._name)
@@ -131,7 +142,7 @@ class Leadership:
         try:
             self._lease = await (self._api.create(lease) if is_new else self._api.replace(lease))
         except KubeError as problem:
-            if problem.status != _CONFLICT:
+            if not problem.is_conflict:
                 raise
             return False  # somebody wrote first
         self._renewed_at = began

@@ -17,6 +17,8 @@ from typing import Literal
 from planaria.base.value import Value
 from planaria.kube.scaling_model import Batch, Sample
 
+PATH = "spec.elasticPolicy"
+
 # Digits are bounded, and no part can match a text in two ways, so that it is fast on every line.
 DEFAULT_PATTERN = (
     r"Epoch: \[ {0,8}(?P<epoch>\d{1,9})\]\[ {0,8}(?P<step>\d{1,12})/ {0,8}\d{1,12}\]"
@@ -74,7 +76,7 @@ def problems_of(metric: Metric) -> list[str]:
     Even to read a pattern can take long: that is done where it is run, see `matcher.check`.
     """
     missed = not metric.is_foreign and metric.sample and read_line(metric.sample, metric) is None
-    return ["elasticPolicy.metric.sample: expected a line that the pattern matches"] if missed else []
+    return [f"{PATH}.metric.sample expects a line that the pattern matches"] if missed else []
 
 
 def read_line(line: str, metric: Metric) -> Reading | None:

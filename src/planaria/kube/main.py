@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from planaria.kube.api import Api
     from planaria.kube.model import Json
 
-_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LACKS = "planaria operator needs `pip install 'planaria[kubernetes]'`"
 
 
@@ -70,13 +69,15 @@ async def _do(asked: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 async def _run(api: Api, asked: argparse.Namespace, *, in_cluster: bool) -> int:
     """Run the operator until it loses its Lease, or is told to end."""
+    from planaria.kube.installation import NAMESPACE
     from planaria.kube.operator import Means, Operator, Settings
     from planaria.kube.tenure import Terms
+    from planaria.store.kubernetes_account import own_namespace
 
     name = socket.gethostname()
     settings = Settings(
         identity=asked.identity or (name if in_cluster else f"{name}-{secrets.token_hex(4)}"),
-        lease=asked.lease or (_own_namespace(), "planaria-operator"),
+        lease=asked.lease or (own_namespace(NAMESPACE), "planaria-operator"),
         namespaces=tuple(dict.fromkeys(asked.namespace)),
         host=asked.host,
         port=asked.port,
@@ -93,16 +94,6 @@ async def _run(api: Api, asked: argparse.Namespace, *, in_cluster: bool) -> int:
     except asyncio.CancelledError:
         return exit_status.DONE
     return exit_status.DONE
-
-
-def _own_namespace() -> str:
-    try:
-        with open(f"{_ACCOUNT}/namespace") as file:
-            return file.read().strip()
-    except OSError:
-        from planaria.kube.installation import NAMESPACE
-
-        return NAMESPACE
 
 
 def _objects(asked: argparse.Namespace) -> tuple[Json, ...]:
@@ -141,12 +132,11 @@ async def _uninstall(api: Api, asked: argparse.Namespace) -> int:
     return exit_status.DONE
 
 
-def _line(text: str) -> None:
-    _show(text + "\n")
+def _line(name: str, result: str) -> None:
+    _show(f"{name} {result}\n")
 
 
-def _as_json(text: str) -> None:
-    name, _, result = text.partition(" ")
+def _as_json(name: str, result: str) -> None:
     _show(json.dumps({"object": name, "result": result}) + "\n")
 
 

@@ -23,7 +23,7 @@ from contextlib import suppress
 from planaria.base.text import safe_line
 from planaria.base.value import Value, replace
 from planaria.errors import KubeError
-from planaria.kube.logline import GROUP_LIMIT, GROUPS, LINE_LIMIT, Metric, Reading, read_line, reading
+from planaria.kube.logline import GROUP_LIMIT, GROUPS, LINE_LIMIT, PATH, Metric, Reading, read_line, reading
 from planaria.kube.matching import NO_MEMORY
 
 BATCH_LINES = 200  # more are read in several batches
@@ -35,6 +35,7 @@ FIRST_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 600.0
 MOST_DEATHS = 5  # in a row, over two and a half minutes: lines that one log had for a while are gone by then
 
+_FIELD = f"{PATH}.metric.pattern"
 _CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "matching.py")
 
 
@@ -43,7 +44,8 @@ class Matched(Value):
 
     readings: tuple[Reading, ...] = ()
     trouble: str = ""
-    fault: str = ""  # what the pattern itself did; without it, trouble says nothing about the pattern
+    fault: str = ""  # what the pattern itself did
+    mishap: str = ""  # what became of its process, which says nothing about the pattern
     is_unfit: bool = False  # it cannot be read, or has no group that is needed: no line would help
 
 
@@ -105,7 +107,7 @@ class Matcher:
                 return replace(await self._failed(exc), readings=tuple(readings))
             except _Unfit as exc:
                 await self.close()
-                self._trouble = Matched(trouble=f"elasticPolicy.metric.pattern: {exc}", fault=str(exc), is_unfit=True)
+                self._trouble = Matched(trouble=f"{_FIELD} {exc}", fault=str(exc), is_unfit=True)
                 return self._trouble
             except asyncio.CancelledError:  # its answer, when it comes, is nobody's
                 self._abandon()
@@ -151,26 +153,23 @@ class Matcher:
         is_late = isinstance(why, TimeoutError)
         status = None if child is None else await (_end(child) if is_late else _ended(child, self._wall_s))
         fault = "" if status is None or is_late else _fault(status, self._cpu_s)
-        does = fault or f"could not be run ({type(why).__name__}, status {status})"
-        if is_late:
-            does = f"was not done within {self._wall_s:g} s"
+        mishap = "" if fault else _mishap(why, status, self._wall_s)
         self._deaths += status is not None and not is_late
         self._pause_s = min(self._pause_s * 2 or FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._rests_until = asyncio.get_running_loop().time() + self._pause_s
-        trouble = f"elasticPolicy.metric.pattern {does} on lines of this job"
+        trouble = f"{_FIELD} {fault or 'could not be run'} on lines of this job"
+        trouble += f": {mishap}" if mishap else ""
         if self._deaths >= MOST_DEATHS:
             trouble += f", {MOST_DEATHS} times in a row: it is not run any more until it is changed"
-        self._trouble = Matched(trouble=trouble, fault=fault)
+        self._trouble = Matched(trouble=trouble, fault=fault, mishap=mishap)
         return self._trouble
 
 
 def _told(unfit: dict[str, str]) -> str:
     """Return why a pattern cannot be used."""
     if "lacks" in unfit:
-        return f"expected a group named {unfit['lacks']}, such as (?P<{unfit['lacks']}>[0-9.]+)"
-    return (
-        f"expected a regular expression of Python, got one that cannot be read: {safe_line(str(unfit['unreadable']))}"
-    )
+        return f"expects a group named {unfit['lacks']}, such as (?P<{unfit['lacks']}>[0-9.]+)"
+    return f"expects a regular expression of Python, got one that cannot be read: {safe_line(str(unfit['unreadable']))}"
 
 
 def _fault(status: int, cpu_s: float) -> str:
@@ -183,6 +182,18 @@ def _fault(status: int, cpu_s: float) -> str:
     if status == NO_MEMORY:
         return f"needed more than {MEMORY_BYTES >> 20} MiB"
     return "ended its process with an error" if status == 1 else ""
+
+
+def _mishap(why: Exception, status: int | None, wall_s: float) -> str:
+    """Return what became of a process that did not answer, though its pattern did nothing wrong."""
+    if isinstance(why, TimeoutError):
+        return f"it was not done within {wall_s:g} s"
+    if status is None:
+        told = why.strerror if isinstance(why, OSError) else None
+        return f"no process could be started for it ({told or 'for no reason that was told'})"
+    if status < 0:
+        return f"its process was ended from outside (signal {-status})"
+    return f"its process ended without an answer (status {status})"
 
 
 def _kill(child: asyncio.subprocess.Process) -> None:
@@ -223,14 +234,12 @@ async def check(metric: Metric, *, wall_s: float = WALL_S) -> str:
         matched = await matcher.read([metric.sample])
     finally:
         await matcher.close()
-    if matched.trouble and not matched.fault:
-        raise KubeError(f"{matched.trouble}: it could not be tried on its sample")
+    if matched.mishap:
+        raise KubeError(f"it could not be tried on the sample: {matched.mishap}")
     if matched.is_unfit:
         return matched.trouble
     if matched.fault:
-        return (
-            f"elasticPolicy.metric.pattern: expected one that is fast and small, this one {matched.fault} on the sample"
-        )
+        return f"{_FIELD} expects one that is fast and small, this one {matched.fault} on the sample"
     if metric.sample and not matched.readings:
-        return "elasticPolicy.metric.sample: expected a line that the pattern matches, with a time above 0"
+        return f"{PATH}.metric.sample expects a line that the pattern matches, with a time above 0"
     return ""

@@ -4,13 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planaria.base.value import replace
+from planaria.base.value import Value, replace
 from planaria.kube.evidence import FIGURE_LIMIT, RATES, STEP_LIMIT
 from planaria.kube.scaling_model import Batch, Evidence, Figure, Policy, Sample, Source, Timed, Wants
 
 HOLD_S = 60.0  # the longest that samples wait for others while a size is measured
 REST_S = 300.0  # at rest: each write of a status is a write of etcd, for every job there is
 MOST_HELD = 32
+HUSH_S = 900.0  # agents that push nothing for so long, while lines tell of steps, do not push any more
+SURE_LINES = 5  # one step may take longer than that: its push comes with its line
+
+
+class Pushes(Value):
+    """What is known of the pushes of a job's agents. `now` is seconds of one clock of the operator."""
+
+    at: float | None = None  # of the last; None: there was none yet
+    lines: int = 0  # steps that logs told of since they stopped
+
+    def go_on(self, now: float) -> bool:
+        """Tell whether agents push, so that nobody needs the logs."""
+        return self.at is not None and now - self.at < HUSH_S
+
+    def heard(self, found: Sequence[Sample], now: float) -> tuple[Pushes, tuple[Sample, ...]]:
+        """Return those of the steps from logs that count: where agents have pushed, once it is sure that they do not now."""
+        if self.at is None:
+            return self, tuple(found)
+        if self.go_on(now):
+            return self, ()
+        after = replace(self, lines=self.lines + len(found))
+        is_sure = after.lines >= SURE_LINES
+        return after, tuple(replace(sample, is_only=True) for sample in found) if is_sure else ()
 
 
 def due_in(wants: Wants, held: int, held_s: float) -> float | None:

@@ -25,13 +25,12 @@ class Create(Value):
 class Delete(Value):
     """Delete the object of this uid; that it is gone, or another by now, is as good.
 
-    `grace_s` None leaves a pod its own grace: its end by SIGTERM is the drain. What it owns goes in the background.
+    A pod has its own grace: its end by SIGTERM is the drain. What it owns goes in the background.
     """
 
     kind: str
     name: str
     uid: str
-    grace_s: int | None = None
 
 
 class Bury(Value):

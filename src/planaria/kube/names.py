@@ -6,6 +6,10 @@ import re
 
 from planaria.base.value import Value
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 GROUP = "training.kubedl.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -22,11 +26,12 @@ MASTER = "Master"
 WORKER = "Worker"
 PORT = 23456
 PORT_NAME = "pytorchjob-port"
-TRAINER = "pytorch"  # the container that trains, where a pod has several; the first one where none is called so
+TRAINER = "pytorch"
 
 TOKEN_KEY = "token"  # noqa: S105  the name of the entry, not one
 
 LONGEST_JOB = 50  # "NAME-worker-12345" has to be a DNS label, of at most 63 letters
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # of DNS: the whole name of a namespace has to match it
 JOB_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
@@ -57,7 +62,11 @@ class Names(Value):
 
     def replica(self, kind: str, index: int) -> str:
         """Return the name of the pod and the service of one replica, `kind` being Master or Worker."""
-        return f"{self.job}-{kind.lower()}-{index}"
+        return f"{self.prefix(kind)}{index}"
+
+    def prefix(self, kind: str) -> str:
+        """Return what the names of all replicas of a kind begin with."""
+        return f"{self.job}-{kind.lower()}-"
 
     def labels(self, kind: str | None = None, index: int | None = None) -> dict[str, str]:
         """Return the labels of the job's objects, of one kind of replicas, or of one replica."""
@@ -71,6 +80,11 @@ class Names(Value):
     def selector(self, kind: str | None = None) -> str:
         """Return the label selector of the job's objects, or of one kind of replicas, as the API takes it."""
         return ",".join(f"{name}={value}" for name, value in self.labels(kind).items())
+
+
+def trainer_among(containers: Sequence[str]) -> str:
+    """Return the name of the container that trains: `pytorch`, or else the first; also where none is known."""
+    return TRAINER if TRAINER in containers or not containers else containers[0]
 
 
 def replica_kind(text: str) -> str | None:

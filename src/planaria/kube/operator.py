@@ -39,16 +39,17 @@ class Settings(Value):
     port: int = 8080
     tasks: int = 8
     metrics_every_s: float = READ_S
-    terms: Terms = Terms()
+    terms: Terms = Terms.of(15.0)
 
 
 class Means(Value):
-    """What the operator gets from outside: words to people, the time of day, fresh tokens, chance."""
+    """What the operator gets from outside: words to people, the time of day, fresh tokens, chance, seconds that only grow."""
 
     say: Callable[[str], object]
     wall: Callable[[], float]
     noise: Callable[[], str]
     chance: Callable[[], float]
+    clock: Callable[[], float] = time.monotonic
 
 
 class Operator:
@@ -62,10 +63,10 @@ class Operator:
         api.before_call = self._before_call
         self._lease_path = api.exempt = path(LEASE, settings.lease[0], settings.lease[1])
         self._meters = Meters()
-        self._leadership = Leadership(api, settings.lease, settings.identity, settings.terms, means.chance)
-        self._books = Books(self._wake, settings.namespaces, self._renewed)
+        self._leadership = Leadership(api, settings.lease, settings.identity, settings.terms, means.chance, means.clock)
+        self._books = Books(self._wake, settings.namespaces, self._renewed, means.clock)
         self._watchers: list[Watcher] = []
-        self._gatherer = Gatherer(api, self._wake, means.chance, settings.metrics_every_s)
+        self._gatherer = Gatherer(api, self._wake, means.chance, settings.metrics_every_s, means.clock)
         reconciler = Reconciler(api, self._books, self._gatherer, means.wall, means.noise)
         self._queue = Queue(reconciler.look, means.chance, means.say, self._meters.looked)
 

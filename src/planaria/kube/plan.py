@@ -9,6 +9,7 @@ from __future__ import annotations
 from planaria.base.value import Value, replace
 from planaria.kube import burial, capacity, conditions, ending, evidence, memory, scaling, standing, status
 from planaria.kube.case import OVERDUE_S, Case, look_at
+from planaria.kube.logline import metric_of
 from planaria.kube.model import Bury, Create, Decision, Delete
 from planaria.kube.names import MASTER, WORKER
 from planaria.kube.objects import beside
@@ -21,6 +22,7 @@ from planaria.kube.times import seconds, stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from planaria.kube.logline import Metric
     from planaria.kube.memory import Memory
     from planaria.kube.model import Action, Now
     from planaria.kube.seen import JobSeen, World
@@ -48,6 +50,21 @@ def decide(job: JobSeen, world: World, now: Now) -> Decision:
     if world.untried and not status.was_accepted(job.status):
         return _untried(job, world.untried, now.wall_s)
     return _at_work(replace(case, memory=_remembered(case)))
+
+
+def to_try(job: JobSeen) -> Metric | None:
+    """Return the metric of a good spec whose pattern is not ours: it is tried before anything is made. None: there is none."""
+    elastic = job.spec.get("elasticPolicy")
+    given = elastic.get("metric") if isinstance(elastic, dict) else None
+    metric = metric_of(given if isinstance(given, dict) else None)
+    return metric if metric.is_foreign and not problems_of(job.name, job.spec) else None
+
+
+def tried(world: World, sentence: str | None, trouble: str) -> World:
+    """Return the world with what is known of a pattern: what is wrong with it, or None and why that is not known."""
+    if sentence is None:
+        return replace(world, untried=trouble or "it is being tried")
+    return replace(world, problems=(sentence,) if sentence else ())
 
 
 def _refused(job: JobSeen, problems: tuple[str, ...], now_s: float) -> Decision:
@@ -179,7 +196,7 @@ def _scaled(case: Case) -> Verdict | None:
 
 def _refusal(case: Case) -> str:
     """Return what the API server says about a Worker that it will not have: a quota, for one; "" if it says nothing."""
-    prefix = case.names.replica(WORKER, 0)[:-1]
+    prefix = case.names.prefix(WORKER)
     found = (why for (kind, name), why in case.world.refusals.items() if kind in _REPLICA and name.startswith(prefix))
     return next(found, "")
 
@@ -247,7 +264,7 @@ def _not_done(case: Case, kind: str, count: int) -> list[int]:
 
 
 def _ground(case: Case, kind: str) -> Ground:
-    prefix = case.names.replica(kind, 0)[:-1]
+    prefix = case.names.prefix(kind)
     late = {name for name, attempt in case.memory.attempts.items() if attempt.ready_s > case.now_s}
     taken = {name for object_kind, name in case.world.foreign if object_kind in _REPLICA}
     held = {
@@ -272,7 +289,7 @@ def _kept(case: Case, kind: str, places: Places) -> list[Action]:
 
 
 def _idle_services(case: Case, kind: str, used: set[int]) -> list[Action]:
-    prefix = case.names.replica(kind, 0)[:-1]
+    prefix = case.names.prefix(kind)
     waiting = {name for name, attempt in case.memory.attempts.items() if attempt.ready_s > case.now_s}
     keep = {case.names.replica(kind, index) for index in used} | waiting | set(case.memory.done)
     return [

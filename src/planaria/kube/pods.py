@@ -10,7 +10,7 @@ import copy
 
 from planaria.contract.env import KUBE_PROGRESS, POD_UID, TOKEN
 from planaria.kube import health
-from planaria.kube.names import MASTER, PORT, PORT_NAME, ROLE_LABEL, TOKEN_KEY, TRAINER, WORKER, Names
+from planaria.kube.names import MASTER, PORT, PORT_NAME, ROLE_LABEL, TOKEN_KEY, WORKER, Names, trainer_among
 from planaria.kube.objects import account_of, owned
 from planaria.kube.restart import kubelet_policy
 from planaria.kube.spec import KUBERNETES
@@ -68,7 +68,8 @@ def pod(job: JobSeen, spec: JobSpec, kind: str, index: int) -> Json:
 def trainer_of(pod_spec: Plain) -> Json:
     """Return the container that trains."""
     containers: list[Json] = pod_spec["containers"]
-    return next((container for container in containers if container.get("name") == TRAINER), containers[0])
+    wanted = trainer_among([container["name"] for container in containers])
+    return next(container for container in containers if container["name"] == wanted)
 
 
 def has_our_agent(elastic: Elastic, container: Plain) -> bool:

@@ -22,7 +22,6 @@ _GAP_S = 0.1  # between two looks at the same job: what comes together is looked
 _FIRST_S = 0.5
 _MOST_S = 120.0
 _AWAY_S = 5.0  # while nobody answers: what is wrong is not the job
-_CONFLICT = 409
 
 
 class Queue:
@@ -109,11 +108,11 @@ class Queue:
             after_s = await self._look(key)
             self._failures.pop(key, None)
         except KubeError as problem:
-            result = "conflict" if problem.status == _CONFLICT else "refused" if problem.status else "unanswered"
-            first_s = _GAP_S if problem.status == _CONFLICT else _FIRST_S
+            result = "conflict" if problem.is_conflict else "refused" if problem.status else "unanswered"
+            first_s = _GAP_S if problem.is_conflict else _FIRST_S
             most_s = _MOST_S if problem.status else _AWAY_S
             after_s = max(self._failed(key, first_s, most_s), problem.retry_after_s)
-            if problem.status != _CONFLICT:
+            if not problem.is_conflict:
                 self._say(f"{key[0]}/{key[1]}: {problem}; looking again in {after_s:.1f} s")
         except Exception:  # noqa: BLE001  a bug that one job brings out: the others go on
             result = "bug"

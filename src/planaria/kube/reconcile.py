@@ -13,16 +13,15 @@ from planaria.base.value import replace
 from planaria.errors import KubeError
 from planaria.kube import burial
 from planaria.kube.events import Teller
-from planaria.kube.logline import metric_of
 from planaria.kube.model import Bury, Create, Delete, Event, Now
 from planaria.kube.names import Names
-from planaria.kube.plan import decide
+from planaria.kube.plan import decide, to_try, tried
 from planaria.kube.refusals import REFUSED_S, Refusals, sentence_of
 from planaria.kube.resources import CONFIG_MAP, JOB, KINDS, POD, SECRET
 from planaria.kube.seen import JobSeen, has_ended, job_seen, owner_of
 from planaria.kube.sources import source_of
-from planaria.kube.spec import problems_of
 from planaria.kube.status import was_accepted
+from planaria.kube.watching import key_of
 
 if TYPE_CHECKING:
     from planaria.kube.api import Api
@@ -36,7 +35,6 @@ AGAIN_S = 1.0  # agents wrote their ConfigMap at the same time
 MOST_ACTIONS = 25  # of one look: what a job of many pods has left waits for its next turn, as others do for theirs
 RESYNC_S = 300.0  # every job is looked at so often, whatever was missed
 _TOLD_S = 0.1  # until a refusal is seen by a look, and is in the job's status
-_CONFLICT = 409
 _REFUSED = (400, 403, 404, 413, 422)  # the server has read it and will not have it
 
 
@@ -94,29 +92,25 @@ class Reconciler:
 
     def _tried(self, key: Key, job: JobSeen, world: World) -> World:
         """Return the world with what is known of a spec by trying: a pattern, on its sample line."""
-        if problems_of(job.name, job.spec):
-            return world
-        metric = metric_of((job.spec.get("elasticPolicy") or {}).get("metric"))
-        if not metric.is_foreign:
+        metric = to_try(job)
+        if metric is None:
             return world
         trial = self._gatherer.trial(key, metric, was_accepted=was_accepted(job.status))
-        if trial.sentence is None:
-            return replace(world, untried=trial.trouble or "it is being tried")
-        return replace(world, problems=(trial.sentence,) if trial.sentence else ())
+        return tried(world, trial.sentence, trial.trouble)
 
     async def _write_status(self, obj: Json, status: Json) -> Json:
         """Write the status if the job is still as it was read; if it is not, read it, and leave the rest to the next look."""
         try:
             written = await self._api.replace(obj | {"status": status}, "status")
         except KubeError as problem:
-            if problem.status in (_CONFLICT, 404):
+            if problem.status in (404, 409):
                 await self._read_again(obj)
             raise
         self._books.wrote(JOB, written)
         return written
 
     async def _read_again(self, obj: Json) -> None:
-        key = _key(obj)
+        key = key_of(obj)
         found = await self._api.get(JOB, *key)
         if found is None or found["metadata"]["uid"] != obj["metadata"]["uid"]:
             self._books.gone(JOB, key, obj["metadata"]["uid"])
@@ -128,7 +122,7 @@ class Reconciler:
         waits: list[float] = []
         done = 0
         for action in actions:
-            if isinstance(action, Create) and self._refusals.is_fresh(_key(job), action):
+            if isinstance(action, Create) and self._refusals.is_fresh(key_of(job), action):
                 waits.append(REFUSED_S)
                 continue
             if done == MOST_ACTIONS:
@@ -150,12 +144,12 @@ class Reconciler:
 
     async def _create(self, job: Json, action: Create) -> float | None:
         """Make an object; return when to look again if it could not be made."""
-        kind, key = KINDS[action.kind], _key(job)
+        kind, key = KINDS[action.kind], key_of(job)
         try:
             self._books.wrote(kind, await self._api.create(action.body))
             self._refusals.clear(key, action)
         except KubeError as problem:
-            if problem.status == _CONFLICT:
+            if problem.is_conflict:
                 return None if await self._meet(job, action) else 0.0
             if problem.status not in _REFUSED:
                 raise
@@ -183,7 +177,7 @@ class Reconciler:
         try:
             dead = await self._note(job, action)
         except KubeError as problem:
-            if problem.status == _CONFLICT:
+            if problem.is_conflict:
                 return AGAIN_S
             if problem.status not in _REFUSED:
                 raise
@@ -212,9 +206,9 @@ class Reconciler:
     async def _delete(self, job: Json, action: Delete) -> None:
         kind, key = KINDS[action.kind], (job["metadata"]["namespace"], action.name)
         try:
-            answer = await self._api.delete(kind, *key, uid=action.uid, grace_s=action.grace_s)
+            answer = await self._api.delete(kind, *key, uid=action.uid)
         except KubeError as problem:
-            if problem.status != _CONFLICT:
+            if not problem.is_conflict:
                 raise
             return  # another one by now
         if answer is not None and answer.get("kind") == kind.name:
@@ -226,7 +220,3 @@ class Reconciler:
 def _end_of(pod: Json) -> Json:
     """Keep of a pod which one it is, and whether it has ended."""
     return {"metadata": {"uid": pod["metadata"]["uid"]}, "status": pod.get("status") or {}}
-
-
-def _key(obj: Json) -> Key:
-    return obj["metadata"]["namespace"], obj["metadata"]["name"]

@@ -46,7 +46,6 @@ _SWITCHES: dict[str, tuple[str, ...]] = {
 }
 _SHORT = {"-o": "--output", "-h": "--help"}
 _REPEATED = ("--volume", "--env")
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SERVICE = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _QUANTITY = re.compile(r"[0-9]{1,12}(\.[0-9]{1,3})?([kMGTP]|[KMGTP]i)?|[0-9]{1,12}m")
@@ -217,7 +216,7 @@ def _claim(found: Mapping[str, str]) -> str:
 
 
 def _namespace(found: Mapping[str, str]) -> str:
-    return _match(found, "--namespace", _LABEL, "the name of a namespace", "")
+    return _match(found, "--namespace", names.LABEL, "the name of a namespace", "")
 
 
 def _job_name(name: str) -> str:

@@ -11,7 +11,7 @@ For callers:
 Write evidence and block in one update of the status before pods are made or removed: then an operator that dies at any moment
 leaves a state from which the next one decides the same. Call it when something changed, when samples came (as many as
 `verdict.wants` says, or what there is after some time: `measuring.due_in`), and after `verdict.wake_after_s`. A block that
-differs from the one before is worth an event with `verdict.reason`.
+differs from the one before is worth an event, which `status.events` makes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def scale(policy: Policy, evidence: Evidence | Corrupt | None, situation: Situat
     missing = max(1, decided.skip + policy.window - len(decided.window))
     wants = Wants(missing, _is_measuring(policy, decided, now_s))
     wake = _wake(policy, decided, situation, now_s)
-    return Verdict(decided, decided.elastic.current, decided.elastic, decided.reason, wake, wants)
+    return Verdict(decided, wake, wants)
 
 
 # The beginning of a search.

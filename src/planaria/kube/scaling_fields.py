@@ -1,33 +1,34 @@
 """Every field of `spec.elasticPolicy` that the scaling reads: its name, what it may hold, its default and why. Pure.
 
-The schema of the CRD, the validation and the table of docs/scaling.md are made from `FIELDS`. A dot in a name leads into an
-object: `metric.unit` is `unit` of `metric`.
+The schema of the CRD and the table of docs/scaling.md are made from `FIELDS`; values are checked by that schema, and here only
+for what it cannot say. A dot in a name leads into an object: `metric.unit` is `unit` of `metric`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Literal
 
 from planaria.base.value import Value
 from planaria.kube import logline
 from planaria.kube.evidence import WINDOW_LIMIT
+from planaria.kube.logline import PATH
 from planaria.kube.scaling_model import Policy
+from planaria.kube.schema import described, expected
 
 SIZE_LIMIT = 10_000  # Workers of one job; more than Kubernetes has nodes
-_DAY_S = 86_400.0
+_DAY_S = 86_400
 
 
 class Field(Value):
-    """One field. The sentence that refuses a wrong value is made of its kind and bounds."""
+    """One field."""
 
     name: str
     kind: Literal["integer", "number", "string", "integers"]
     meaning: str
     default: int | float | str | None = None  # None: see its meaning
-    least: float | None = None
-    most: float | None = None
+    least: int | None = None
+    most: int | None = None
     choices: tuple[str, ...] = ()
     longest: int | None = None  # letters of a string, items of a list
 
@@ -59,7 +60,7 @@ FIELDS: tuple[Field, ...] = (
         "trialTimeoutSeconds",
         "number",
         "how long to wait for these samples, and before that for pods to run",
-        1800.0,
+        1800,
         1,
         30 * _DAY_S,
     ),
@@ -67,15 +68,13 @@ FIELDS: tuple[Field, ...] = (
         "pendingGraceSeconds",
         "number",
         "how long the scheduler may find no node for a pod before the job returns to fewer",
-        60.0,
+        60,
         0,
         _DAY_S,
     ),
-    Field("cooldownSeconds", "number", "how long a size is kept before a larger one is tried", 60.0, 0, _DAY_S),
-    Field(
-        "retrySeconds", "number", "when a size that failed is tried again, doubled after each time", 300.0, 1, _DAY_S
-    ),
-    Field("maxRetrySeconds", "number", "the longest of these pauses", 3600.0, 1, 30 * _DAY_S),
+    Field("cooldownSeconds", "number", "how long a size is kept before a larger one is tried", 60, 0, _DAY_S),
+    Field("retrySeconds", "number", "when a size that failed is tried again, doubled after each time", 300, 1, _DAY_S),
+    Field("maxRetrySeconds", "number", "the longest of these pauses", 3600, 1, 30 * _DAY_S),
     Field(
         "metric.pattern",
         "string",
@@ -127,74 +126,45 @@ def _schema_of(field: Field) -> dict[str, object]:
     if field.choices:
         bounds["enum"] = list(field.choices)
     if field.longest is not None:
-        bounds["maxLength"] = field.longest
+        bounds |= {"minLength": 1, "maxLength": field.longest}
     return {**made, **bounds}
 
 
 def problems_of(elastic: Mapping[str, object], workers: int) -> list[str]:
-    """Return what is wrong with these fields of `spec.elasticPolicy`, a sentence each; `workers` is Worker.replicas.
+    """Return what is wrong with these fields, which are as the schema wants them; `workers` is Worker.replicas.
 
     A pattern is not run here: `matcher.check` tries it on the sample line, in a child process.
     """
     metric = elastic.get("metric")
-    if metric is not None and not isinstance(metric, Mapping):
-        return ["elasticPolicy.metric: expected an object with pattern, unit, batch and sample"]
-    found = [
-        f"elasticPolicy.{field.name}: expected {expected(field)}"
-        for field in FIELDS
-        if (value := _value(elastic, field)) is not None and not _is_right(field, value)
-    ]
+    given = metric if isinstance(metric, Mapping) else {}
     known = {field.name.partition(".")[2] for field in FIELDS}
-    found += [f"elasticPolicy.metric.{name}: there is no such field" for name in metric or () if name not in known]
-    return found or [*_problems_of_bounds(elastic, workers), *logline.problems_of(logline.metric_of(metric))]
+    found = [f"{PATH}.metric has no field {name}" for name in given if name not in known]
+    return found or [*_problems_of_bounds(elastic, workers), *logline.problems_of(logline.metric_of(given))]
 
 
 def _problems_of_bounds(elastic: Mapping[str, object], workers: int) -> list[str]:
     policy = policy_of(elastic, workers)
     if policy.min > policy.max:
-        return [f"elasticPolicy.minReplicas: expected at most maxReplicas ({policy.max}), got {policy.min}"]
+        return [expected(f"{PATH}.minReplicas", f"at most maxReplicas ({policy.max})", policy.min)]
     found = []
     if policy.allowed and not any(policy.min <= size <= policy.max for size in policy.allowed):
-        found.append(f"elasticPolicy.allowedReplicas: expected at least one number from {policy.min} to {policy.max}")
+        span = f"at least one number from {policy.min} to {policy.max}"
+        found.append(expected(f"{PATH}.allowedReplicas", span, list(policy.allowed)))
     if policy.retry_s > policy.max_retry_s:
-        found.append(f"elasticPolicy.maxRetrySeconds: expected at least retrySeconds ({policy.retry_s:g})")
+        least_s, most_s = f"{policy.retry_s:g}", f"{policy.max_retry_s:g}"
+        found.append(f"{PATH}.maxRetrySeconds expects at least retrySeconds ({least_s}), got {most_s}")
     return found
 
 
-def expected(field: Field) -> str:
+def told(field: Field) -> str:
     """Return what a field may hold, as the end of a sentence."""
-    if field.choices:
-        return " or ".join(field.choices)
-    if field.kind == "string":
-        return f"a text of at most {field.longest} letters"
-    span = f"from {field.least:g} to {field.most:g}"
-    if field.kind == "integers":
-        return f"a list of at most {field.longest} whole numbers {span}"
-    return f"a {'whole ' if field.kind == 'integer' else ''}number {span}"
+    return described(_schema_of(field))
 
 
 def _value(elastic: Mapping[str, object], field: Field) -> object:
     owner, _, name = field.name.rpartition(".")
     held = elastic.get(owner) if owner else elastic
     return held.get(name) if isinstance(held, Mapping) else None
-
-
-def _is_right(field: Field, value: object) -> bool:
-    if field.kind == "string":
-        fits = isinstance(value, str) and (field.longest is None or 0 < len(value) <= field.longest)
-        return fits and (not field.choices or value in field.choices)
-    if field.kind == "integers":
-        many = value if isinstance(value, list) else []
-        return 0 < len(many) <= (field.longest or 0) and all(_is_number(field, item) for item in many)
-    return _is_number(field, value)
-
-
-def _is_number(field: Field, value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        return False
-    if field.kind != "number" and not isinstance(value, int):
-        return False
-    return (field.least or 0) <= value <= (field.most or 0)
 
 
 def policy_of(elastic: Mapping[str, object], workers: int) -> Policy:

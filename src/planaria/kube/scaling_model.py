@@ -104,7 +104,7 @@ class Evidence(Value):
     start: int
     good: int
     elastic: ElasticScaling
-    reason: str  # of the last decision, one word for events and tests
+    reason: str  # of the last decision, one word, as `status.scaling.reason` shows it
     changed_s: float  # when the current size was chosen
     ready_s: float | None = None  # when all its Workers ran first
     source: Source = ""  # of the figures and the window; those of two sources are never compared
@@ -137,8 +137,20 @@ class Verdict(Value):
     """What to do."""
 
     evidence: Evidence
-    target: int  # Worker pods that should exist
-    elastic: ElasticScaling
-    reason: str
     wake_after_s: float | None  # call again after so long, if nothing happens before; None: nothing is due
     wants: Wants
+
+    @property
+    def target(self) -> int:
+        """Return how many Worker pods should exist."""
+        return self.evidence.elastic.current
+
+    @property
+    def elastic(self) -> ElasticScaling:
+        """Return what people are shown of it."""
+        return self.evidence.elastic
+
+    @property
+    def reason(self) -> str:
+        """Return the one word for the last decision."""
+        return self.evidence.reason

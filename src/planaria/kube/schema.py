@@ -27,14 +27,14 @@ def problems(schema: Plain, value: Any, path: str) -> list[str]:
     if schema.get("x-kubernetes-int-or-string"):
         return [] if _is(value, "integer") or _is(value, "string") else [expected(path, "a number or a word", value)]
     if not _is(value, schema["type"]):
-        return [expected(path, _described(schema), value)]
+        return [expected(path, described(schema), value)]
     match schema["type"]:
         case "object":
             return _of_object(schema, value, path)
         case "array":
             return _of_array(schema, value, path)
         case _:
-            return [] if _fits(schema, value) else [expected(path, _described(schema), value)]
+            return [] if _fits(schema, value) else [expected(path, described(schema), value)]
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -57,6 +57,8 @@ def _of_object(schema: Plain, value: Plain, path: str) -> list[str]:
 def _of_array(schema: Plain, value: list[Any], path: str) -> list[str]:
     if len(value) < schema.get("minItems", 0):
         return [f"{path} is empty"]
+    if len(value) > schema.get("maxItems", len(value)):
+        return [expected(path, described(schema), value)]
     return [problem for at, item in enumerate(value) for problem in problems(schema["items"], item, f"{path}[{at}]")]
 
 
@@ -68,22 +70,45 @@ def _fits(schema: Plain, value: Any) -> bool:
     return bool(schema.get("minimum", value) <= value <= schema.get("maximum", value))
 
 
-def _described(schema: Plain) -> str:
+def described(schema: Plain) -> str:
+    """Return what a value has to be, as the end of a sentence."""
     if "enum" in schema:
         return "one of " + ", ".join(choice for choice in schema["enum"] if choice)
-    kind = schema["type"]
-    described = {"object": "an object", "array": "a list", "string": "a string", "boolean": "true or false"}.get(kind)
-    if described is None:
-        described = "a whole number" if kind == "integer" else "a number"
-        if "minimum" in schema and "maximum" in schema:
-            described += f" from {schema['minimum']} to {schema['maximum']}"
-        elif "minimum" in schema:
-            described += f" of at least {schema['minimum']}"
-    elif "minLength" in schema:
-        described += " that is not empty"
-    elif "maxLength" in schema:
-        described += f" of at most {schema['maxLength']} letters"
-    return described
+    match schema["type"]:
+        case "object":
+            return "an object"
+        case "array":
+            return _list(schema)
+        case "string":
+            return _text(schema)
+        case "boolean":
+            return "true or false"
+        case "integer":
+            return "a whole number" + _bounds(schema)
+        case _:
+            return "a number" + _bounds(schema)
+
+
+def _list(schema: Plain) -> str:
+    if "maxItems" not in schema:
+        return "a list"
+    return f"a list of{_span(schema, 'minItems', 'maxItems')} items, each {described(schema['items'])}"
+
+
+def _text(schema: Plain) -> str:
+    if "maxLength" in schema:
+        return f"a string of{_span(schema, 'minLength', 'maxLength')} letters"
+    return "a string that is not empty" if "minLength" in schema else "a string"
+
+
+def _span(schema: Plain, least: str, most: str) -> str:
+    return f" {schema[least]} to {schema[most]}" if schema.get(least) else f" at most {schema[most]}"
+
+
+def _bounds(schema: Plain) -> str:
+    if "minimum" in schema and "maximum" in schema:
+        return f" from {schema['minimum']} to {schema['maximum']}"
+    return f" of at least {schema['minimum']}" if "minimum" in schema else ""
 
 
 def expected(path: str, described: str, value: Any) -> str:

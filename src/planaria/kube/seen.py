@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planaria.base.value import Value, replace
 from planaria.kube.burial import RoundSeen
-from planaria.kube.names import INDEX_LABEL, JOB_LABEL, TRAINER, TYPE_LABEL, replica_kind
+from planaria.kube.names import INDEX_LABEL, JOB_LABEL, TYPE_LABEL, replica_kind, trainer_among
 from planaria.kube.scaling_model import FOREVER, Sample
 from planaria.kube.times import seconds
 
@@ -208,8 +208,7 @@ def _condition(obj: Plain, kind: str) -> Json:
 
 def _trainer(spec: Plain, status: Plain) -> Json:
     """Return the status of the container that trains; an empty one while there is none."""
-    names = [container["name"] for container in spec.get("containers") or ()]
-    wanted = TRAINER if TRAINER in names or not names else names[0]
+    wanted = trainer_among([container["name"] for container in spec.get("containers") or ()])
     for container in status.get("containerStatuses") or ():
         if container.get("name") == wanted:
             return dict(container)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planaria.base.value import Value
 from planaria.kube.logline import Metric, metric_of
-from planaria.kube.names import TRAINER, WORKER
+from planaria.kube.names import WORKER, trainer_among
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,5 +54,4 @@ def _container(job: JobSeen) -> str:
     """Return the name of the container that trains."""
     replicas = {kind.lower(): one for kind, one in (job.spec.get("pytorchReplicaSpecs") or {}).items()}
     template = (replicas.get(WORKER.lower()) or {}).get("template") or {}
-    found = [str(one.get("name")) for one in (template.get("spec") or {}).get("containers") or ()]
-    return TRAINER if TRAINER in found or not found else found[0]
+    return trainer_among([str(one.get("name")) for one in (template.get("spec") or {}).get("containers") or ()])

@@ -25,9 +25,6 @@ _PROCESSES = re.compile(r"[1-9][0-9]{0,3}")  # of other digits, or of very many,
 _BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _SHAPE = fields.spec_schema()
-_ELASTIC_SHAPE = _SHAPE["properties"].pop("elasticPolicy")
-for _name in scaling_fields.schema():  # they have sentences of their own
-    del _ELASTIC_SHAPE["properties"][_name]
 
 
 class Replicas(Value):
@@ -88,12 +85,10 @@ def problems_of(name: str, spec: Plain) -> tuple[str, ...]:
 def _problems_of(name: str, spec: Plain) -> tuple[str, ...]:
     found = [problem for problem in (name_problem(name),) if problem]
     found += schema.problems(_SHAPE, spec, "spec")
-    elastic = spec.get("elasticPolicy")
-    if elastic is not None and not isinstance(elastic, dict):
-        found.append(f"spec.elasticPolicy expects an object, got {elastic!r}")
     if found:
         return tuple(found)
     found += _of_replicas(spec)
+    elastic = spec.get("elasticPolicy")
     if elastic and not found:
         found += _of_elastic(spec, elastic)
     return tuple(found)
@@ -244,17 +239,14 @@ def _of_replicas(spec: Plain) -> list[str]:
 
 
 def _of_elastic(spec: Plain, elastic: Plain) -> list[str]:
-    found = schema.problems(_ELASTIC_SHAPE, elastic, "spec.elasticPolicy")
-    if found:
-        return found
-    found += _of_meeting(
+    found = _of_meeting(
         elastic.get("rdzvBackend") or KUBERNETES, elastic.get("rdzvEndpoint") or "", "rdzvBackend" in elastic
     )
     processes = elastic.get("nProcPerNode")
     if processes is not None and not _is_processes(processes):
         described = f"a number from 1 to 9999, or {', '.join(_PROCESS_WORDS)}"
         found.append(schema.expected("spec.elasticPolicy.nProcPerNode", described, processes))
-    return found + [f"spec.{problem}" for problem in scaling_fields.problems_of(elastic, _workers(_by_kind(spec)))]
+    return found + scaling_fields.problems_of(elastic, _workers(_by_kind(spec)))
 
 
 def _is_processes(value: int | str) -> bool:

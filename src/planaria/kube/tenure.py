@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class Terms(Value):
     """How long a Lease lasts without being renewed, how often it is renewed, and when its holder gives up."""
 
-    lasts_s: float = 15.0
-    renew_s: float = 4.0
-    give_up_s: float = 10.0
+    lasts_s: float
+    renew_s: float
+    give_up_s: float
 
     @staticmethod
     def of(lasts_s: float) -> Terms:

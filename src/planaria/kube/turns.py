@@ -22,9 +22,6 @@ class Turns:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
-
     def add(self, key: Key) -> None:
         """Let a key wait behind those of its namespace; one that waits keeps its place."""
         if key not in self._keys:

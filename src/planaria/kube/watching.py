@@ -84,7 +84,7 @@ class Copy:
 
     def keep(self, obj: Json) -> Json:
         """Return what stays of an object. Its owner may write what he likes: at worst there is its metadata alone."""
-        key = _key(obj)
+        key = key_of(obj)
         try:
             kept = self._keep(obj)
         except Exception as problem:  # noqa: BLE001  one object must not end the operator of all
@@ -98,7 +98,7 @@ class Copy:
     def wrote(self, obj: Json) -> None:
         """Take what the server answered to a write of ours; the watch tells it later, or was faster."""
         if obj["metadata"].get("uid") not in self._buried:
-            self._written.add(_key(obj))
+            self._written.add(key_of(obj))
             self._put(self.keep(obj))
 
     def expect(self, namespace: str = "") -> None:
@@ -113,7 +113,7 @@ class Copy:
 
     def reset(self, items: Iterable[Json], namespace: str = "") -> None:
         """Take a whole list, of which `keep` has seen every object: what is not in it is gone."""
-        fresh = {_key(obj): obj for obj in items}
+        fresh = {key_of(obj): obj for obj in items}
         for key in [key for key in self._objects if key not in fresh and _is_in(key, namespace)]:
             self._drop(key)
         for obj in fresh.values():
@@ -127,12 +127,12 @@ class Copy:
         if change.kind == "DELETED":
             uid = change.obj["metadata"].get("uid", "")
             self._bury(uid)
-            self.gone(_key(change.obj), uid)
+            self.gone(key_of(change.obj), uid)
         elif change.kind in ("ADDED", "MODIFIED"):
             self._put(self.keep(change.obj))
 
     def _put(self, obj: Json, *, is_listed: bool = False) -> None:
-        key = _key(obj)
+        key = key_of(obj)
         old = self._objects.get(key)
         # A list may be older than all we know, after a server was restored; not than what was written while it was on its way.
         believes = is_listed and key not in self._written
@@ -164,7 +164,7 @@ class Copy:
         job = _job(obj)
         if job:
             left = self._of_job.get(job, set())
-            left.discard(_key(obj))
+            left.discard(key_of(obj))
             if not left:
                 self._of_job.pop(job, None)
 
@@ -232,7 +232,8 @@ def silence(watchers: Iterable[Watcher], now: float) -> str:
     return f"nothing was heard of {', '.join(silent)} for {SILENT_S:g} s" if silent else ""
 
 
-def _key(obj: Json) -> Key:
+def key_of(obj: Json) -> Key:
+    """Return the namespace and the name of an object."""
     meta = obj["metadata"]
     return meta.get("namespace", ""), meta["name"]
 

@@ -161,7 +161,7 @@ def _supervise(planned: Plan, options: Options, environ: Mapping[str, str]) -> i
         agent = start_agent(lambda line, mask: run(line, mask, scratch), job.signals)
         end = guard(agent, job.signals, time.monotonic)
     except OSError as problem:
-        _complain(f"cannot start the agent: {problem.strerror} (is the limit of processes or the memory used up?)")
+        _complain(f"cannot start the agent: {problem.strerror} (is a limit used up: processes, open files, memory?)")
         return exit_status.of_error(problem)
     finally:
         remove_tree(scratch)

@@ -107,7 +107,7 @@ class Records:
     def close(self, on_done: Callable[[], object] = lambda: None) -> None:
         """Leave the store, once it has answered what it was asked and has the lease back; then call back.
 
-        A store that does not answer has half a second for each. Somebody has to turn the loop until then: what the last to
+        A store that does not answer has `CLOSE_WITHIN_S` for each. Somebody has to turn the loop until then: what the last to
         leave wrote would be lost, and others wait for the end of a lease that is not given back. `on_done` is called before
         this returns when there is nothing to wait for.
         """

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from planaria.base.text import safe_line
 from planaria.base.usage import quoted
 from planaria.errors import FetchFailed, UsageError
+from planaria.ship.refusals import MISSING_OBJECT, is_denied, is_unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,15 +18,6 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 20
 _TRIES = 4  # of a stream that breaks off; requests that were not answered are repeated by boto3 itself
-_MISSING = ("404", "NoSuchKey", "NotFound")
-_DENIED = ("403", "AccessDenied", "Forbidden")
-_BAD_CREDENTIALS = (
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "ExpiredToken",
-    "InvalidToken",
-    "TokenRefreshRequired",
-)
 
 
 def connect(timeout_s: float = 60.0, tries: int = 5) -> Any:
@@ -55,8 +49,18 @@ def read(client: Any, source: Stored, began: Callable[[int], None] = lambda _siz
     Raises:
         FetchFailed: One sentence about what is in the way.
     """
-    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield from pieces(client, source, began)
+    except (BotoCoreError, ClientError, OSError) as problem:
+        raise translated(problem, source) from problem
+
+
+def pieces(client: Any, source: Stored, began: Callable[[int], None] = lambda _size: None) -> Iterator[bytes]:
+    """Do what `read` does; what goes wrong comes as boto3 raises it."""
     from botocore.exceptions import ConnectionError as NoConnection
+    from botocore.exceptions import HTTPClientError, IncompleteReadError
 
     taken = size = 0
     more: dict[str, str] = {}
@@ -66,18 +70,17 @@ def read(client: Any, source: Stored, began: Callable[[int], None] = lambda _siz
             if not more:
                 size = answer["ContentLength"]
                 began(size)
-            for piece in answer["Body"].iter_chunks(_CHUNK_BYTES):
-                taken += len(piece)
-                yield piece
-        except (HTTPClientError, IncompleteReadError, NoConnection) as problem:
+            with closing(answer["Body"]) as body:
+                for piece in body.iter_chunks(_CHUNK_BYTES):
+                    taken += len(piece)
+                    yield piece
+        except (HTTPClientError, IncompleteReadError, NoConnection):
             if not left or not taken:
-                raise translated(problem, source) from problem
-        except (BotoCoreError, ClientError, OSError) as problem:
-            raise translated(problem, source) from problem
+                raise
         if taken >= size:
             return
         more = {"Range": f"bytes={taken}-", "IfMatch": answer["ETag"]}  # of the same object, or not at all
-    raise FetchFailed(f"{quoted(source.url)} broke off after {taken:,} of {size:,} bytes", hint="run the job again")
+    raise IncompleteReadError(actual_bytes=taken, expected_bytes=size)
 
 
 def translated(problem: Exception, source: Stored) -> FetchFailed:
@@ -86,9 +89,11 @@ def translated(problem: Exception, source: Stored) -> FetchFailed:
         ClientError,
         ConnectTimeoutError,
         EndpointConnectionError,
+        IncompleteReadError,
         NoCredentialsError,
         PartialCredentialsError,
         ReadTimeoutError,
+        ResponseStreamingError,
     )
 
     shown = quoted(source.url)
@@ -104,6 +109,8 @@ def translated(problem: Exception, source: Stored) -> FetchFailed:
             f"cannot fetch {shown}: no connection to S3",
             hint="is there a way from here to S3, and are AWS_ENDPOINT_URL and the region right?",
         )
+    if isinstance(problem, IncompleteReadError | ResponseStreamingError):
+        return FetchFailed(f"{shown} broke off again and again: {safe_line(str(problem))}", hint="run the job again")
     if isinstance(problem, ClientError):
         return _answered(problem, source, shown)
     return FetchFailed(f"cannot fetch {shown}: {safe_line(str(problem))}")
@@ -114,16 +121,16 @@ def _answered(problem: Any, source: Stored, shown: str) -> FetchFailed:
     code = str(error.get("Code", ""))
     if code == "NoSuchBucket":
         return FetchFailed(f"cannot fetch {shown}: there is no bucket {quoted(source.bucket)}")
-    if code in _MISSING:
+    if code in MISSING_OBJECT:
         return FetchFailed(
             f"cannot fetch {shown}: there is no such object", hint="is the key right, and was it uploaded?"
         )
-    if code in _DENIED:
+    if is_denied(code):
         return FetchFailed(
             f"cannot fetch {shown}: access denied",
             hint="the role needs s3:GetObject for it; S3 says the same of a missing object",
         )
-    if code in _BAD_CREDENTIALS:
+    if is_unknown(code):
         return FetchFailed(f"cannot fetch {shown}: S3 does not take these credentials ({code})", hint="renew them")
     if code in ("412", "PreconditionFailed"):
         return FetchFailed(f"cannot fetch {shown}: it was replaced while it was read", hint="run the job again")

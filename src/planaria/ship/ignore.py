@@ -1,7 +1,8 @@
 """Which files of a directory are shipped: `.petignore`, with the meaning of a `.gitignore`, over what is never shipped unasked.
 
 Pure: paths in, verdicts out. The last rule that fits decides, so a line `!.env` brings back what a rule of ours left out.
-Whoever walks the directory does not look into a directory that is left out, as git does not.
+Whoever walks the directory does not look into a directory that is left out, as git does not. No library does it: each verdict
+comes with its reason, and packing needs nothing installed.
 """
 
 from __future__ import annotations

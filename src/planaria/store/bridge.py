@@ -9,12 +9,15 @@ from threading import Event as Flag
 from threading import Thread
 
 from planaria.base import signals
+from planaria.store.api import Watching
+from planaria.store.model import WatchLost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.base.loop import Loop
+    from planaria.store.model import Event
 
 _MOST_WAITING = 1024
 
@@ -70,3 +73,32 @@ class Bridge:
             self._calls.popleft()()
         if self._calls:
             self._wake()
+
+
+class BridgedWatching(Watching):
+    """A watch that lives on both sides: made and cancelled on the loop, read in a thread, told on the loop again."""
+
+    def __init__(self, bridge: Bridge, on_event: Callable[[Event], object]) -> None:
+        self._bridge = bridge
+        self._on_event: Callable[[Event], object] | None = on_event
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether there may be more to tell."""
+        return self._on_event is not None
+
+    def cancel(self) -> None:
+        """Tell nothing more."""
+        self._on_event = None
+
+    def _post(self, *events: Event) -> None:
+        """Have events told on the loop; from the thread. WatchLost is the last."""
+        self._bridge.post(lambda: self._tell(events))
+
+    def _tell(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            on_event = self._on_event
+            if isinstance(event, WatchLost):
+                self._on_event = None
+            if on_event is not None:
+                on_event(event)

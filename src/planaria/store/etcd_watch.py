@@ -8,10 +8,10 @@ from threading import Event as Flag
 
 import requests
 
-from planaria.store.api import Watching
+from planaria.store.bridge import BridgedWatching
 from planaria.store.etcd_gateway import EtcdAway, EtcdDenied, Favourite, Gateway
 from planaria.store.etcd_translate import changes_of, revision_of, span
-from planaria.store.model import Changed, WatchLost
+from planaria.store.model import WatchLost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class _HistoryLostError(Exception):
     """Etcd has compacted what we have not seen, or is another etcd than before."""
 
 
-class EtcdWatching(Watching):
-    """Lives on both sides: made and cancelled on the loop, read in the thread, told on the loop again."""
+class EtcdWatching(BridgedWatching):
+    """A watch with a thread of its own that reads one stream after the other."""
 
     def __init__(
         self,
@@ -47,24 +47,18 @@ class EtcdWatching(Watching):
         after: int,
         on_event: Callable[[Event], object],
     ) -> None:
-        self._bridge = bridge
+        super().__init__(bridge, on_event)
         self._endpoints = endpoints
         self._prefix = prefix
         self._position = after
-        self._on_event: Callable[[Event], object] | None = on_event
         self._ending = Flag()
         self._answer: requests.Response | None = None
         self._favourite = endpoints[1]
         bridge.start_thread(self._run)  # one for each watch: it waits for the next line in a blocking read
 
-    @property
-    def is_open(self) -> bool:
-        """Tell whether there may be more to tell."""
-        return self._on_event is not None
-
     def cancel(self) -> None:
         """End it, and wake the thread up so that it leaves."""
-        self._on_event = None
+        super().cancel()
         self._ending.set()
         self._end_stream()
 
@@ -86,11 +80,11 @@ class EtcdWatching(Watching):
                     self._read(gateway)
                     failures = 0
                 except _HistoryLostError:
-                    self._bridge.post(lambda: self._tell((WatchLost(),)))
+                    self._post(WatchLost())
                     return
                 except EtcdDenied:  # whoever lists will hear why
                     self._ending.wait(_DENIED_S)
-                    self._bridge.post(lambda: self._tell((WatchLost(),)))
+                    self._post(WatchLost())
                     return
                 except Exception:  # noqa: BLE001  whatever it was, the watch has to go on
                     failures = 0 if self._position != before else failures + 1
@@ -146,7 +140,7 @@ class EtcdWatching(Watching):
         if changes:
             # All changes of one revision are in one message: it is whole, so the next stream may begin after it.
             self._position = changes[-1].revision
-            self._bridge.post(lambda: self._tell(changes))
+            self._post(*changes)
         elif not result.get("created"):
             # A word about its progress: all up to here was told, and may be compacted without a loss for us.
             self._position = max(self._position, revision_of(result))
@@ -159,14 +153,6 @@ class EtcdWatching(Watching):
             )
             if revision_of(answer) < self._position:
                 raise _HistoryLostError
-
-    def _tell(self, events: tuple[Changed | WatchLost, ...]) -> None:
-        for event in events:
-            on_event = self._on_event
-            if isinstance(event, WatchLost):
-                self._on_event = None
-            if on_event is not None:
-                on_event(event)
 
 
 def _be_patient(answer: requests.Response) -> None:

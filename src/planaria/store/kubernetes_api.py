@@ -18,6 +18,7 @@ from planaria.base.keep_alive import keep_alive
 from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.errors import UsageError
+from planaria.store.kubernetes_account import ACCOUNT, own_namespace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where a pod finds what its service account is let in with."""
 CONFIG_MAPS, LEASES = "/api/v1/namespaces/{}/configmaps", "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 _KINDS = {CONFIG_MAPS: "ConfigMap", LEASES: "Lease"}
 _PAUSE_S = 0.25  # before the next try
@@ -112,7 +111,7 @@ def access_to(where: Where) -> Access:
                 f"the store in Kubernetes cannot read {path!r}",
                 hint="in a pod the service account's token must be mounted; elsewhere --rdzv-conf=token_file=FILE,cacert=FILE",
             )
-    namespace = namespace or _own_namespace()
+    namespace = namespace or own_namespace("default")  # as everywhere in Kubernetes, where nobody says otherwise
     return Access(server, _tls(ca, where) if secure else None, token_file, namespace, name)
 
 
@@ -124,14 +123,6 @@ def _tls(ca: str, where: Where) -> ssl.SSLContext:
     except OSError as exc:  # SSLError is one
         raise UsageError(f"the certificates for the API server cannot be used: {exc}") from exc
     return context
-
-
-def _own_namespace() -> str:
-    try:
-        with open(f"{ACCOUNT}/namespace", encoding="utf-8") as file:
-            return file.read().strip() or "default"
-    except OSError:
-        return "default"  # as everywhere in Kubernetes, where nobody says otherwise
 
 
 class Manners:
@@ -350,7 +341,7 @@ class Api:
             self._token_seen = None  # read it again, whatever its file looks like
             return ApiDenied(f"{said} (it does not know who we are: is the token a valid one?)", by_rights=True)
         if status == _NOT_FOUND:
-            return self._missing(CONFIG_MAPS if "/configmaps" in path else LEASES)
+            return self._missing(CONFIG_MAPS if path.startswith(self._path(CONFIG_MAPS, named=False)) else LEASES)
         if status == _FORBIDDEN:
             return ApiDenied(said, by_rights=True)
         if status in (_TOO_LARGE, _INVALID):

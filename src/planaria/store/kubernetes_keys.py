@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
 
 from planaria.store.model import (
     Absent,
@@ -48,7 +47,8 @@ MOST_CHANGES = 256  # that are remembered; one write of the object brings a quar
 MOST_PAST_BYTES = 128 << 10  # of values that are remembered only for those who watch
 SIZE_LIMIT_BYTES = (1 << 20) - (8 << 10)  # a ConfigMap has at most 1 MiB of data, and others may keep some there
 _CHANGE_BYTES = 48  # what a change costs in the index beside its key
-_NOT_OURS = (LookupError, TypeError, AttributeError, NotBase64, ArithmeticError, RecursionError)
+BROKEN = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+"""What reading something that is not ours, or no JSON at all, may raise."""
 
 
 class Keys:
@@ -195,8 +195,8 @@ def read_keys(found: Mapping[str, Any]) -> Keys:
             for revision, key, removed in index["changes"]
         ]
         keys.load(entries, history, map(int, index["leases"]), int(index["forgotten"]))
-    except _NOT_OURS as exc:
-        raise ValueError(f"{INDEX} of the ConfigMap is not ours: {exc!r}") from exc
+    except BROKEN as exc:
+        raise not_ours(f"{INDEX} of the ConfigMap", exc) from exc
     return keys
 
 
@@ -210,8 +210,13 @@ def read_values(found: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, by
         index, values = _index(found), _Values(found)
         keys = {} if index is None else index["keys"]
         return {key: values.of(keys[key][0]) for key in wanted if key in keys}
-    except _NOT_OURS as exc:
-        raise ValueError(f"{INDEX} of the ConfigMap is not ours: {exc!r}") from exc
+    except BROKEN as exc:
+        raise not_ours(f"{INDEX} of the ConfigMap", exc) from exc
+
+
+def not_ours(what: str, why: Exception) -> ValueError:
+    """Return the error that says so. Only a ValueError has a sentence of its own: a KeyError has a bare word."""
+    return ValueError(f"{what} is not ours: {why if isinstance(why, ValueError) else repr(why)}")
 
 
 def write_keys(found: Mapping[str, Any], keys: Keys) -> Json:

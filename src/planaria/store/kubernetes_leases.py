@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 
 from planaria.base.value import Value, replace
+from planaria.store.kubernetes_keys import BROKEN, not_ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 ANNOTATION = "planaria/leases"
 VERSION = 1
 MOST_LEASES = 64
+FIRST_BEAT = 0  # of a lease that was never renewed
 SLACK_S = 1.2
 """How much longer an observer waits: a renewal so soon after the last one need not be written; fewer than one a second is."""
 JITTER = 0.1  # of a lease's time: the many that observe one holder do not all write at once
@@ -53,8 +55,8 @@ def read_beats(found: Mapping[str, Any]) -> dict[int, Beat]:
             int(number): Beat(float(ttl_s), int(count), float(at))
             for number, (ttl_s, count, at) in told["leases"].items()
         }
-    except (LookupError, TypeError, AttributeError) as exc:
-        raise ValueError(f"the annotation {ANNOTATION} of the Lease is not ours: {exc!r}") from exc
+    except BROKEN as exc:
+        raise not_ours(f"the annotation {ANNOTATION} of the Lease", exc) from exc
 
 
 def write_beats(found: Mapping[str, Any], beats: Mapping[int, Beat]) -> Json:
@@ -66,15 +68,51 @@ def write_beats(found: Mapping[str, Any], beats: Mapping[int, Beat]) -> Json:
     return {**found, "metadata": {**metadata, "annotations": annotations}}
 
 
-def renewed(beat: Beat, at: float) -> Beat:
-    """Return a lease that runs for its whole time again."""
-    return replace(beat, count=beat.count + 1, at=at)
+class Sent(Value):
+    """The beat of a lease that we wrote ourselves, and when we sent it, by our own clock."""
+
+    count: int
+    at: float
 
 
-def spare(beats: Mapping[int, Beat], at: float) -> int | None:
-    """Return the lease that may make room for another: the oldest whose time is over by the API server's clock."""
-    over = [(beat.at, number) for number, beat in beats.items() if beat.at + beat.ttl_s < at]
-    return min(over)[1] if over else None
+def fresh_beat(sent: Sent | None, now: float) -> int | None:
+    """Return the beat that was written so recently that it need not be raised; None: there is none."""
+    return sent.count if sent is not None and now - sent.at < SLACK_S else None
+
+
+def granted(beats: Mapping[int, Beat], lease: int, ttl_s: float, at: float) -> dict[int, Beat] | None:
+    """Return the leases with one more, where there is no room instead of the oldest whose time is over; None if none is."""
+    kept = dict(beats)
+    if len(kept) >= MOST_LEASES:
+        over = [(beat.at, number) for number, beat in kept.items() if beat.at + beat.ttl_s < at]
+        if not over:
+            return None
+        del kept[min(over)[1]]
+    return {**kept, lease: Beat(ttl_s, FIRST_BEAT, at)}
+
+
+def renewed(beats: Mapping[int, Beat], lease: int, at: float, fresh: int | None) -> dict[int, Beat] | None:
+    """Return the leases with one that runs for its whole time again; None if it is gone, or its beat still the fresh one."""
+    known = beats.get(lease)
+    if known is None or known.count == fresh:
+        return None
+    return {**beats, lease: replace(known, count=known.count + 1, at=at)}
+
+
+def ended(beats: Mapping[int, Beat], lease: int, count: int | None = None) -> dict[int, Beat] | None:
+    """Return the leases without one; None if it is gone, or its beat is another than `count`."""
+    known = beats.get(lease)
+    if known is None or count not in (None, known.count):
+        return None
+    return {number: beat for number, beat in beats.items() if number != lease}
+
+
+def left_s(beat: Beat, sent: Sent | None, now: float, at: float) -> float:
+    """Return how long a lease lasts; `now` is our clock and `at` the API server's."""
+    if sent is not None and sent.count == beat.count:
+        return max(beat.ttl_s - (now - sent.at), 0.0)
+    # Of another's, two readings of one clock that shows whole seconds: rather too old than too young.
+    return max(beat.ttl_s - max(at - beat.at + 1.0, 0.0), 0.0)
 
 
 class Dead(Value):

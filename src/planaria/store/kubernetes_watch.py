@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from threading import Event as Flag
 
-from planaria.store.api import Watching
+from planaria.store.bridge import BridgedWatching
 from planaria.store.kubernetes_api import CONFIG_MAPS, Api, ApiDenied, ApiForgot
 from planaria.store.kubernetes_keys import read_keys
-from planaria.store.model import Changed, WatchLost
+from planaria.store.model import WatchLost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ class Stream:
         self._version = str(found["metadata"]["resourceVersion"])
 
 
-class KubernetesWatching(Watching):
-    """Lives on both sides: made and cancelled on the loop, read in the stream's thread, told on the loop again."""
+class KubernetesWatching(BridgedWatching):
+    """A watch that a stream of its own, and so a thread of its own, reads."""
 
     def __init__(
         self,
@@ -128,19 +128,13 @@ class KubernetesWatching(Watching):
         span: tuple[str, int],
         on_event: Callable[[Event], object],
     ) -> None:
-        self._bridge = bridge
+        super().__init__(bridge, on_event)
         self._prefix, self._position = span
-        self._on_event: Callable[[Event], object] | None = on_event
-        self._stream = Stream(bridge, reach, CONFIG_MAPS, self._saw, self._lose)
-
-    @property
-    def is_open(self) -> bool:
-        """Tell whether there may be more to tell."""
-        return self._on_event is not None
+        self._stream = Stream(bridge, reach, CONFIG_MAPS, self._saw, lambda: self._post(WatchLost()))
 
     def cancel(self) -> None:
-        """Tell nothing more."""
-        self._on_event = None
+        """Tell nothing more, and end the stream."""
+        super().cancel()
         self._stream.end()
 
     def _saw(self, found: Json | None) -> None:
@@ -153,18 +147,7 @@ class KubernetesWatching(Watching):
         self._position = keys.revision
         wanted = tuple(change for change in changes if change.key.startswith(self._prefix))
         if wanted:
-            self._bridge.post(lambda: self._tell(wanted))
-
-    def _lose(self) -> None:
-        self._bridge.post(lambda: self._tell((WatchLost(),)))
-
-    def _tell(self, events: tuple[Changed | WatchLost, ...]) -> None:
-        for event in events:
-            on_event = self._on_event
-            if isinstance(event, WatchLost):
-                self._on_event = None
-            if on_event is not None:
-                on_event(event)
+            self._post(*wanted)
 
 
 def _line(answer: HTTPResponse) -> bytes:

@@ -13,7 +13,19 @@ from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.store.kubernetes_api import CONFIG_MAPS, LEASES, Api, ApiAway, ApiConflict, ApiDenied
 from planaria.store.kubernetes_keys import read_keys, write_keys
-from planaria.store.kubernetes_leases import MOST_LEASES, SLACK_S, Beat, Dead, read_beats, renewed, spare, write_beats
+from planaria.store.kubernetes_leases import (
+    FIRST_BEAT,
+    MOST_LEASES,
+    Dead,
+    Sent,
+    ended,
+    fresh_beat,
+    granted,
+    left_s,
+    read_beats,
+    renewed,
+    write_beats,
+)
 from planaria.store.model import (
     Delete,
     Denied,
@@ -38,15 +50,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from planaria.store.kubernetes_keys import KeyRequest, Keys
+    from planaria.store.kubernetes_leases import Beat
     from planaria.store.model import Reply
 
     Json = dict[str, Any]
+    Beats = dict[int, Beat]
 
 MOST_AT_ONCE = 64  # requests that one write of the object answers
 _FRESH_S = 1.0  # how long an object that we wrote is worth a write without reading it first
 _HOUSEKEEPING_S = 4.0
 _DEAD_WITHIN_S = 1.0  # later it may be alive, and those who observe it will say so again
-_FIRST = 0  # the beat of a lease that was never renewed
 
 
 class KeyOrder(Value):
@@ -175,7 +188,7 @@ class LeaseDesk:
         self._number = number
         self._keys = KeyDesk(api, clock)
         self._object: Json | None = None
-        self._own: dict[int, tuple[int, float]] = {}  # the beat of each lease that we wrote, and when we sent it
+        self._own: dict[int, Sent] = {}
 
     def work(self, orders: SimpleQueue[LeaseOrder | None], answer: Callable[[int, Reply], object]) -> None:
         """Answer until there is a None among the orders."""
@@ -183,7 +196,7 @@ class LeaseDesk:
             answer(order.number, self.answered(order))
         self._api.close()
 
-    def keep_house(self, chores: SimpleQueue[Dead | Sweep | None], looked: Callable[[dict[int, Beat]], object]) -> None:
+    def keep_house(self, chores: SimpleQueue[Dead | Sweep | None], looked: Callable[[Beats], object]) -> None:
         """Look after leases until there is a None. `looked` hears what was found about one that was said to be dead."""
         while (chore := chores.get()) is not None:
             self.do_chore(chore, looked)
@@ -216,68 +229,46 @@ class LeaseDesk:
 
     def _grant(self, ttl_s: float, within_s: float) -> Reply:
         lease, sent_at = self._number(), self._clock()
-        said: list[Reply] = []
-        dropped: list[int] = []
 
-        def add(beats: dict[int, Beat]) -> bool:
-            now = self._api.server_now()
-            if len(beats) >= MOST_LEASES:
-                oldest = spare(beats, now)
-                if oldest is None:
-                    said[:] = [Denied(f"the store is full: it holds at most {MOST_LEASES} leases", by_rights=False)]
-                    return False
-                del beats[oldest]
-                dropped[:] = [oldest]
-            beats[lease] = Beat(ttl_s, _FIRST, now)
-            return True
+        def add(beats: Beats) -> Beats | None:
+            return granted(beats, lease, ttl_s, self._api.server_now())
 
-        self._change(add, within_s, fresh=True)
-        if said:
-            return said[0]
+        before, beats = self._change(add, within_s, fresh=True)
+        if lease not in beats:
+            return Denied(f"the store is full: it holds at most {MOST_LEASES} leases", by_rights=False)
 
         def begin(keys: Keys) -> list[Reply]:
-            keys.end_leases(dropped)
+            keys.end_leases(before.keys() - beats.keys())
             keys.leases.add(lease)
             return []
 
         self._keys.change(begin, max(within_s - (self._clock() - sent_at), 0.0))
-        self._own[lease] = (_FIRST, sent_at)
+        self._own[lease] = Sent(FIRST_BEAT, sent_at)
         return Granted(lease, ttl_s)
 
     def _renew(self, lease: int, within_s: float) -> Reply:
-        found: list[Beat] = []
         sent_at = self._clock()
-        count, at = self._own.get(lease, (_FIRST, sent_at - SLACK_S))
-        is_early = sent_at - at < SLACK_S
+        fresh = fresh_beat(self._own.get(lease), sent_at)
 
-        def beat(beats: dict[int, Beat]) -> bool:
-            known = beats.get(lease)
-            found[:] = [known] if known is not None else []
-            if known is None or (is_early and known.count == count):
-                return False  # written so recently that whoever observes it waits long enough
-            beats[lease] = renewed(known, self._api.server_now())
-            return True
+        def renew(beats: Beats) -> Beats | None:
+            return renewed(beats, lease, self._api.server_now(), fresh)
 
-        beats = self._change(beat, within_s, fresh=is_early)
-        if not found:
+        _, beats = self._change(renew, within_s, fresh=fresh is not None)
+        if lease not in beats:
             return self._end_for_good(lease, within_s)
-        if beats[lease].count != count or not is_early:
-            self._own[lease] = (beats[lease].count, sent_at)
-        return Renewed(found[0].ttl_s)
+        if beats[lease].count != fresh:
+            self._own[lease] = Sent(beats[lease].count, sent_at)
+        return Renewed(beats[lease].ttl_s)
 
     def _revoke(self, lease: int, within_s: float) -> Reply:
-        self._change(lambda beats: beats.pop(lease, None) is not None, within_s, fresh=False)
+        self._change(lambda beats: ended(beats, lease), within_s, fresh=False)
         return self._end_for_good(lease, within_s)
 
     def _remaining(self, lease: int, within_s: float) -> Reply:
         found = read_beats(self._api.get(LEASES, within_s)).get(lease)
         if found is None:
             return self._end_for_good(lease, within_s)
-        count, sent_at = self._own.get(lease, (-1, 0.0))
-        # Of another's, two readings of one clock that shows whole seconds: rather too old than too young.
-        told_s = max(self._api.server_now() - found.at + 1.0, 0.0)
-        age_s = self._clock() - sent_at if count == found.count else told_s
-        return Left(found.ttl_s, max(found.ttl_s - age_s, 0.0))
+        return Left(found.ttl_s, left_s(found, self._own.get(lease), self._clock(), self._api.server_now()))
 
     def _end_for_good(self, lease: int, within_s: float) -> Reply:
         """Say that a lease is gone, once its keys are."""
@@ -285,14 +276,14 @@ class LeaseDesk:
         self._end_in_keys((lease,), within_s)
         return LeaseGone()
 
-    def _end_in_keys(self, ended: Iterable[int], within_s: float) -> None:
+    def _end_in_keys(self, leases: Iterable[int], within_s: float) -> None:
         def end(keys: Keys) -> list[Reply]:
-            keys.end_leases(ended)
+            keys.end_leases(leases)
             return []
 
         self._keys.change(end, within_s)
 
-    def do_chore(self, chore: Dead | Sweep, looked: Callable[[dict[int, Beat]], object]) -> None:
+    def do_chore(self, chore: Dead | Sweep, looked: Callable[[Beats], object]) -> None:
         """Do what nobody asked for and nobody waits for."""
         try:
             if isinstance(chore, Dead):
@@ -302,17 +293,9 @@ class LeaseDesk:
         except Exception:  # noqa: BLE001  it will be looked at again, and whoever asks for something hears why
             return
 
-    def _end_dead(self, dead: Dead) -> dict[int, Beat]:
+    def _end_dead(self, dead: Dead) -> Beats:
         """End a lease, unless its holder has been heard of since."""
-
-        def end(beats: dict[int, Beat]) -> bool:
-            known = beats.get(dead.lease)
-            if known is None or known.count != dead.count:
-                return False
-            del beats[dead.lease]
-            return True
-
-        beats = self._change(end, _DEAD_WITHIN_S, fresh=True)
+        _, beats = self._change(lambda beats: ended(beats, dead.lease, dead.count), _DEAD_WITHIN_S, fresh=True)
         if dead.lease not in beats:
             self._end_for_good(dead.lease, _HOUSEKEEPING_S)
         return beats
@@ -321,28 +304,32 @@ class LeaseDesk:
         """End what somebody began to end. The ConfigMap is read first: a lease is in the Lease object before it is there."""
         named = read_keys(self._api.get(CONFIG_MAPS, _HOUSEKEEPING_S)).leases
         if named:
-            ended = named - read_beats(self._api.get(LEASES, _HOUSEKEEPING_S)).keys()
-            if ended:
-                self._end_in_keys(ended, _HOUSEKEEPING_S)
+            over = named - read_beats(self._api.get(LEASES, _HOUSEKEEPING_S)).keys()
+            if over:
+                self._end_in_keys(over, _HOUSEKEEPING_S)
 
-    def _change(self, act: Callable[[dict[int, Beat]], bool], within_s: float, *, fresh: bool) -> dict[int, Beat]:
-        """Let `act` change the leases until nobody else has written meanwhile; return them. `fresh`: read them first."""
+    def _change(self, act: Callable[[Beats], Beats | None], within_s: float, *, fresh: bool) -> tuple[Beats, Beats]:
+        """Let `act` change the leases until nobody else has written meanwhile; return them as they were and as they are.
+
+        It returns None where there is nothing to write. `fresh`: read them first.
+        """
         deadline = self._clock() + within_s
         found = None if fresh else self._object
         is_new = False
         while True:
-            left_s = deadline - self._clock()
+            time_s = deadline - self._clock()
             if found is None:
-                found, is_new = self._api.get(LEASES, left_s), True
-            beats = read_beats(found)
-            if not act(beats):
+                found, is_new = self._api.get(LEASES, time_s), True
+            before = read_beats(found)
+            after = act(before)
+            if after is None:
                 if is_new:
                     self._object = found
-                    return beats
+                    return before, before
                 found = None
                 continue
             try:
-                self._object = self._api.put(LEASES, write_beats(found, beats), left_s)
+                self._object = self._api.put(LEASES, write_beats(found, after), time_s)
             except ApiConflict as exc:
                 self._object = found = None
                 if self._clock() >= deadline:
@@ -351,7 +338,7 @@ class LeaseDesk:
             except BaseException:
                 self._object = None
                 raise
-            return beats
+            return before, after
 
 
 def _reads(order: KeyOrder) -> bool:

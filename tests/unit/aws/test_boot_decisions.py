@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -120,6 +121,31 @@ def test_a_job_that_is_done_before_its_host_has_drained_is_done(host: Host, stat
     said = host.run(WORKER, f"{QUICK}{DECIDES}drain; echo went")
     assert f"drained, status {status}\n" in said
     assert said.endswith(f"{end}\n")
+
+
+def test_what_still_runs_after_the_grace_is_killed(host: Host) -> None:
+    host.program("timeout", '[[ $* != *" docker wait "* ]] || exit 124; shift 3; exec "$@"')
+    host.program("docker", "case $* in *if*) echo 137 ;; esac")
+    said = host.run(WORKER, f"{QUICK}{DECIDES}drain; echo went")
+    assert "the container did not end within 90 s; it is killed\n" in said
+    assert said.endswith("drained, status 137\nwent\n")
+    assert host.asked("docker kill")[-1] == "docker kill planaria"
+
+
+def test_a_drain_waits_for_no_docker_that_hangs(host: Host) -> None:
+    host.program("timeout", "exit 124")  # as if it had waited in vain
+    host.program("docker", "")
+    said = host.run(WORKER, f"{QUICK}{DECIDES}drain; echo went")
+    assert said.endswith("drained, status 125\nwent\n")
+    orders = [line.split(" docker ") for line in host.asked("timeout ")]
+    assert [(limit, order.split()[0]) for limit, order in orders] == [
+        ("timeout -k 1 10", "exec"),
+        ("timeout -k 1 10", "kill"),
+        ("timeout -k 1 90", "wait"),
+        ("timeout -k 1 10", "kill"),
+        ("timeout -k 1 10", "inspect"),
+    ]
+    assert len((host.folder / "asked").read_text().splitlines()) == len(orders)  # there was no other call
 
 
 def test_a_host_of_a_job_that_is_over_turns_the_groups_off_and_starts_nothing(host: Host) -> None:
@@ -250,6 +276,54 @@ def test_the_list_of_hosts_has_one_size_and_everybody_in_it(host: Host, count: i
     content = (host.home / "hosts").read_text()
     assert len(content) == 32768
     assert content.count(" nodes.planaria\n") == count + 1
+
+
+class Store(Host):
+    """A host with an etcd that runs until somebody writes into `release`."""
+
+    def __init__(self, folder: Path, *, serves: bool) -> None:
+        super().__init__(folder)
+        os.mkfifo(folder / "release")
+        (folder / "opt-etcd").mkdir()
+        self.program("etcd", f"read -r _ <{folder}/release")
+        (folder / "bin/etcd").rename(folder / "opt-etcd/etcd")
+        health = f"*/health) exit {0 if serves else 7} ;;"
+        self.program("curl", METADATA.replace("case $* in", f"case $* in\n{health}"))
+
+    def run_with(self, sleep: str) -> str:
+        script = STORE.replace("/var/lib/planaria", f"{self.folder}/lib")
+        begin = '\nsay "the store'
+        return self.run(script.replace(begin, f"\nslept=0\nsleep() {{ {sleep}; }}{begin}"))
+
+
+def test_the_store_s_host_is_ready_once_etcd_answers_and_then_only_etcd_s_end_wakes_it(tmp_path: Path) -> None:
+    host = Store(tmp_path, serves=True)
+    host.program("aws", f"echo >{tmp_path}/release")  # the group's hook is completed
+    said = host.run_with("exit 0")  # before the second etcd
+    assert "etcd serves at 10.0.0.1:2379\n" in said
+    assert said.endswith("etcd ended with status 0; starting it again\n")
+    assert len(host.asked("planaria-ready --instance-id i-1 --lifecycle-action-result CONTINUE")) == 1
+
+
+def test_the_store_s_host_is_not_ready_while_etcd_does_not_answer(tmp_path: Path) -> None:
+    host = Store(tmp_path, serves=False)
+    host.program("aws", f"echo >{tmp_path}/release")
+    end = f'echo >{tmp_path}/release; wait "$etcd"'
+    said = host.run_with(f"case $((++slept)) in 3) {end} ;; 4) exit 0 ;; esac")
+    assert re.search(r"etcd ended with status \d+; starting it again\n$", said)
+    assert len(host.asked("/health")) == 3
+    assert host.asked("aws ") == []
+
+
+def test_an_etcd_that_is_not_what_was_asked_for_is_not_run_and_the_group_tries_another_host(host: Host) -> None:
+    host.program("curl", METADATA.replace("case $* in\n", 'case $* in\n*etcd.tar.gz) echo other >"${@: -2:1}" ;;\n'))
+    host.program("aws", "")
+    host.program("sleep", "")
+    said = host.run(STORE, status=1)
+    wrong = f"https://example.com/etcd.tar.gz is not what was asked for: expected SHA-256 {'0' * 64}\n"
+    assert said.count(wrong) == 5
+    assert [line.split()[-1] for line in host.asked("aws ")] == ["ABANDON"]
+    assert not list(host.folder.glob("opt-etcd/*"))
 
 
 def test_a_script_that_ends_by_mistake_says_so(host: Host) -> None:

@@ -58,7 +58,7 @@ def test_list_hosts_is_hosts() -> None:
         (["run_job", *RUN, "x.py", "--sizes", "3"], "--sizes"),
         (["run_job", *RUN[2:], "--size", "two", "x.py"], "--size: is 'two', expected a whole number"),
         (["kill_job"], "petctl kill-job needs a job's name"),
-        (["kill_job", "a", "--name", "b"], "--name is 'b' and the job before it 'a'"),
+        (["kill_job", "a", "--name", "b"], "--name is 'b' and the job beside it 'a'"),
         (["kill_job", "a b"], "--name is 'a b', expected"),
         (["status", "a", "--", "b"], "takes nothing after --"),
         (["logs", "a", "--rank", "-1"], "--rank"),

@@ -10,6 +10,7 @@ import pytest
 from planaria.aws.names import tags
 from planaria.aws.plan import Code, Order, fingerprint, launch_flags, plan_removal, plan_run, sizes_of
 from planaria.aws.show import as_data, as_text
+from planaria.aws.sizing import plan_scale, plan_stop
 from planaria.aws.specs import read_specs
 from planaria.aws.steps import ANY_RUN, Call, File, Kind, Plan, Step
 from planaria.errors import UsageError
@@ -50,6 +51,8 @@ PLANS = {
     "etcd": plan_run(order(rdzv=True, key_pair="mine", code=False)),
     "spot": plan_run(order(max_spot_price=0.75, instance_types=["m5a.large"], on_demand_base=1)),
     "removal": plan_removal("ann-job", RUN, logs=True),
+    "scale": plan_scale("ann-job", 3, None),
+    "stop": plan_stop("ann-job", None),
 }
 
 

@@ -44,6 +44,12 @@ def test_a_job_is_in_one_state(seen: JobSeen, state: str) -> None:
     assert job_data(seen)["state"] == state
 
 
+def test_what_a_result_file_says_moves_no_cursor() -> None:
+    """Whoever may write to the bucket wrote it, and `wait` and `status` print it."""
+    told = result_of({"status": 1, "reason": "\x1b[2Jgone\nno", "recorded_at": "\x9b1A", "instance": "i-\u202e0"})
+    assert told == Result(1, r"\x1b[2Jgone\nno", r"\x9b1A", r"i-\u202e0")
+
+
 def test_gc_takes_what_ended_or_expired_or_is_claimed_by_nobody() -> None:
     assert is_litter(job(group("InService")), BEFORE) is None
     assert is_litter(job(group("InService")), AFTER) == "it expired at 2026-03-08T12:00:00Z"

@@ -10,6 +10,7 @@ import pytest
 
 from planaria.aws.desk import Desk
 from planaria.aws.flags import read
+from planaria.aws.main import given_specs
 from planaria.aws.session import Cloud
 from planaria.aws.submit import run_job
 
@@ -56,6 +57,7 @@ def planned(folder: Path, specs: object, **variables: str) -> dict[str, Any]:
     desk = Desk(
         options=asked.options,
         script_args=asked.script_args,
+        specs=given_specs(asked),
         environ=variables,
         cloud=Cloud("us-west-2", None),
         say=pytest.fail,
@@ -96,11 +98,8 @@ SHORT = {
     "efs_id": "",
     "commits": "",
     "shm_gb": "",
-    "launch_hook": "planaria-ready",
-    "terminate_hook": "planaria-drain",
     "grace_s": "90",
     "shutdown_timeout_s": "75",
-    "max_restarts": "10",
     "endpoint": "",
 }
 
@@ -127,7 +126,6 @@ def test_a_worker_s_host_is_told_everything_that_a_full_specs_file_says(tmp_path
         "store_group": "ann-job_rdzv",
         "etcd_url": "https://example.com/etcd.tar.gz",
         "etcd_sha256": "0" * 64,
-        "launch_hook": "planaria-ready",
         "endpoint": "http://aws.example",
     }
 

@@ -3,11 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kubesim.given import elastic_spec
 
+from planaria.kube import spec
 from planaria.kube.logline import DEFAULT_PATTERN, Metric, metric_of
-from planaria.kube.scaling_fields import FIELDS, expected, policy_of, problems_of, schema
+from planaria.kube.scaling_fields import FIELDS, policy_of, problems_of, schema, told
 from planaria.kube.scaling_model import Policy
 
+A_LIST = "a list of 1 to 64 items, each a whole number from 1 to 10000"
 TUTORIAL = {
     "rdzvBackend": "etcd",
     "rdzvEndpoint": "etcd-service:2379",
@@ -71,33 +74,44 @@ def test_a_missing_bound_comes_from_the_workers_and_never_from_the_master(
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"minReplicas": 4, "maxReplicas": 3}, "minReplicas: expected at most maxReplicas (3), got 4"),
-        ({"minReplicas": 0}, "minReplicas: expected a whole number from 1 to 10000"),
-        ({"maxReplicas": 1.5}, "maxReplicas: expected a whole number from 1 to 10000"),
-        ({"maxReplicas": True}, "maxReplicas: expected a whole number from 1 to 10000"),
-        ({"allowedReplicas": []}, "allowedReplicas: expected a list of at most 64 whole numbers from 1 to 10000"),
-        ({"allowedReplicas": 4}, "allowedReplicas: expected a list of at most 64 whole numbers from 1 to 10000"),
-        ({"maxReplicas": 3, "allowedReplicas": [4]}, "allowedReplicas: expected at least one number from 1 to 3"),
-        ({"minGain": -0.1}, "minGain: expected a number from 0 to 10"),
-        ({"minEfficiency": "0.5"}, "minEfficiency: expected a number from 0 to 1"),
-        ({"minEfficiency": float("nan")}, "minEfficiency: expected a number from 0 to 1"),
-        ({"windowSamples": 0}, "windowSamples: expected a whole number from 1 to 100"),
-        ({"retrySeconds": 9_000}, "maxRetrySeconds: expected at least retrySeconds (9000)"),
-        ({"metric": "Time"}, "metric: expected an object with pattern, unit, batch and sample"),
-        ({"metric": {"unit": "minutes"}}, "metric.unit: expected s or ms"),
-        ({"metric": {"batch": "local"}}, "metric.batch: expected worker or global"),
-        ({"metric": {"patern": "x"}}, "metric.patern: there is no such field"),
-        ({"metric": {"pattern": "x" * 513}}, "metric.pattern: expected a text of at most 512 letters"),
-        ({"metric": {"pattern": ""}}, "metric.pattern: expected a text of at most 512 letters"),
-        ({"metric": {"sample": 3}}, "metric.sample: expected a text of at most 4096 letters"),
+        ({"minReplicas": 4, "maxReplicas": 3}, "minReplicas expects at most maxReplicas (3), got 4"),
+        ({"minReplicas": 0}, "minReplicas expects a whole number from 1 to 10000, got 0"),
+        ({"maxReplicas": 1.5}, "maxReplicas expects a whole number from 1 to 10000, got 1.5"),
+        ({"maxReplicas": True}, "maxReplicas expects a whole number from 1 to 10000, got True"),
+        ({"allowedReplicas": []}, "allowedReplicas is empty"),
+        ({"allowedReplicas": 4}, f"allowedReplicas expects {A_LIST}, got 4"),
+        ({"allowedReplicas": [1] * 65}, f"allowedReplicas expects {A_LIST}, got [{'1, ' * 19}1,..."),
+        ({"allowedReplicas": [1, 0]}, "allowedReplicas[1] expects a whole number from 1 to 10000, got 0"),
+        (
+            {"maxReplicas": 3, "allowedReplicas": [4]},
+            "allowedReplicas expects at least one number from 1 to 3, got [4]",
+        ),
+        ({"minGain": -0.1}, "minGain expects a number from 0 to 10, got -0.1"),
+        ({"minEfficiency": "0.5"}, "minEfficiency expects a number from 0 to 1, got '0.5'"),
+        ({"minEfficiency": float("nan")}, "minEfficiency expects a number from 0 to 1, got nan"),
+        ({"windowSamples": 0}, "windowSamples expects a whole number from 1 to 100, got 0"),
+        ({"trialTimeoutSeconds": 0}, "trialTimeoutSeconds expects a number from 1 to 2592000, got 0"),
+        ({"retrySeconds": 9_000}, "maxRetrySeconds expects at least retrySeconds (9000), got 3600"),
+        ({"metric": "Time"}, "metric expects an object, got 'Time'"),
+        ({"metric": {"unit": "minutes"}}, "metric.unit expects one of s, ms, got 'minutes'"),
+        ({"metric": {"batch": "local"}}, "metric.batch expects one of worker, global, got 'local'"),
+        ({"metric": {"patern": "x"}}, "metric has no field patern"),
+        (
+            {"metric": {"pattern": "x" * 513}},
+            f"metric.pattern expects a string of 1 to 512 letters, got '{'x' * 59}...",
+        ),
+        ({"metric": {"pattern": ""}}, "metric.pattern expects a string of 1 to 512 letters, got ''"),
+        ({"metric": {"sample": 3}}, "metric.sample expects a string of 1 to 4096 letters, got 3"),
     ],
 )
-def test_a_wrong_field_gets_one_sentence(given: dict[str, object], sentence: str) -> None:
-    assert problems_of(given, 1) == [f"elasticPolicy.{sentence}"]
+def test_a_wrong_field_gets_one_sentence_with_what_it_has(given: dict[str, object], sentence: str) -> None:
+    policy = {"minReplicas": 1} | given
+    assert spec.problems_of("resnet", elastic_spec() | {"elasticPolicy": policy}) == (f"spec.elasticPolicy.{sentence}",)
 
 
 def test_all_problems_are_told_at_once() -> None:
-    assert len(problems_of({"minGain": -1, "windowSamples": 0, "metric": {"unit": "h"}}, 1)) == 3
+    wrong = {"minGain": -1, "windowSamples": 0, "metric": {"unit": "h"}, "nProcPerNode": 0.5}
+    assert len(spec.problems_of("resnet", elastic_spec(policy=wrong))) == 4
 
 
 def test_the_schema_has_every_field_with_its_bounds() -> None:
@@ -108,9 +122,9 @@ def test_the_schema_has_every_field_with_its_bounds() -> None:
     assert found["minReplicas"]["minimum"] == 1
     assert found["allowedReplicas"]["items"] == {"type": "integer", "minimum": 1, "maximum": 10_000}
     assert metric["unit"]["enum"] == ["s", "ms"]
-    assert metric["pattern"]["maxLength"] == 512
+    assert (metric["pattern"]["minLength"], metric["pattern"]["maxLength"]) == (1, 512)
     assert all("default" not in one for one in [*found.values(), *metric.values()])
 
 
 def test_every_field_says_what_it_expects() -> None:
-    assert all(expected(field) and field.meaning and not field.meaning.endswith(".") for field in FIELDS)
+    assert all(told(field) and field.meaning and not field.meaning.endswith(".") for field in FIELDS)

@@ -6,14 +6,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from waiting import until
 
 from planaria.base.value import replace
 from planaria.errors import KubeError
 from planaria.kube import gather
-from planaria.kube.gather import HUSH_S, Gatherer
+from planaria.kube.gather import Gatherer
 from planaria.kube.logline import Metric
 from planaria.kube.logs import LogReader
-from planaria.kube.measuring import HOLD_S, REST_S
+from planaria.kube.measuring import HOLD_S, HUSH_S, REST_S
 from planaria.kube.scaling_model import Sample, Wants
 from planaria.kube.sources import Source, Worker
 from planaria.kube.status import was_accepted
@@ -181,12 +182,6 @@ def test_what_cannot_be_read_is_told_until_it_can_be() -> None:
     run(story)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)  # readers announce themselves to nobody
-
-
 def test_logs_are_read_until_agents_push_and_a_job_whose_logs_are_away_says_so() -> None:
     async def story() -> None:
         logs, woken = Logs(), []
@@ -214,12 +209,13 @@ def test_logs_are_read_until_agents_push_and_a_job_whose_logs_are_away_says_so()
 def test_logs_are_read_again_when_agents_have_not_pushed_for_long_and_lines_go_on() -> None:
     async def story() -> None:
         logs = Logs()
-        gatherer = Gatherer(logs, lambda _: None, lambda: 0.5, every_s=0.01)  # type: ignore[arg-type]  # it only reads logs
+        now = 0.0
+        gatherer = Gatherer(logs, lambda _: None, lambda: 0.5, 0.01, lambda: now)  # type: ignore[arg-type]  # it only reads logs
         gatherer.push(KEY, pushed(10, 640, 10.0))
         gatherer.follow(KEY, source("w-0"))
         job = gatherer._jobs[KEY]
         assert job.task is None
-        job.pushed_at -= HUSH_S
+        now = HUSH_S
         gatherer.follow(KEY, source("w-0"))
         for step in range(8):
             logs.print("w-0", LINE.format(step=step, time=0.2))
@@ -270,7 +266,7 @@ def test_logs_of_a_job_whose_pattern_was_given_up_are_not_read_any_more() -> Non
             logs.print("w-0", f"step {step} took 0.5")
             found = await hopeless.look(source("w-0"), 25)
             assert found[0] == []
-            assert found[1].startswith("elasticPolicy.metric.pattern: expected a regular expression of Python")
+            assert found[1].startswith("spec.elasticPolicy.metric.pattern expects a regular expression of Python")
             asked = len(logs.asked)
             assert (await other.look(source("w-0"), 25))[1] == ""
         await hopeless.look(source("w-0"), 25)

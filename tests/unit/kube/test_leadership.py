@@ -6,14 +6,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from waiting import until
 
 from planaria.errors import KubeError
 from planaria.kube.leadership import Leadership, LeadershipLost
 from planaria.kube.resources import Kind
 from planaria.kube.tenure import Terms
 
-TERMS = Terms(lasts_s=3.0, renew_s=0.05, give_up_s=2.0)  # long for a machine that is busy with others
 LONG = Terms(lasts_s=600.0, renew_s=0.05, give_up_s=400.0)
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class Server:
@@ -58,8 +67,8 @@ class Server:
         return str((self.lease or {}).get("spec", {}).get("holderIdentity", ""))
 
 
-def candidate(server: Server, me: str, terms: Terms = TERMS) -> Leadership:
-    return Leadership(server, ("n", "x"), me, terms, lambda: 0.5)  # type: ignore[arg-type]  # the three calls it makes
+def candidate(server: Server, me: str, terms: Terms = LONG, clock: Clock | None = None) -> Leadership:
+    return Leadership(server, ("n", "x"), me, terms, lambda: 0.5, clock or Clock())  # type: ignore[arg-type]  # the three calls it makes
 
 
 def run(story: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,16 +76,10 @@ def run(story: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(story())  # type: ignore[arg-type]  # a coroutine
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)  # a Lease announces nothing
-
-
 def test_a_server_that_is_busy_is_asked_again_before_the_lease_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         server = Server()
-        holder = candidate(server, "a", LONG)
+        holder = candidate(server, "a")
         await holder.acquire(print)
         server.faults = ["busy", "busy"]
         keeping = asyncio.ensure_future(holder.keep())
@@ -89,8 +92,8 @@ def test_a_server_that_is_busy_is_asked_again_before_the_lease_is_over(monkeypat
 
 def test_the_first_has_it_the_second_waits_and_takes_it_when_the_first_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        server, said = Server(), []
-        first, second = candidate(server, "a"), candidate(server, "b")
+        server, said, clock = Server(), [], Clock()
+        first, second = candidate(server, "a", clock=clock), candidate(server, "b", clock=clock)
         await first.acquire(said.append)
         keeping = asyncio.ensure_future(first.keep())
         waiting = asyncio.ensure_future(second.acquire(said.append))
@@ -98,7 +101,13 @@ def test_the_first_has_it_the_second_waits_and_takes_it_when_the_first_is_gone(m
         assert (first.is_held, second.is_held, second.is_seen, server.holder) == (True, False, True, "a")
         assert said == ["a holds the Lease n/x: standing by"]
         keeping.cancel()
-        await waiting
+        await asyncio.gather(keeping, return_exceptions=True)
+
+        def has_taken_it() -> bool:
+            clock.now += LONG.lasts_s / 10
+            return waiting.done()
+
+        await until(has_taken_it)
         assert (first.is_held, second.is_held, server.holder) == (False, True, "b")
 
     run(story, monkeypatch)
@@ -107,7 +116,7 @@ def test_the_first_has_it_the_second_waits_and_takes_it_when_the_first_is_gone(m
 def test_a_holder_that_leaves_lets_the_next_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         server = Server()
-        first, second = candidate(server, "a", LONG), candidate(server, "b", LONG)
+        first, second = candidate(server, "a"), candidate(server, "b")
         await first.acquire(lambda _: None)
         await first.release()
         assert not first.is_held
@@ -124,7 +133,7 @@ def test_answers_that_are_lost_and_a_server_that_is_away_for_a_moment_cost_nothi
         server = Server()
         one = candidate(server, "a")
         await one.acquire(lambda _: None)
-        server.faults = ["after"]
+        server.faults = ["after", "before"]
         keeping = asyncio.ensure_future(one.keep())
         await until(lambda: server.writes >= 5)
         assert (one.is_held, server.holder, keeping.done()) == (True, "a", False)
@@ -135,14 +144,19 @@ def test_answers_that_are_lost_and_a_server_that_is_away_for_a_moment_cost_nothi
 
 def test_a_holder_that_cannot_renew_gives_up_before_the_lease_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        server = Server()
-        one = candidate(server, "a")
+        server, clock = Server(), Clock()
+        one = candidate(server, "a", clock=clock)
         await one.acquire(lambda _: None)
         server.faults = ["before"] * 1000
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(LeadershipLost, match=r"the Lease n/x was not renewed within 2 s"):
-            await one.keep()
-        assert asyncio.get_running_loop().time() - began >= TERMS.give_up_s - 0.1
+        keeping = asyncio.ensure_future(one.keep())
+        await until(lambda: len(server.faults) < 1000)
+        clock.now = LONG.give_up_s - 1.0
+        left = len(server.faults)
+        await until(lambda: len(server.faults) < left)
+        assert (one.is_held, keeping.done()) == (True, False)
+        clock.now = LONG.give_up_s
+        with pytest.raises(LeadershipLost, match=r"the Lease n/x was not renewed within 400 s"):
+            await keeping
         assert not one.is_held
 
     run(story, monkeypatch)
@@ -159,6 +173,32 @@ def test_a_holder_whose_lease_another_has_taken_gives_up_at_once(monkeypatch: py
         with pytest.raises(LeadershipLost):
             await one.keep()
         assert server.holder == "b"
+
+    run(story, monkeypatch)
+
+
+def test_who_stands_by_says_once_that_the_server_is_away_and_once_that_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        server, said, asked = Server(), list[str](), 0
+        await candidate(server, "a").acquire(said.append)
+        get = server.get
+
+        async def away(kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
+            nonlocal asked
+            asked += 1
+            if 2 < asked < 6:
+                raise KubeError("away")
+            return await get(kind, namespace, name)
+
+        monkeypatch.setattr(server, "get", away)
+        waiting = asyncio.ensure_future(candidate(server, "b").acquire(said.append))
+        await until(lambda: asked >= 8)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        standing_by, is_away = "a holds the Lease n/x: standing by", "the Lease n/x cannot be had now: away"
+        assert said == [standing_by, is_away, standing_by]
 
     run(story, monkeypatch)
 

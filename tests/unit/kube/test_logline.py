@@ -113,7 +113,7 @@ def test_what_a_spec_leaves_out_is_the_default() -> None:
 def test_a_sample_that_the_default_does_not_match_is_refused() -> None:
     assert problems_of(Metric(sample="Epoch: [17][ 50/1563] Time 0.258")) == []
     assert problems_of(Metric(sample="epoch 17 took 3 s")) == [
-        "elasticPolicy.metric.sample: expected a line that the pattern matches"
+        "spec.elasticPolicy.metric.sample expects a line that the pattern matches"
     ]
 
 

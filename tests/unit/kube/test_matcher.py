@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Coroutine
 from typing import TypeVar
 
@@ -14,9 +15,9 @@ from planaria.kube.matcher import BATCH_LINES, MOST_DEATHS, Matched, Matcher, ch
 
 OURS = Metric(r"step (?P<step>\d+) of epoch (?P<epoch>\d+): (?P<time>[\d.]+) ms", unit="ms")
 SLOW = Metric(r"(?P<time>(a+)+)$")
-NO_MATCH = "elasticPolicy.metric.sample: expected a line that the pattern matches, with a time above 0"
+NO_MATCH = "spec.elasticPolicy.metric.sample expects a line that the pattern matches, with a time above 0"
 TOO_SLOW = (
-    "elasticPolicy.metric.pattern: expected one that is fast and small, this one took more than 0.5 s on the sample"
+    "spec.elasticPolicy.metric.pattern expects one that is fast and small, this one took more than 0.5 s on the sample"
 )
 PATIENT_S = 90.0  # on a machine that is busy with others a second of computing may take long
 BAIT = "a" * 64 + "b"
@@ -64,7 +65,7 @@ def test_a_pattern_that_never_ends_is_ended_and_costs_nobody_else_anything() -> 
         stuck = asyncio.create_task(slow.read([BAIT]))
         readings = [await other.read([f"step {step} of epoch 0: 1 ms"]) for step in range(20)]
         assert all(one.readings and not one.trouble for one in readings)
-        sentence = "elasticPolicy.metric.pattern took more than 0.5 s on lines of this job"
+        sentence = "spec.elasticPolicy.metric.pattern took more than 0.5 s on lines of this job"
         assert await stuck == Matched((), sentence, fault="took more than 0.5 s")
         assert slow.pid is None
         assert await slow.read(["a"]) == Matched((), sentence, fault="took more than 0.5 s"), "it rests, and says why"
@@ -93,7 +94,10 @@ def test_after_its_rest_a_pattern_is_tried_again_and_each_rest_is_longer(monkeyp
         assert matcher.pid is not None
         os.kill(matcher.pid, 9)
         lost = await matcher.read(["step 2 of epoch 0: 1 ms"])
-        assert "could not be run" in lost.trouble
+        assert lost.trouble == (
+            "spec.elasticPolicy.metric.pattern could not be run on lines of this job: "
+            "its process was ended from outside (signal 9)"
+        )
         assert await matcher.read(["step 3 of epoch 0: 1 ms"]) == Matched((Reading(0.001, 3, 0),))
         await matcher.close()
 
@@ -111,7 +115,8 @@ def test_rests_double_up_to_the_longest_while_the_pattern_is_not_to_blame(monkey
         rests = []
         for _ in range(9):
             matcher._rests_until = 0.0
-            assert (await matcher.read(["a"])).trouble
+            told = (await matcher.read(["a"])).mishap
+            assert told == "no process could be started for it (Resource temporarily unavailable)"
             rests.append(matcher._pause_s)
         assert not matcher.given_up
         return rests
@@ -134,7 +139,7 @@ def test_a_pattern_whose_child_ends_a_few_times_in_a_row_is_given_up(monkeypatch
         return last.trouble
 
     assert run(story()) == (
-        "elasticPolicy.metric.pattern ended its process with an error on lines of this job, "
+        "spec.elasticPolicy.metric.pattern ended its process with an error on lines of this job, "
         "5 times in a row: it is not run any more until it is changed"
     )
 
@@ -164,12 +169,14 @@ def test_a_pattern_that_needs_too_much_memory_is_told_so_and_is_refused_on_its_s
         return await Matcher(OURS).read(["x" * 4096] * BATCH_LINES)
 
     assert run(story()) == Matched(
-        (), "elasticPolicy.metric.pattern needed more than 1 MiB on lines of this job", fault="needed more than 1 MiB"
+        (),
+        "spec.elasticPolicy.metric.pattern needed more than 1 MiB on lines of this job",
+        fault="needed more than 1 MiB",
     )
     deep = r"(?P<time>(?:xx?)+)"  # each round is kept, should another way be needed
     sentence = run(check(Metric(deep, sample="x" * 4096), wall_s=PATIENT_S))
     assert sentence == (
-        "elasticPolicy.metric.pattern: expected one that is fast and small, this one needed more than 1 MiB on the sample"
+        "spec.elasticPolicy.metric.pattern expects one that is fast and small, this one needed more than 1 MiB on the sample"
     )
 
 
@@ -222,12 +229,12 @@ def test_a_sample_line_is_tried_before_anything_is_made(metric: Metric, sentence
 )
 def test_a_pattern_that_cannot_be_read_is_refused_in_one_sentence(pattern: str, sample: str) -> None:
     sentence = run(check(Metric(pattern, sample=sample), wall_s=PATIENT_S))
-    assert sentence.startswith("elasticPolicy.metric.pattern: expected a regular expression of Python, got one that")
+    assert sentence.startswith("spec.elasticPolicy.metric.pattern expects a regular expression of Python, got one that")
     assert "\n" not in sentence
 
 
 def test_a_pattern_without_a_time_is_refused() -> None:
-    sentence = "elasticPolicy.metric.pattern: expected a group named time, such as (?P<time>[0-9.]+)"
+    sentence = "spec.elasticPolicy.metric.pattern expects a group named time, such as (?P<time>[0-9.]+)"
     assert run(check(Metric(r"took (?P<seconds>\d+)"), wall_s=PATIENT_S)) == sentence
 
 
@@ -250,7 +257,7 @@ def test_a_machine_without_a_turn_for_the_child_says_nothing_about_the_pattern()
     lost = run(story())
     assert (lost.fault, lost.trouble) == (
         "",
-        "elasticPolicy.metric.pattern was not done within 0.5 s on lines of this job",
+        "spec.elasticPolicy.metric.pattern could not be run on lines of this job: it was not done within 0.5 s",
     )
 
 
@@ -263,5 +270,6 @@ def test_a_child_that_is_killed_while_a_sample_is_tried_is_no_verdict(monkeypatc
         return child
 
     monkeypatch.setattr(Matcher, "_start", killed)
-    with pytest.raises(KubeError, match="could not be tried"):
+    sentence = "it could not be tried on the sample: its process was ended from outside (signal 9)"
+    with pytest.raises(KubeError, match=re.escape(sentence)):
         run(check(Metric(OURS.pattern, sample="step 5 of epoch 2: 250 ms"), wall_s=PATIENT_S))

@@ -8,6 +8,12 @@ from typing import Any
 import pytest
 from kubesim.given import Desk, elastic_spec, plain_spec, running, template
 
+from planaria.base.value import replace
+from planaria.kube.logline import Metric
+from planaria.kube.model import Now
+from planaria.kube.plan import decide, to_try, tried
+from planaria.kube.seen import JobSeen, World
+
 
 def test_a_suspended_job_has_no_pods_keeps_its_place_in_the_search_and_comes_back() -> None:
     desk = running(elastic_spec())
@@ -86,7 +92,7 @@ def test_a_wrong_spec_is_shown_as_a_condition_and_nothing_is_made_until_it_is_me
     desk = Desk(elastic_spec(least=4, most=3))
     assert desk.look().actions == ()
     assert (desk.state, desk.reason) == ("Invalid", "InvalidSpec")
-    assert desk.message == "spec.elasticPolicy.minReplicas: expected at most maxReplicas (3), got 4"
+    assert desk.message == "spec.elasticPolicy.minReplicas expects at most maxReplicas (3), got 4"
     desk.spec["elasticPolicy"]["minReplicas"] = 1
     desk.look()
     assert (desk.state, desk.created) == ("Created", ["resnet-worker-0"])
@@ -181,10 +187,41 @@ def test_a_job_whose_pods_are_still_going_may_not() -> None:
 
 
 def test_a_job_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
-    from planaria.kube.model import Now
-    from planaria.kube.plan import decide
-    from planaria.kube.seen import JobSeen, World
-
     job = JobSeen("resnet", "default", "u", 1, True, elastic_spec(), {"state": "Running"})
     decision = decide(job, World(), Now(1.0, "t"))
     assert (decision.actions, decision.status) == ((), {"state": "Running"})
+
+
+def test_a_kind_that_was_taken_out_of_the_spec_is_named_and_its_pods_go_on() -> None:
+    desk = running(plain_spec(1))
+    del desk.spec["pytorchReplicaSpecs"]["Master"]
+    assert desk.look().actions == ()
+    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
+    assert "spec.pytorchReplicaSpecs.Master.template was changed" in desk.message
+
+
+METRIC = {"pattern": "took (?P<time>[0-9]+) ms", "unit": "ms"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_tried"),
+    [
+        ({"metric": METRIC}, True),
+        ({"metric": {"unit": "ms"}}, False),
+        ({}, False),
+        ({"metric": METRIC, "minGain": -1}, False),
+        ({"metric": METRIC | {"unit": "h"}}, False),
+        ({"metric": "Time"}, False),
+    ],
+)
+def test_only_a_pattern_of_somebody_else_in_a_good_spec_is_tried(policy: dict[str, Any], is_tried: bool) -> None:
+    found = to_try(JobSeen("resnet", "n", "u", 1, False, elastic_spec(policy=policy), {}))
+    assert found == (Metric(METRIC["pattern"], unit="ms") if is_tried else None)
+
+
+def test_a_trial_says_what_is_wrong_or_nothing_or_why_it_is_not_known_yet() -> None:
+    world = World(free=None)
+    assert tried(world, None, "") == replace(world, untried="it is being tried")
+    assert tried(world, None, "no process could be started") == replace(world, untried="no process could be started")
+    assert tried(world, "", "") == world
+    assert tried(world, "it is slow", "") == replace(world, problems=("it is slow",))

@@ -158,14 +158,6 @@ def test_every_pod_of_a_plain_job_has_to_run_and_every_one_has_to_be_done(spec: 
     assert desk.state == "Succeeded"
 
 
-def test_a_kind_that_was_taken_out_of_the_spec_is_named_and_its_pods_go_on() -> None:
-    desk = running(plain_spec(1))
-    del desk.spec["pytorchReplicaSpecs"]["Master"]
-    assert desk.look().actions == ()
-    assert (desk.state, desk.reason) == ("Invalid", "ImmutableFieldChanged")
-    assert "spec.pytorchReplicaSpecs.Master.template was changed" in desk.message
-
-
 def test_a_permanent_failure_fails_the_job_and_what_still_runs_is_ended() -> None:
     desk = running(elastic_spec(start=2, worker={"restartPolicy": "ExitCode"}))
     desk.end(0, 1)

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from waiting import until
+
 from planaria.errors import KubeError
 from planaria.kube.queue import Queue
 
@@ -13,12 +15,6 @@ Look = Callable[[tuple[str, str]], Awaitable[float | None]]
 
 def made(look: Look, said: list[str] | None = None) -> Queue:
     return Queue(look, lambda: 0.5, (said if said is not None else []).append)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)  # looks are announced to nobody
 
 
 @contextlib.asynccontextmanager

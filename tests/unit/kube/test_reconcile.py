@@ -301,7 +301,7 @@ def test_the_pattern_of_a_spec_that_is_wrong_is_not_tried() -> None:
     async def story(bench: Bench) -> None:
         await bench.look()
         assert bench.condition["reason"] == "InvalidSpec"
-        assert bench.condition["message"].startswith("spec.elasticPolicy.metric: expected an object")
+        assert bench.condition["message"].startswith("spec.elasticPolicy.metric expects an object")
 
     run(story, elastic_spec(policy={"metric": [1]}))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scaling_story import Story, block
 
-from planaria.base.value import replace
 from planaria.kube.logline import Metric, read_line
+from planaria.kube.measuring import Pushes
 from planaria.kube.scaling_model import Sample, Wants
 
 CONTINUES = "Pytorch job continues to be scaled"
@@ -219,13 +219,19 @@ def test_pushed_samples_are_preferred_and_never_compared_with_lines() -> None:
 
 
 def test_lines_count_again_when_nobody_pushes_any_more() -> None:
-    story = Story(1)
+    story, pushes = Story(1), Pushes(at=1_000.0)
     story.see(samples=tuple(Sample(1, rate=64.0, step=step) for step in range(3)))
-    story.see(after_s=1_000.0)
+    for now in (1_000.0, 1_899.9):
+        pushes, counted = pushes.heard(story.samples(7, 100.0), now)
+        assert (counted, pushes.lines, pushes.go_on(now)) == ((), 0, True), "they go on for 15 minutes"
+    pushes, counted = pushes.heard(story.samples(4, 100.0), 1_900.0)
+    assert (counted, pushes.go_on(1_900.0)) == ((), False), "four lines may belong to a push that comes"
     story.see(samples=story.samples(7, 100.0))
     assert story.sizes == [1]
-    story.see(samples=tuple(replace(sample, is_only=True) for sample in story.samples(7, 100.0)))
+    pushes, counted = pushes.heard(story.samples(7, 100.0), 1_910.0)
+    story.see(samples=counted)
     assert story.sizes == [1, 2]
+    assert Pushes().heard(story.samples(1, 100.0), 0.0)[1] != (), "where nobody has ever pushed, lines count at once"
 
 
 def test_a_sample_that_comes_twice_counts_once() -> None:

@@ -30,8 +30,8 @@ def _with(spec: Json, path: str, value: object) -> Json:
 
 WORKER = "pytorchReplicaSpecs.Worker"
 WRONG = [
-    (elastic_spec(4, 3), "spec.elasticPolicy.minReplicas: expected at most maxReplicas (3), got 4"),
-    (elastic_spec(0, 3), "spec.elasticPolicy.minReplicas: expected a whole number from 1 to 10000"),
+    (elastic_spec(4, 3), "spec.elasticPolicy.minReplicas expects at most maxReplicas (3), got 4"),
+    (elastic_spec(0, 3), "spec.elasticPolicy.minReplicas expects a whole number from 1 to 10000, got 0"),
     (
         elastic_spec(policy={"rdzvBackend": "zookeeper"}),
         "spec.elasticPolicy.rdzvBackend expects one of kubernetes, etcd, etcd-v2, c10d, got 'zookeeper'",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from planaria.kube import tenure
 from planaria.kube.tenure import Sight, Terms
 
-TERMS = Terms()
+TERMS = Terms.of(15.0)
 WALL = "2022-09-11T12:08:29.000000Z"
 
 

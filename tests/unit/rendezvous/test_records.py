@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from faulty_store import AWAY, LOST, TTL_S, Bench
 
+from planaria.rendezvous.lease import CLOSE_WITHIN_S
 from planaria.rendezvous.model import KeyRead, KeyWritten, StoreAnswered, StoreLeaseLost, WriteKey
 from planaria.rendezvous.records import GONE, why_no_run
 from planaria.store.memory import MemoryStore
@@ -287,8 +288,8 @@ def test_closing_does_not_wait_long_for_a_store_that_is_silent(bench: Bench) -> 
     bench.store.ask = lambda *_args, **_more: None  # type: ignore[method-assign]
     done: list[float] = []
     bench.records.close(lambda: done.append(bench.clock.now))
-    bench.settle(2)
-    assert done == [100.5]
+    bench.settle(2 * CLOSE_WITHIN_S)
+    assert done == [100.0 + CLOSE_WITHIN_S]
 
 
 def test_closing_waits_for_what_the_store_was_asked_last(bench: Bench) -> None:
@@ -325,8 +326,8 @@ def test_closing_gives_the_lease_back_although_a_question_stays_open(bench: Benc
     bench.other.read("leader")
     done: list[float] = []
     bench.records.close(lambda: done.append(bench.clock.now))
-    bench.settle(2)
-    assert done == [100.5]
+    bench.settle(2 * CLOSE_WITHIN_S)
+    assert done == [100.0 + CLOSE_WITHIN_S]
     assert bench.other_heard[-1] == KeyRead("leader", None, 0)
 
 

@@ -147,7 +147,7 @@ def test_a_lease_takes_its_keys_with_it() -> None:
     ],
 )
 def test_what_is_not_ours_is_said_and_not_taken(index: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  the words are JSON's or ours
+    with pytest.raises(ValueError, match=r"^planaria\.index of the ConfigMap is not ours: "):
         read_keys({"data": {INDEX: index}})
 
 
@@ -155,8 +155,13 @@ def test_what_is_not_ours_is_said_and_not_taken(index: str) -> None:
     "index", ["", "[]", "{}", '{"version":1,"keys":{"k":[1e999,null]}}', pytest.param("[" * 100_000, id="deep")]
 )
 def test_of_what_is_not_ours_no_value_is_read(index: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  the words are JSON's or ours
+    with pytest.raises(ValueError, match=r"^planaria\.index of the ConfigMap is not ours: "):
         read_values({"data": {INDEX: index}}, ("k",))
+
+
+def test_an_index_of_another_version_is_told_in_words() -> None:
+    with pytest.raises(ValueError, match=r"is not ours: it is of version 2, ours is 1$"):
+        read_keys({"data": {INDEX: '{"version": 2}'}})
 
 
 def test_only_the_values_are_read_that_are_asked_for() -> None:

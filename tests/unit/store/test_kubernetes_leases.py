@@ -14,10 +14,14 @@ from planaria.store.kubernetes_leases import (
     TRY_AGAIN_S,
     Beat,
     Dead,
+    Sent,
     Vigil,
+    ended,
+    fresh_beat,
+    granted,
+    left_s,
     read_beats,
     renewed,
-    spare,
     write_beats,
 )
 
@@ -34,9 +38,18 @@ def test_the_object_holds_the_leases_and_keeps_what_is_not_ours() -> None:
     assert read_beats({"metadata": {}}) == {}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"version": 2}', '{"version": 1, "leases": {"x": [1, 2, 3]}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"version": 2}',
+        '{"version": 1, "leases": {"x": [1, 2, 3]}}',
+        '{"version": 1, "leases": {"7": [1, 1e999, 3]}}',
+    ],
+)
 def test_an_annotation_that_is_not_ours_is_said_and_not_taken(text: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  the words are JSON's or ours
+    with pytest.raises(ValueError, match=f"^the annotation {ANNOTATION} of the Lease is not ours: "):
         read_beats({"metadata": {"annotations": {ANNOTATION: text}}})
 
 
@@ -57,7 +70,7 @@ def test_a_beat_that_changes_begins_a_new_time_and_one_that_does_not_does_not() 
     vigil.saw({1: beat}, 0.0)
     vigil.saw({1: beat}, 4.0)
     assert vigil.wakes_at() == TTL_S + SLACK_S
-    vigil.saw({1: renewed(beat, 1.0)}, 4.0)
+    vigil.saw(renewed({1: beat}, 1, 1.0, None) or {}, 4.0)
     assert vigil.wakes_at() == 4.0 + TTL_S + SLACK_S
 
 
@@ -81,7 +94,40 @@ def test_of_many_observers_not_all_strike_at_once() -> None:
 
 
 def test_room_is_made_by_what_has_long_been_over() -> None:
+    few = {1: Beat(1.0, 0, 0.0)}
+    assert granted(few, 2, 5.0, 99.0) == {**few, 2: Beat(5.0, 0, 99.0)}, "while there is room nobody has to go"
     beats = {number: Beat(10.0, 0, float(number)) for number in range(MOST_LEASES)}
-    assert spare(beats, 9.0) is None
-    assert spare(beats, 12.5) == 0
-    assert spare({1: Beat(1.0, 0, 5.0), 2: Beat(1.0, 0, 4.0)}, 10.0) == 2
+    assert granted(beats, 99, 5.0, 9.0) is None
+    after = granted(beats, 99, 5.0, 12.5)
+    assert after is not None
+    assert (beats.keys() - after.keys(), after[99]) == ({0}, Beat(5.0, 0, 12.5))
+    assert len(beats) == MOST_LEASES, "what was read stays as it was"
+
+
+def test_a_renewal_raises_the_beat_unless_the_one_that_was_just_written_is_still_there() -> None:
+    beats = {1: Beat(TTL_S, 4, 10.0), 2: Beat(TTL_S, 0, 0.0)}
+    assert renewed(beats, 1, 11.0, None) == {**beats, 1: Beat(TTL_S, 5, 11.0)}
+    assert renewed(beats, 1, 11.0, 4) is None
+    assert renewed(beats, 1, 11.0, 3) == {**beats, 1: Beat(TTL_S, 5, 11.0)}, "a write that was lost, and is not"
+    assert renewed(beats, 3, 11.0, None) is None
+
+
+def test_a_beat_is_fresh_for_as_long_as_observers_wait_longer() -> None:
+    sent = Sent(4, 100.0)
+    assert (fresh_beat(None, 100.0), fresh_beat(sent, 100.0 + SLACK_S / 2), fresh_beat(sent, 101.2)) == (None, 4, None)
+
+
+def test_a_lease_is_ended_for_being_dead_only_while_its_beat_is_the_same() -> None:
+    beats = {1: Beat(TTL_S, 4, 10.0), 2: Beat(TTL_S, 0, 0.0)}
+    assert ended(beats, 1) == ended(beats, 1, 4) == {2: beats[2]}
+    assert ended(beats, 1, 3) is None
+    assert ended(beats, 3) is None
+    assert ended(beats, 2, 0) == {1: beats[1]}
+
+
+def test_what_is_left_of_our_own_lease_is_by_our_clock_and_of_anothers_by_the_servers() -> None:
+    beat = Beat(10.0, 4, 1000.0)
+    assert left_s(beat, Sent(4, 50.0), 53.0, 2000.0) == 7.0
+    assert left_s(beat, Sent(4, 50.0), 70.0, 1000.0) == 0.0
+    assert left_s(beat, Sent(3, 50.0), 53.0, 1002.0) == left_s(beat, None, 53.0, 1002.0) == 7.0
+    assert left_s(beat, None, 53.0, 990.0) == 10.0

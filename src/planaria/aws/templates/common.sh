@@ -70,7 +70,7 @@ complete_hook() { # tell the group that this host is done with a step of its lif
 ready() { # tell a group that this host works, for 20 minutes at most: after a reboot the group does not ask
   if [ "$hooked" = yes ] || [ "$hooks" -ge 8 ] || [ "$SECONDS" -lt "$hook_at" ]; then return; fi
   hook_at=$((SECONDS + 5 * 2 ** hooks)) hooks=$((hooks + 1))
-  if complete_hook "$1" "${is[launch_hook]}" CONTINUE; then hooked=yes; fi
+  if complete_hook "$1" @ready_hook@ CONTINUE; then hooked=yes; fi
 }
 
 is_going() { # the group takes this host

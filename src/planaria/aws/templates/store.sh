@@ -33,7 +33,7 @@ persist know_self
 persist need aws awscli
 persist need tar tar
 if ! persist install_etcd; then
-  complete_hook "${is[store_group]}" "${is[launch_hook]}" ABANDON || true # the group tries another host
+  complete_hook "${is[store_group]}" @ready_hook@ ABANDON || true # the group tries another host
   exit 1
 fi
 install -d -m 0700 /var/lib/planaria-etcd
@@ -41,12 +41,12 @@ install -d -m 0700 /var/lib/planaria-etcd
 while true; do
   serve &
   etcd=$!
-  while kill -0 "$etcd" 2>/dev/null; do
-    if [ "$hooked" = no ] && is_serving; then
+  while [ "$hooked" = no ] && [ "$hooks" -lt 8 ] && kill -0 "$etcd" 2>/dev/null; do
+    if is_serving; then
       if [ "$hooks" = 0 ]; then say "etcd serves at $address:@port@"; fi
       ready "${is[store_group]}"
     fi
-    sleep 2
+    [ "$hooked" = yes ] || sleep 2
   done
   wait "$etcd" && status=0 || status=$?
   say "etcd ended with status $status; starting it again"

@@ -1,7 +1,7 @@
 
 readonly container=planaria
 readonly inside=/run/planaria # where the container has the files of $home that it needs
-crashes=0 drained=no refreshed=0 started=0
+crashes=0 drained=no refreshed=0 started=0 limit=0
 
 # --- what the container needs -------------------------------------------------------------------------------------
 
@@ -147,29 +147,32 @@ start() {
   docker run "${options[@]}" "${is[image]}" >/dev/null
 }
 
+engine() { # docker, which nobody waits for longer than $limit; 0 is no limit: a container that docker is slow about still runs
+  timeout -k 1 "$limit" docker "$@"
+}
+
 is_running() {
-  [ "$(docker inspect -f '{{.State.Running}}' "$container" 2>/dev/null)" = true ]
+  [ "$(engine inspect -f '{{.State.Running}}' "$container" 2>/dev/null)" = true ]
 }
 
 status() { # print how the container ended; 125 where docker knows of no end
   local found
-  found=$(docker inspect -f '{{if .State.Running}}125{{else}}{{.State.ExitCode}}{{end}}' "$container" 2>/dev/null) ||
+  found=$(engine inspect -f '{{if .State.Running}}125{{else}}{{.State.ExitCode}}{{end}}' "$container" 2>/dev/null) ||
     found=125 # docker prints an empty line then
   echo "$found"
 }
 
-drain() { # let the agent leave in good order, with its newest commit on disk; within the grace, whatever happens
-  local until=$((SECONDS + is[grace_s]))
+drain() { # let the agent leave in good order, with its newest commit on disk; no part of it may hang, whatever docker does
+  local found began=$SECONDS limit=10
   drained=yes
-  timeout -k 1 10 docker exec "$container" planaria drain --no-wait || docker kill -s TERM "$container" >/dev/null || true
-  while is_running; do
-    if [ "$SECONDS" -ge "$until" ]; then
-      say "the container did not end within ${is[grace_s]} s; it is killed"
-      docker kill "$container" >/dev/null || true
-    fi
-    sleep 0.5
-  done
-  local found
+  engine exec "$container" planaria drain --no-wait || engine kill -s TERM "$container" >/dev/null || true
+  local left=$((is[grace_s] - SECONDS + began))
+  limit=$((left > 1 ? left : 1)) engine wait "$container" >/dev/null && found=0 || found=$?
+  case $found in
+  124 | 137) # the time was up
+    say "the container did not end within ${is[grace_s]} s; it is killed"
+    engine kill "$container" >/dev/null && engine wait "$container" >/dev/null || true ;;
+  esac
   found=$(status)
   say "drained, status $found"
   if [ "$found" = 0 ]; then end_job 0 'done'; fi # the job was faster than the notice
@@ -215,9 +218,9 @@ turn_off() { # whoever recorded the result may have died before this, and a grou
 }
 
 leave() { # nothing more to do here but to let the group take this host
-  if [ "$hooks" = 0 ]; then complete_hook "${is[worker_group]}" "${is[launch_hook]}" ABANDON || true; fi
+  if [ "$hooks" = 0 ]; then complete_hook "${is[worker_group]}" @ready_hook@ ABANDON || true; fi
   while true; do
-    if is_going && complete_hook "${is[worker_group]}" "${is[terminate_hook]}" CONTINUE; then
+    if is_going && complete_hook "${is[worker_group]}" @drain_hook@ CONTINUE; then
       say "the group may take this host"
       exit 0
     fi
@@ -255,9 +258,9 @@ ended() { # the container has ended by itself, with a status
   if [ $((SECONDS - started)) -ge 3600 ]; then crashes=0; fi # what ran for an hour begins anew
   crashes=$((crashes + 1))
   if is_over; then say "the job is over"; turn_off; fi
-  if [ "$crashes" -gt "${is[max_restarts]}" ]; then give_up "$1" 'the container ended too often'; fi
+  if [ "$crashes" -gt @max_restarts@ ]; then give_up "$1" 'the container ended too often'; fi
   local pause=$((crashes < 6 ? 2 ** crashes : 60))
-  say "restart $crashes of ${is[max_restarts]} in $pause s"
+  say "restart $crashes of @max_restarts@ in $pause s"
   for ((; pause > 0; pause -= 2)); do
     if notice; then drained=yes; leave; fi
     sleep 2

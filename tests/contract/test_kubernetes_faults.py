@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from ports import free_port
 from scripted_api import Fault, ScriptedApi
+from store_clients import clients, position
 
 from planaria.base.loop import Loop
 from planaria.errors import UsageError
 from planaria.rendezvous.lease import Lease
 from planaria.store.api import Where
 from planaria.store.backends import open_store
-from planaria.store.kubernetes_api import CONFIG_MAPS, Access, Api, ApiAway, Manners
+from planaria.store.kubernetes_api import CONFIG_MAPS, LEASES, Access, Api, ApiAway, ApiDenied, Manners
 from planaria.store.kubernetes_keys import INDEX
 from planaria.store.model import (
     Absent,
@@ -25,8 +26,6 @@ from planaria.store.model import (
     Grant,
     Granted,
     Left,
-    List,
-    Listed,
     Put,
     Remaining,
     Renew,
@@ -55,16 +54,8 @@ def api() -> Iterator[ScriptedApi]:
 
 @pytest.fixture
 def connect(loop: Loop) -> Iterator[Connect]:
-    clients: list[Client] = []
-
-    def connect(url: str) -> Client:
-        where = Where((PLACE,), options=(("server", url),))
-        clients.append(Client(loop, open_store("kubernetes", loop, where)))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.store.close()
+    with clients(loop, "kubernetes") as connect:
+        yield lambda url: connect(Where((PLACE,), options=(("server", url),)))
 
 
 @pytest.fixture
@@ -75,12 +66,6 @@ def client(api: ScriptedApi, connect: Connect) -> Client:
 def write(client: Client, value: bytes) -> int:
     reply = client.ask(Put("k", value))
     assert isinstance(reply, Written), reply
-    return reply.revision
-
-
-def position(client: Client) -> int:
-    reply = client.ask(List(""))
-    assert isinstance(reply, Listed)
     return reply.revision
 
 
@@ -162,6 +147,14 @@ def test_an_object_that_is_missing_is_named(api: ScriptedApi, client: Client, ki
     )
     api.make(kind)
     assert isinstance(client.ask(Get("k") if kind == "configmaps" else Grant(5.0)), (Absent, Granted))
+
+
+def test_a_lease_that_is_missing_is_no_config_map_in_a_namespace_of_that_name(api: ScriptedApi, loop: Loop) -> None:
+    api.remove("leases")
+    asking = Api(Access(api.url, None, "", "configmaps", "job-run"), Manners(), loop.now, Event())
+    with pytest.raises(ApiDenied, match=r"^there is no Lease configmaps/job-run: "):
+        asking.get(LEASES, 5.0)
+    asking.close()
 
 
 def test_a_watch_whose_place_is_forgotten_reads_the_object_anew_and_misses_nothing(

@@ -1,0 +1,82 @@
+"""The table of docs/comparison.md is made from the raw numbers beside the benchmark, and so is its drawing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture(scope="module")
+def compare() -> Iterator[Any]:
+    """Yield the program; its modules find each other where they lie."""
+    sys.path.insert(0, str(BENCH))
+    try:
+        import compare
+
+        yield compare
+    finally:
+        sys.path.remove(str(BENCH))
+
+
+def test_the_page_has_what_was_measured(compare: Any) -> None:
+    before, after = compare.around(compare.PAGE.read_text())
+    assert compare.PAGE.read_text() == before + compare.measured(compare.load()) + after
+
+
+def test_the_drawing_is_of_the_same_numbers(compare: Any) -> None:
+    assert compare.DRAWING.read_text() == compare.bars.svg(compare.bars.groups(compare.load()))
+
+
+def report(ours: list[float], theirs: list[float | None]) -> dict[str, Any]:
+    values = {"planaria": ours, "other <1>": theirs, "floor: nothing": [0.1]}
+    contestants = {name: {"values": {"every": numbers}} for name, numbers in values.items()}
+    row = {"titles": {"every": "a & b"}, "units": {"every": "s"}, "goals": {"every": 1.0}, "contestants": contestants}
+    about = {"date": "2026-01-01", "machine": {"cores": "2"}, "versions": {"python": "3"}}
+    return {**about, "rows": {"x": row}}
+
+
+def test_a_peer_that_is_better_is_named_and_one_that_never_ends_too(compare: Any) -> None:
+    text = compare.measured([report([2.0, 2.0], [1.0])])
+    assert "- a & b: other <1> 1.00 s, planaria 2.00." in text
+    text = compare.measured([report([2.0, 3.0], [None])])
+    assert "| a & b, s | 2.50 (2.10 - 2.90), n=2 | never, n=1 | ∞ | ≤ 1.00 |" in text
+    assert "In no row of this table." in text
+
+
+def test_names_do_not_become_markup(compare: Any) -> None:
+    drawn = compare.bars.svg(compare.bars.groups([report([2.0], [None])]))
+    assert "other &lt;1&gt;" in drawn
+    assert "a &amp; b, s" in drawn
+    assert "nothing" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        (["slurm"], "slurm is not known; expected planaria, torchrun or NAME=COMMAND"),
+        (["x=/no/such/program"], "/no/such/program of x is not to be found"),
+        (["x=sh", "x=sh"], "x is given twice"),
+        (["torchrun=sh"], "'torchrun=sh' is no NAME=COMMAND with a name of its own"),
+        (["x="], "'x=' is no NAME=COMMAND with a name of its own"),
+    ],
+)
+def test_a_launcher_that_cannot_be_is_refused_in_one_sentence(compare: Any, wanted: list[str], problem: str) -> None:
+    from harness.children import find_launchers
+
+    with pytest.raises(ValueError, match="^" + problem.replace("'", ".") + "$"):
+        find_launchers(wanted, sys.executable)
+
+
+def test_any_launcher_may_take_part(compare: Any) -> None:
+    from harness.children import find_launchers
+
+    (one,) = find_launchers(["mine=sh -c 'exit 3'"], sys.executable)
+    assert (one.name, one.command[1:], one.shown) == ("mine", ("-c", "exit 3"), "sh -c 'exit 3'")
