@@ -31,5 +31,3 @@ KINDS = (
 )
 NAMES = tuple(kind.name for kind in KINDS)
 BY_NAME = {kind.name: kind for kind in KINDS}
-NEEDS_COMMITS = frozenset({"fill-disk", "corrupt-snapshot", "lose-all"})
-"""Without commits on disk these would end any job, or do nothing to it."""

@@ -106,7 +106,14 @@ def _one_world(seen: Observed) -> Iterator[Broken]:
                 f"{worker.round}",
                 fault_before(seen, worker.started_at),
             )
-        first.setdefault(world, worker)
+        earliest = first.setdefault(world, worker)
+        if earliest.world_size != worker.world_size:
+            yield Broken(
+                "one-world",
+                f"rank {earliest.rank} and rank {worker.rank} of round {worker.round} were told worlds of "
+                f"{earliest.world_size} and {worker.world_size}",
+                fault_before(seen, worker.started_at),
+            )
     for worker in seen.workers:
         later = [other for world, other in first.items() if world > (worker.era, worker.round)]
         for other in sorted(later, key=lambda one: one.started_at)[:1]:

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from planaria.chaos.hand import Hand
 from planaria.chaos.kinds import NAMES
 from planaria.chaos.model import Facts, Fault
 from planaria.chaos.plan import as_text, plan
@@ -17,6 +18,10 @@ FACTS = Facts(nodes=3, nproc=2, ttl_s=3.0)
 
 def faults(count: int, *kinds: str, facts: Facts = FACTS, seed: int = 0) -> tuple[Fault, ...]:
     return plan(random.Random(seed), count, kinds or NAMES, facts).faults
+
+
+def test_there_is_a_hand_for_every_kind() -> None:
+    assert all(hasattr(Hand, f"_{name.replace('-', '_')}") for name in NAMES)
 
 
 def test_a_seed_is_a_plan() -> None:

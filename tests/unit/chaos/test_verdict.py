@@ -62,6 +62,11 @@ BREACHES = {
         "pid 11 on n1.1 and pid 13 on n3.1 both had rank 0 in round 0",
         0,
     ),
+    "one-world: they disagree": (
+        replace(WELL, workers=(OLD, OLD_TOO, NEW, replace(NEW_TOO, world_size=3))),
+        "rank 0 and rank 1 of round 1 were told worlds of 2 and 3",
+        1,
+    ),
     "one-world: it woke and stayed": (
         replace(
             WELL,
