@@ -19,16 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LISTENS = (
-    "import sys, signal; sys.path[:0] = [sys.argv[1]]; from planaria.worker import chaos; chaos.listen(sys.argv[2])"
-)
+LISTENS = "import sys; from planaria.worker import chaos; chaos.listen(sys.argv[1])"
 WAITS = "print(flush=True); input()"
 
 
 @pytest.fixture
 def child(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     program = f"{request.param}; {WAITS}" if request.param else WAITS
-    words = [sys.executable, "-c", program, *sys.path[:1], str(tmp_path)]
+    words = [sys.executable, "-c", program, str(tmp_path)]
     started = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert started.stdout is not None
     started.stdout.readline()
