@@ -55,7 +55,7 @@ def why_no_networks() -> str:
 def start(*words: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*COMMAND, *words],
-        env=clean_environment(CHAOS_TEST=str(folder)),
+        env=clean_environment(CHAOS_TEST=str(folder)),  # its folders are in the session's TMPDIR
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -69,6 +69,8 @@ def run(*words: str, folder: Path, status: int = 0) -> tuple[str, str]:
     out, err = chaos.communicate(timeout=LIMIT_S)
     assert chaos.returncode == status, f"{out}\n{err}"
     assert marked(str(folder)) == []
+    temporary = Path(os.environ["TMPDIR"])
+    assert [*temporary.glob("chaos-logs-*"), *temporary.glob("pch-*")] == []
     return out, err
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+from planaria.base.linux import catches
 from planaria.chaos.processes import kill, send
 from planaria.contract import chaos as orders
 
@@ -170,6 +171,10 @@ class Hand:
     def _order(self, fault: Fault, word: str, lasts_s: float) -> None:
         """Ask a worker to misbehave. One that dies before it hears of it is no trouble; one that does not listen is."""
         (pid,) = self._workers(fault)
+        if not catches(pid, orders.SIGNAL):
+            raise NotNow(
+                "the worker does not listen: it is no Python program, or was started without its start-up file"
+            )
         path = os.path.join(self._orders, str(pid))
         with open(path, "w") as file:
             file.write(f"{word} {lasts_s}")

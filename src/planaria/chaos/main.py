@@ -104,7 +104,12 @@ def _campaign(options: Options, planned: Plan, disk: Disk, folder: Folder, envir
     os.mkdir(asked)
     variables = surroundings(environ, {orders.ORDERS: asked, "PLANARIA_TOKEN": random_name() + random_name()})
     mark = random_name() + random_name()
-    expected = _expected(options, Start(options.script, variables, logs, scratch, mark))
+    try:
+        expected = _expected(options, Start(options.script, variables, logs, scratch, mark))
+    except BaseException:
+        if not options.keep:
+            remove_tree(logs)
+        raise
     with contextlib.ExitStack() as stack:
         hosts = stack.enter_context(Network(options.nodes)).hosts if options.networks else []
         words = (*_words(options, planned, disk, [host.address for host in hosts]), *options.script)
