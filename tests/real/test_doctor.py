@@ -12,17 +12,18 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-import hosts
 import pytest
-from hosts import Network
 from programs import clean_environment
 from waiting import PATIENCE_S
+
+from planaria.chaos import hosts
+from planaria.chaos.hosts import Network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hosts import Host
+    from planaria.chaos.hosts import Host
 
 DOCTOR = (sys.executable, "-m", "planaria", "doctor")
 needs_mounts = pytest.mark.skipif(os.geteuid() != 0, reason="private mounts are root's to make")
