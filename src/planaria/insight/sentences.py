@@ -122,12 +122,18 @@ def _straggling(data: Mapping[str, object]) -> str:
     return f"slower than the others: {', '.join(slow[:8])}" if slow else "no rank is slower than the others any more"
 
 
-_QUIET = ("planaria.worker.started", "planaria.progress", "planaria.commit", "planaria.preflight")
+def _checked(data: Mapping[str, object]) -> str:
+    failed = [text(one, "sentence") for one in objects(data, "findings") if one.get("ok") is False]
+    return f"a check of this node failed: {safe_line(failed[0])}" if failed else ""
+
+
+_QUIET = ("planaria.worker.started", "planaria.progress", "planaria.commit")
 _TELLERS = {
     "planaria.run.started": _run_started,
     "planaria.round.started": _round_started,
     "planaria.worker.exited": _worker_exited,
     "planaria.restart": _restarted,
     "planaria.run.ended": _run_ended,
+    "planaria.preflight": _checked,
     "planaria.straggler": _straggling,
 }

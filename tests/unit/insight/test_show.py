@@ -6,9 +6,10 @@ import pytest
 from journals import failed_run
 
 from planaria.base.value import replace
+from planaria.insight.fields import Told
 from planaria.insight.model import NodeSeen, Rank, RunSeen
 from planaria.insight.picture import picture
-from planaria.insight.sentences import clock, date, meaning, span
+from planaria.insight.sentences import clock, date, meaning, sentence, span
 from planaria.insight.show import COLOURS, Room, Style, fitted, status_lines, top_lines
 
 
@@ -65,6 +66,30 @@ def test_lengths_of_time_are_said_as_people_say_them(seconds: float, text: str) 
 )
 def test_a_status_is_decoded(status: int, killer: str, text: str) -> None:
     assert meaning(status, killer) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        (
+            "preflight",
+            {"findings": [{"ok": True}, {"ok": False, "sentence": "port 29400 is shut"}]},
+            "a check of this node failed: port 29400 is shut",
+        ),
+        ("preflight", {"findings": [{"ok": True}]}, ""),
+        (
+            "straggler",
+            {"ranks": [{"rank": 3, "host": "node-b", "slower_by": 1.5}]},
+            "slower than the others: rank 3 on node-b",
+        ),
+        ("straggler", {"ranks": []}, "no rank is slower than the others any more"),
+        ("hang", {"sentence": "rank 3 hangs\x1b"}, "rank 3 hangs\\x1b"),
+        ("stalled", {"lives": 3, "sentence": "3 lives without a step"}, "3 lives without a step"),
+        ("progress", {"ranks": {}}, ""),
+    ],
+)
+def test_an_event_is_told_in_one_line_or_not_at_all(name: str, data: dict[str, object], said: str) -> None:
+    assert sentence(Told(f"planaria.{name}", 0, "node-a", 0.0, "n", data)) == said
 
 
 def test_a_moment_that_no_calendar_has_is_no_error() -> None:
