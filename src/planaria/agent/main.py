@@ -9,6 +9,7 @@ from planaria.agent.control import ControlServer
 from planaria.agent.door import SOCKET_NAME, Door
 from planaria.agent.driver import Driver
 from planaria.agent.model import CHECKING, STARTING, WAITING, Group
+from planaria.agent.screen import Screen
 from planaria.base import linux, signals
 from planaria.base.files import remove_tree
 from planaria.base.loop import Loop
@@ -18,7 +19,6 @@ from planaria.contract.control import LINE_LIMIT_BYTES
 from planaria.contract.env import ENABLE_FILE_TIMER, ERROR_FILE, KUBE_PROGRESS, TIMER_FILE
 from planaria.errors import PlanariaError, UsageError
 from planaria.process.logs import evidence_dir, open_logs
-from planaria.process.sink import ConsoleSink
 from planaria.process.workers import Console, Workers, WorkerSettings
 
 TYPE_CHECKING = False
@@ -34,50 +34,8 @@ if TYPE_CHECKING:
     from planaria.process.guardian import Line
 
 AGENT_NICE = -10  # idle nearly always; when a worker dies or prints, it should not queue behind the others
-CLEAR_LINE = "\r\x1b[K"
 AGENT_FILES = 65536  # a leader holds a connection to every node; 1,024, the usual limit, is fewer than we serve
-FLUSH_S = 10.0  # how long the end waits for a reader of our output that has fallen behind
 QUIET_S = 1.0  # after the start, when nothing is urgent any more: the time to begin a journal that nobody asked for
-
-
-class _Screen:
-    """Where the agent speaks: stderr, one `planaria: ` line at a time, after whatever workers said before.
-
-    A passing line stays on a terminal until the next line of ours; elsewhere it is a line like others, if it says anything new.
-    """
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self.stdout = ConsoleSink(loop, 1, self._say_dead)
-        self.stderr = ConsoleSink(loop, 2)
-        self.is_terminal = os.isatty(2)
-        self._passing = ""
-
-    def say(self, text: str, *, passing: bool = False) -> None:
-        line = f"planaria: {text.rstrip()}"
-        if passing and line == self._passing:
-            return
-        clear = CLEAR_LINE if self._passing and self.is_terminal else ""
-        self._passing = line if passing else ""
-        shown = _cut_to_terminal(line) if passing and self.is_terminal else f"{line}\n"
-        self.stderr.write(f"{clear}{shown}".encode("utf-8", "backslashreplace"))
-
-    def _say_dead(self, problem: OSError) -> None:
-        self.say(f"cannot write to standard output any more ({problem.strerror}); the workers go on")
-
-    def flush(self) -> None:
-        deadline = self._loop.now() + FLUSH_S
-        self.stdout.flush(deadline)
-        self.stderr.flush(deadline)
-
-
-def _cut_to_terminal(line: str) -> str:
-    """Return what of a line fits in one row: the rest would wrap, and a row above cannot be cleared."""
-    try:
-        columns = os.get_terminal_size(2).columns
-    except OSError:  # it was closed meanwhile
-        columns = 0
-    return line[: (columns or 80) - 1]
 
 
 def run_agent(job: Job, line: Line, mask: set[int], scratch_dir: str) -> int:
@@ -88,7 +46,7 @@ def run_agent(job: Job, line: Line, mask: set[int], scratch_dir: str) -> int:
     """
     linux.set_title(f"planaria agent of run {job.run_id}")
     loop = Loop()
-    screen = _Screen(loop)
+    screen = Screen(loop)
     try:
         os.mkdir(scratch_dir, 0o700)
         return _run(job, loop, screen, line, mask, scratch_dir)
@@ -103,7 +61,7 @@ def run_agent(job: Job, line: Line, mask: set[int], scratch_dir: str) -> int:
         screen.flush()
 
 
-def _run(job: Job, loop: Loop, screen: _Screen, line: Line, mask: set[int], scratch_dir: str) -> int:
+def _run(job: Job, loop: Loop, screen: Screen, line: Line, mask: set[int], scratch_dir: str) -> int:
     job = _with_folder(job)
     driver = Driver(job, group_of(job), loop, lambda now, clean: _say_restart(now, clean, screen))
     temp_dir = job.environment.get("TMPDIR") or os.path.dirname(scratch_dir)
@@ -178,7 +136,7 @@ def _shelter(job: Job, loop: Loop, driver: Driver, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _stand_by(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+def _stand_by(job: Job, loop: Loop, driver: Driver, screen: Screen) -> None:
     """Keep processes ready to be workers. A job that wants none imports nothing of this."""
     from planaria.agent.reserve import Reserve, folders_of
     from planaria.process.standbys import Standbys
@@ -213,14 +171,14 @@ def group_of(job: Job) -> Group:
     )
 
 
-def _prepare_checks(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+def _prepare_checks(job: Job, loop: Loop, driver: Driver, screen: Screen) -> None:
     """Have what checks this node at hand. A run without `--preflight` imports nothing of this."""
     from planaria.agent.preflight import Preflight
 
     driver.preflight = Preflight(job, loop, driver, os.environ, screen.say)
 
 
-def _take_seat(job: Job, loop: Loop, driver: Driver, line: Line, screen: _Screen) -> Seat:
+def _take_seat(job: Job, loop: Loop, driver: Driver, line: Line, screen: Screen) -> Seat:
     """Meet the other nodes. A node alone imports nothing of this."""
     from planaria.agent.meeting import Seat, open_rendezvous
 
@@ -229,7 +187,7 @@ def _take_seat(job: Job, loop: Loop, driver: Driver, line: Line, screen: _Screen
     return driver.seat
 
 
-def _proclaim(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> Herald:
+def _proclaim(job: Job, loop: Loop, driver: Driver, screen: Screen) -> Herald:
     """Tell the cluster how far the run is. A run that nobody asks that of imports nothing of this."""
     from planaria.agent.herald import Herald
 
@@ -238,7 +196,7 @@ def _proclaim(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> Herald:
     return herald
 
 
-def _open_doors(job: Job, loop: Loop, driver: Driver, screen: _Screen, scratch_dir: str) -> None:
+def _open_doors(job: Job, loop: Loop, driver: Driver, screen: Screen, scratch_dir: str) -> None:
     """Let others ask how this agent is, and its owner what to do. What serves HTTP is imported when the first one comes."""
     made: list[Health] = []
 
@@ -268,7 +226,7 @@ def _listen(driver: Driver, loop: Loop, hear: int, numbers: tuple[int, ...]) -> 
     loop.on_readable(hear, lambda: driver.on_owner(hear))
 
 
-def _say_restart(group: Group, clean: bool, screen: _Screen) -> None:
+def _say_restart(group: Group, clean: bool, screen: Screen) -> None:
     from planaria.agent.report import restart_line
 
     screen.say(restart_line(group))
@@ -294,7 +252,7 @@ def _with_folder(job: Job) -> Job:
     return replace(job, run_dir=folder, logs=logs)
 
 
-def _begin_to_watch(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+def _begin_to_watch(job: Job, loop: Loop, driver: Driver, screen: Screen) -> None:
     """Read progress from what workers write, where that was asked for, and watch the group, at the latest in a quiet moment."""
     if job.vigilance.pattern is not None:
         from planaria.agent.reading import read_lines
@@ -305,7 +263,7 @@ def _begin_to_watch(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> No
         loop.call_later(QUIET_S, lambda: _watch_now(job, loop, driver, screen))
 
 
-def _watch_now(job: Job, loop: Loop, driver: Driver, screen: _Screen) -> None:
+def _watch_now(job: Job, loop: Loop, driver: Driver, screen: Screen) -> None:
     try:
         watched(job, loop, driver, screen.say)
     except Exception as problem:  # noqa: BLE001  nobody asked for it: it must never end a job
@@ -366,7 +324,7 @@ def watched(job: Job, loop: Loop, driver: Driver, say: Callable[[str], object]) 
     return driver.observer
 
 
-def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: _Screen) -> None:
+def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: Screen) -> None:
     """Tell people and programs how it ended."""
     group, observer = driver.group, driver.observer
     if observer is not None:
@@ -411,7 +369,7 @@ def _torch_error_file(cause: Failure) -> bytes:
     return error_file.write(cause.message, cause.traceback, status=cause.status, wall_time_s=int(time.time()))
 
 
-def _write(path: str, content: bytes, screen: _Screen) -> None:
+def _write(path: str, content: bytes, screen: Screen) -> None:
     from planaria.base.files import write_atomically
 
     try:

@@ -198,7 +198,7 @@ class Vigil:
             "round": hang.life.number,
             "phase": one.phase,
             "step": one.step,
-            "gap_s": round(one.silent_s, 3),
+            "gap_s": round(max(each.silent_s for each in hang.still.values()), 3),
             "usual_s": round(one.usual_s, 3),
             "limit_s": round(one.limit_s, 3),
             "floor_s": self._job.vigilance.floor_s,
