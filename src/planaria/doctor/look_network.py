@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import socket
+import sys
 import time
 
 from planaria.base.addresses import look_up_now, numeric, split_address
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
 KNOCK_S = 2.0
 OTHER_PORTS = (22, 1, 9)  # ssh, and two where nobody listens: any answer, even a refusal, is a sign of life
-_SIOCGIFADDR = 0x8915
+_SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFMTU = 0x8913, 0x8915, 0x8921
+_IFF_UP, _IFF_RUNNING = 0x1, 0x40
 _MOST_ADDRESSES = 4
 _MOST_FIRST = ("answered", "forbidden", "free", "refused", "silent", "unreachable")
-_NAMES = "/sys/class/net"
 
 
 def dns_facts(endpoints: Sequence[str], variables: Mapping[str, str]) -> DnsFacts:
@@ -75,34 +76,32 @@ def network_facts(endpoints: Sequence[str], variables: Mapping[str, str]) -> Net
 
 
 def nics() -> tuple[Nic, ...]:
-    """Return the interfaces of this machine."""
+    """Return the interfaces that this process has. `/sys` shows those of whoever mounted it, which may be another's."""
     sixes = _addresses6()
-    found = []
-    for name in sorted(os.listdir(_NAMES) if os.path.isdir(_NAMES) else (name for _, name in socket.if_nameindex())):
-        flags = _word(f"{_NAMES}/{name}/flags")
-        mtu = _word(f"{_NAMES}/{name}/mtu")
-        if not mtu:  # `bonding_masters` is a file, and no interface
-            continue
-        is_up = bool(int(flags, 16) & 1) if flags.startswith("0x") else False
-        four = _address4(name)
-        addresses = ((four,) if four else ()) + sixes.get(name, ())
-        found.append(Nic(name, is_up, _word(f"{_NAMES}/{name}/carrier") == "1", int(mtu), addresses))
-    return tuple(found)
+    return tuple(_nic(name, sixes.get(name, ())) for name in sorted(name for _, name in socket.if_nameindex()))
 
 
-def _word(path: str) -> str:
-    return read_file(path, 100).decode("ascii", "replace").strip()
+def _nic(name: str, sixes: tuple[str, ...]) -> Nic:
+    flags = int.from_bytes(_asked(name, _SIOCGIFFLAGS)[:2], sys.byteorder)
+    four = _asked(name, _SIOCGIFADDR)[4:8]
+    addresses = ((socket.inet_ntoa(four),) if four else ()) + sixes
+    mtu = int.from_bytes(_asked(name, _SIOCGIFMTU)[:4], sys.byteorder)
+    return Nic(name, bool(flags & _IFF_UP), bool(flags & _IFF_RUNNING), mtu, addresses)
 
 
-def _address4(name: str) -> str:
+def _asked(name: str, question: int) -> bytes:
+    """Return what the kernel answers about an interface, behind the name; empty where it has no answer."""
     import fcntl
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
-            answer = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, name.encode()[:15].ljust(40, b"\0"))
+            return fcntl.ioctl(asked.fileno(), question, name.encode()[:15].ljust(40, b"\0"))[16:]
         except OSError:
-            return ""
-    return socket.inet_ntoa(answer[20:24])
+            return b""
+
+
+def _word(path: str) -> str:
+    return read_file(path, 100).decode("ascii", "replace").strip()
 
 
 def _addresses6() -> dict[str, tuple[str, ...]]:

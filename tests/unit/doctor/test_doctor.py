@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -137,7 +138,13 @@ def test_a_folder_that_is_not_there_yet_is_judged_by_what_is_above_it(tmp_path: 
 def test_interfaces_are_seen_with_their_addresses() -> None:
     [lo] = [nic for nic in look_network.nics() if nic.name == "lo"]
     assert "127.0.0.1" in lo.addresses
-    assert lo.works
+    assert (lo.works, lo.mtu >= 1280) == (True, True)
+
+
+def test_interfaces_are_not_taken_from_files_that_may_show_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look_network.os, "listdir", lambda _path: ["eth9"])
+    monkeypatch.setattr(look_network, "read_file", lambda path, *_: b"" if "/proc/" in path else b"0x1003")
+    assert [nic.name for nic in look_network.nics()] == sorted(name for _, name in socket.if_nameindex())
 
 
 RECORD = b"4,1234,5000000,-;NVRM: Xid (PCI:0000:3b:00): %s\n"
