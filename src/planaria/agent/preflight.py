@@ -10,6 +10,7 @@ import os
 import sys
 
 from planaria.agent.model import CheckNode, NodeChecked, TellSetAside
+from planaria.agent.quarantine import problem_of, sets_aside
 from planaria.base import linux, signals
 from planaria.base.addresses import join_address, split_address
 from planaria.base.text import safe_line
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 WITHIN_S = 30.0  # the doctor gives up on what hangs after half of that
 _MOST_BYTES = 1 << 20
-_SHOWN = 3
-ELSEWHERE = ("dns.endpoint", "ports.reach")
-"""What fails when another node is only late: the rendezvous waits for it, and says so."""
 
 
 def doctor_argv(job: Job) -> list[str]:
@@ -118,22 +116,26 @@ class Preflight:
         self._let_go(pipe)
         try:
             findings = json.loads(self._heard)["findings"]
-            failed = [one for one in findings if not one["ok"] and one["check"] not in ELSEWHERE]
-            told = [f"{one['check']}: {one['sentence']} -> {one['remedy']}" for one in failed]
-        except (ValueError, LookupError, TypeError):
-            self._post(f"the checks did not come to an end{late}: run planaria doctor")
+            failed = [one for one in findings if not one["ok"] and sets_aside(one["check"])]
+            problem = problem_of(failed)
+            bad = [one for one in findings if one["verdict"] != "ok"]
+            lines = [safe_line(f"{one['check']}: {one['sentence']}", 500) for one in bad if one not in failed]
+        except (ValueError, LookupError, TypeError, AttributeError):
+            # That we are slow, or wrong, is no fault of the node.
+            self._warn(
+                [f"the checks did not come to an end{late}, and this node goes on unchecked: run planaria doctor"]
+            )
+            self._post("")
             return
-        self._tell([one for one in findings if one["verdict"] != "ok"], len(findings))
-        more = f"; and {len(told) - _SHOWN} more: run planaria doctor" if len(told) > _SHOWN else ""
-        self._post(safe_line("; ".join(told[:_SHOWN]) + more, 1000))
-
-    def _tell(self, found: list[dict[str, object]], count: int) -> None:
-        """Tell those who watch of everything that is not well, and people of each warning once."""
         if self._driver.observer is not None:
-            self._driver.observer.checked(found, count, self._loop.now())
-        for one in found:
-            line = safe_line(f"{one['check']}: {one['sentence']}", 500)
-            if (one["ok"] or one["check"] in ELSEWHERE) and line not in self._warned:
+            self._driver.observer.checked(bad, len(findings), self._loop.now())
+        self._warn(lines)
+        self._post(problem)
+
+    def _warn(self, lines: list[str]) -> None:
+        """Say each line once."""
+        for line in lines:
+            if line not in self._warned:
                 self._warned.add(line)
                 self._say(f"preflight: {line}")
 

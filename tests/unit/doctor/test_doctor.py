@@ -122,7 +122,7 @@ def test_a_group_that_hangs_is_a_failure_of_its_own(monkeypatch: pytest.MonkeyPa
 def test_a_group_that_breaks_is_a_failure_of_its_own_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_machine, "clock_facts", lambda _wall_s: 1 / 0)
     found = asked(groups=("clock", "system"))
-    assert (found[0].check, found[0].verdict) == ("clock.answer", "fail")
+    assert (found[0].check, found[0].verdict) == ("clock.bug", "fail")
     assert "bug" in found[0].sentence
     assert found[-1].check == "system.planaria"
 
