@@ -65,6 +65,12 @@ def problem_of(failed: Sequence[Mapping[str, object]]) -> str:
     return safe_line("; ".join(told[:_SHOWN]) + more, 1000)
 
 
+def aside_line(problem: str, after_s: float, *, has_endpoint: bool) -> str:
+    """Return what is said of a node that is set aside; `has_endpoint`: the only one, so nobody meets without this node."""
+    others = ", and all others wait, since the only endpoint is here" if has_endpoint else ""
+    return f"this node is set aside for {after_s:g} s and joins nobody{others}: {problem}"
+
+
 def cooldown_s(first_s: float, setbacks: int) -> float:
     """Return how long a node is set aside after so many failures in a row, which is one at least."""
     return min(first_s * 2.0 ** min(setbacks - 1, 30), max(LONGEST_S, first_s))
