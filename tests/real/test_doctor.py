@@ -81,6 +81,33 @@ def test_a_wrong_command_line_is_a_sentence_and_status_2() -> None:
     assert done.stderr.startswith("planaria: --checks expects all or some of dns, ")
 
 
+PARENT = """import os, sys
+argv = [sys.executable, "-m", "planaria", "doctor", "--listen", "--port=0", f"--parent={os.getpid()}"]
+os.posix_spawn(argv[0], argv, os.environ)
+sys.stdin.read()
+"""
+
+
+def test_the_doctor_of_an_agent_ends_with_it() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT], env=clean_environment(), stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        assert process.stderr is not None
+        assert select.select([process.stderr], [], [], PATIENCE_S)[0]
+        assert b"answering at port" in process.stderr.readline()
+        process.kill()
+        assert select.select([process.stderr], [], [], PATIENCE_S)[0]
+        assert process.stderr.read() == b""  # nobody is left who could write there
+
+
+def test_a_doctor_whose_parent_is_gone_does_not_begin() -> None:
+    done = subprocess.run(
+        [*DOCTOR, "--checks=system", "--parent=1"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (137, "", "")
+
+
 def test_few_files_are_found() -> None:
     status, found = doctor("--checks=limits", before=["sh", "-c", 'ulimit -n 100 && exec "$@"', "sh"])
     assert (status, found["limits.open-files"]["verdict"]) == (1, "fail")

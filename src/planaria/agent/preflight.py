@@ -41,7 +41,7 @@ def doctor_argv(job: Job) -> list[str]:
     flags += [f"{name}={path}" for name, path in folders.items() if path and path != os.devnull]
     if job.meeting is not None:
         flags += _meeting_flags(job.meeting)
-    return [sys.executable, "-P", "-m", "planaria", "doctor", "--json", *flags]
+    return [sys.executable, "-P", "-m", "planaria", "doctor", "--json", f"--parent={os.getpid()}", *flags]
 
 
 def _meeting_flags(meeting: Meeting) -> list[str]:
