@@ -15,6 +15,16 @@ not listed is a bug, not a no-op.
 
 from __future__ import annotations
 
+from planaria.agent.blame import (
+    blamed,
+    failed_status,
+    is_a_mistake,
+    master_port_was_taken,
+    may_be_a_mistake,
+    settle_s,
+    was_asked_for,
+    with_failure,
+)
 from planaria.agent.model import (
     CHECKING,
     DONE,
@@ -55,22 +65,13 @@ from planaria.agent.stalls import counted, noted, why_it_stops
 from planaria.base import signals
 from planaria.base.value import replace
 from planaria.contract import exit_status
-from planaria.contract.failure import (
-    EARLY_LIFE_S,
-    ROUND_OVER,
-    Failure,
-    are_alike,
-    first_cause_first,
-    in_words,
-    is_mistake,
-    names_a_lost_peer,
-    stopped,
-)
+from planaria.contract.failure import are_alike, first_cause_first, in_words, is_mistake
 from planaria.errors import InvalidTransition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.agent.model import Effect, Event
+    from planaria.contract.failure import Failure
 
     Step = tuple[Group, tuple[Effect, ...]]
 
@@ -79,10 +80,7 @@ LOOK_S = 1.0  # the same after a scope expired: all cores may be busy, and stack
 LOOKING = -1  # the rung below the first: nobody was asked to stop yet
 KILL_S = 10.0  # a worker that SIGKILL has not ended by then is in the kernel's hands (state D); the job does not wait
 TREE_S = 5.0  # the same for descendants of workers
-# How much later than the first failure a crash of the same moment may be reported, with a GPU to tear down.
-LATE_S = 0.3
 MEMBERS_CHANGED = "the members of the run changed"
-PORT_TRIES = 3  # how often a master port taken by somebody else is replaced free of charge
 
 
 def step(group: Group, event: Event) -> Step:
@@ -147,13 +145,13 @@ def _worker_exited(group: Group, event: WorkerExited) -> Step:
         case "running":
             return _exited_while_running(group, failure, event.at)
         case "settling":
-            group = group if failure is None else _with_failure(group, failure)
+            group = group if failure is None else with_failure(group, failure)
             if not group.running:
                 return conclude(group, event.at)
             return (group, ()) if failure and are_alike(group.failures) else stop(group, event.at)
         case "resizing" | "stopping" | "draining":
-            if failure is not None and not _was_asked_for(group, failure):
-                group = _with_failure(group, _blame(group, failure))
+            if failure is not None and not was_asked_for(group, failure):
+                group = with_failure(group, blamed(group, failure))
             return (group, ()) if group.running else conclude(group, event.at)
         case "restarting" | "finishing":  # killed with everything else, or let go by the kernel at last
             return group, ()
@@ -164,29 +162,12 @@ def _worker_exited(group: Group, event: WorkerExited) -> Step:
 def _exited_while_running(group: Group, failure: Failure | None, at: float) -> Step:
     if failure is None:
         return (group, ()) if group.running else conclude(group, at)
-    group = _with_failure(group, failure)
+    group = with_failure(group, failure)
     if not group.running:
         return conclude(group, at)
-    if _may_be_a_mistake(group, at) and is_mistake(failure):
+    if may_be_a_mistake(group, at) and is_mistake(failure):
         return replace(group, phase=SETTLING), (SetDeadline(settle_s(at - group.started_at)),)
     return stop(group, at)
-
-
-def settle_s(age_s: float) -> float:
-    """Return how long to wait for the other ranks to meet the same error: ranks drift apart with the age of a life."""
-    return min(1.0, 0.3 + age_s / 2)
-
-
-def _may_be_a_mistake(group: Group, at: float) -> bool:
-    if group.always_restart or group.restarts >= group.max_restarts:
-        return False
-    return group.round == 0 and not group.progressed and at - group.started_at < EARLY_LIFE_S
-
-
-def _with_failure(group: Group, failure: Failure) -> Group:
-    """Add a failure; of one rank, what is known later is all that is known."""
-    others = tuple(one for one in group.failures if one.rank != failure.rank)
-    return replace(group, failures=(*others, failure))
 
 
 def _scope_expired(group: Group, event: ScopeExpired) -> Step:
@@ -197,7 +178,7 @@ def _scope_expired(group: Group, event: ScopeExpired) -> Step:
         return group, ()
     if failure.local_rank in dict(group.expired):
         return group, ()
-    group = _with_failure(group, failure)
+    group = with_failure(group, failure)
     expired = (*group.expired, (failure.local_rank, event.signal))
     blame = BlameWorker(failure, event.pid)
     if is_looking:
@@ -218,36 +199,6 @@ def _signal_expired(group: Group, at: float) -> Step:
     ]
     orders = [(signals.SIGTERM, group.running - frozenset(special)), *asked]
     return group, (*(SignalWorkers(number, ranks) for number, ranks in orders if ranks), *effects[1:])
-
-
-def _was_asked_for(group: Group, failure: Failure) -> bool:
-    """Tell whether a worker ended as the owner's signal, or the end of its round, wanted it to; that is no failure."""
-    if (group.phase != DRAINING and not group.round_over) or failure.at < group.stop_at:
-        return False
-    asked = (group.stop_signal, signals.SIGTERM, signals.SIGINT if group.interrupted else group.stop_signal)
-    return exit_status.of_worker(failure.status) in map(exit_status.by_signal, asked)
-
-
-def _blame(group: Group, failure: Failure) -> Failure:
-    """Mark an end we caused. What a worker did before it heard of our stop, or a signal we did not send, is its own."""
-    if group.phase == DRAINING:
-        return failure
-    own = [one for one in group.failures if one.stopped_for is None]
-    culprit = first_cause_first(own)[0].rank if own else ROUND_OVER
-    if group.round_over and names_a_lost_peer(failure):  # of a node that was told earlier than we were
-        return stopped(failure, culprit)
-    if failure.at < group.stop_at or failure.killer in ("oom", "other") or _crashed_at_once(group, failure):
-        return failure
-    return stopped(failure, culprit)
-
-
-def _crashed_at_once(group: Group, failure: Failure) -> bool:
-    """Tell whether a worker crashed in the moment of our stop, by itself.
-
-    When a round ends, libraries abort because workers of other nodes are gone: that is no crash of their own.
-    """
-    sent = (signals.SIGTERM, signals.SIGKILL, signals.NUMBERS["SIGABRT"] if group.round_over else signals.SIGKILL)
-    return failure.status < 0 and -failure.status not in sent and failure.at < group.stop_at + LATE_S
 
 
 def stop(group: Group, at: float) -> Step:
@@ -275,7 +226,7 @@ def conclude(group: Group, at: float) -> Step:
         return finish(group, Outcome("done", exit_status.DONE))
     if master_port_was_taken(group, causes[0]):
         return _restart(replace(group, port_tries=group.port_tries + 1), "the master port was taken by another program")
-    if _is_a_mistake(group, at):
+    if is_a_mistake(group, at):
         why = "every rank failed alike at start-up, so restarting cannot help (--always-restart restarts all the same)"
         return finish(group, Outcome("failed", failed_status(group, causes[0]), explanation=why))
     if group.restarts >= group.max_restarts:
@@ -283,26 +234,6 @@ def conclude(group: Group, at: float) -> Step:
     if why := why_it_stops(group):
         return finish(group, Outcome("failed", failed_status(group, causes[0]), explanation=why))
     return _restart(replace(group, restarts=group.restarts + 1), in_words(causes[0]))
-
-
-def failed_status(group: Group, cause: Failure) -> int:
-    """Return the exit status of a job that failed for this cause, which is never 0."""
-    status = exit_status.of_worker(cause.status) if group.worker_exit_code else exit_status.WORKER_FAILED
-    return status or exit_status.WORKER_FAILED
-
-
-def _is_a_mistake(group: Group, at: float) -> bool:
-    own = [failure for failure in group.failures if failure.stopped_for is None]
-    everyone = len(own) == group.size
-    return everyone and _may_be_a_mistake(group, at) and are_alike(own) and is_mistake(own[0])
-
-
-def master_port_was_taken(group: Group, cause: Failure) -> bool:
-    """Tell whether rank 0 could not bind the port that we chose; nobody's fault, so it costs no restart."""
-    if group.fixed_port or group.port_tries >= PORT_TRIES or cause.rank != 0:
-        return False
-    text = f"{cause.message} {cause.traceback} {cause.stderr_tail}"
-    return str(group.master_port) in text and ("EADDRINUSE" in text or "address already in use" in text.lower())
 
 
 def _restart(group: Group, reason: str) -> Step:

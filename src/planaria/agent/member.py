@@ -11,7 +11,8 @@ Everything else is as in `machine.py`, which asks here first. Only a job of many
 
 from __future__ import annotations
 
-from planaria.agent.machine import KILL_S, TREE_S, conclude, drain, failed_status, finish, master_port_was_taken, stop
+from planaria.agent.blame import failed_status, master_port_was_taken
+from planaria.agent.machine import KILL_S, TREE_S, conclude, drain, finish, stop
 from planaria.agent.membership import (
     AnnounceLeave,
     Fenced,

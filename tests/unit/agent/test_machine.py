@@ -5,7 +5,8 @@ import pytest
 from groupsim import failure, random_run
 from small_groups import feed, mistake, running
 
-from planaria.agent.machine import EARLY_LIFE_S, KILL_S, PORT_TRIES, TREE_S, settle_s, step
+from planaria.agent.blame import PORT_TRIES, settle_s
+from planaria.agent.machine import KILL_S, TREE_S, step
 from planaria.agent.model import (
     DONE,
     SETTLING,
@@ -31,6 +32,7 @@ from planaria.agent.model import (
     WorkersStarted,
 )
 from planaria.base.value import replace
+from planaria.contract.failure import EARLY_LIFE_S
 from planaria.errors import InvalidTransition
 
 

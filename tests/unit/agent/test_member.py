@@ -3,7 +3,8 @@ import pytest
 from groupsim import failure, place, random_member
 
 from planaria.agent import member
-from planaria.agent.machine import KILL_S, PORT_TRIES, TREE_S, step
+from planaria.agent.blame import PORT_TRIES
+from planaria.agent.machine import KILL_S, TREE_S, step
 from planaria.agent.member import GOODBYE_S
 from planaria.agent.membership import (
     AnnounceLeave,
