@@ -22,7 +22,7 @@ import sys
 import time
 from typing import NamedTuple
 
-from planaria.agent.model import Meeting
+from planaria.agent.settings import Meeting
 from planaria.base.loop import Loop
 from planaria.rendezvous.addresses import OUTWARD, Routes
 from planaria.rendezvous.model import Settings, WorkersStopped

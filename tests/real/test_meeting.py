@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 NODE = '''\
 import json, os, sys
 from planaria.agent import meeting
-from planaria.agent.model import Job, Meeting
+from planaria.agent.model import Job
+from planaria.agent.settings import Meeting
 from planaria.launch.main import _supervise
 from planaria.launch.plan import Plan
 from planaria.process.model import Command

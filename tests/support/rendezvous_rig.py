@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from planaria.agent.model import Meeting
+from planaria.agent.settings import Meeting
 from planaria.base.loop import Loop
 from planaria.base.value import replace
 from planaria.rendezvous.model import Settings, WorkersStopped

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from planaria.agent.model import Meeting
+    from planaria.agent.settings import Meeting
 
 _LONGEST_TOKEN = 4096
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from planaria.agent.model import Event, Group, HealthCheck, Job, Outcome
+    from planaria.agent.model import Event, Group, Job, Outcome
+    from planaria.agent.settings import HealthCheck
     from planaria.contract.env import Round
     from planaria.observe.handlers import Handler
     from planaria.process.logs import Logs

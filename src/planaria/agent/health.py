@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.agent.driver import Driver
-    from planaria.agent.model import HealthCheck, Job
+    from planaria.agent.model import Job
     from planaria.agent.records import Desk
+    from planaria.agent.settings import HealthCheck
     from planaria.base.loop import Loop, Timer
     from planaria.observe.http import Peer, Respond
     from planaria.observe.request import Request

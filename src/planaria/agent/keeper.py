@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planaria.agent.delegate import Dock
     from planaria.agent.disk import Disk
     from planaria.agent.dock import Host
-    from planaria.agent.model import Shelter
+    from planaria.agent.settings import Shelter
     from planaria.agent.stock import Stock
     from planaria.base.loop import Loop, Timer
     from planaria.contract.commit import Order

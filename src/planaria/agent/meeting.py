@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from planaria.agent.dock import Dock, Host
     from planaria.agent.driver import Driver
     from planaria.agent.membership import EndKind, SeatEffect
-    from planaria.agent.model import Job, Meeting
+    from planaria.agent.model import Job
+    from planaria.agent.settings import Meeting
     from planaria.base.loop import Loop
     from planaria.base.net import Connection
     from planaria.process.guardian import Line

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from planaria.agent.driver import Driver
-    from planaria.agent.model import Job, Meeting
+    from planaria.agent.model import Job
+    from planaria.agent.settings import Meeting
     from planaria.base.addresses import Target
     from planaria.base.loop import Loop, Timer
 

@@ -6,7 +6,7 @@ from planaria.rendezvous.addresses import is_localhost, is_loopback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from planaria.agent.model import Meeting
+    from planaria.agent.settings import Meeting
 
 _REMEDY = "set the same secret in PLANARIA_TOKEN or PLANARIA_TOKEN_FILE on every node"
 OPEN_DOOR = f"no token and no TLS: whoever reaches the ports of these nodes can join or stop the job; {_REMEDY}"

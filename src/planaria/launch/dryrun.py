@@ -19,7 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from planaria.agent.model import HealthCheck, Job, Meeting
+    from planaria.agent.model import Job
+    from planaria.agent.settings import HealthCheck, Meeting
     from planaria.launch.meeting import Asked
     from planaria.launch.plan import Plan
 

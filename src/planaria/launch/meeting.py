@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planaria.agent import conf
 from planaria.agent.conf import BACKENDS
-from planaria.agent.model import Meeting
+from planaria.agent.settings import Meeting
 from planaria.agent.trust import OPEN_DOOR, is_trusting, is_within_host
 from planaria.base.usage import quoted
 from planaria.base.value import Value

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from planaria.agent.model import HangPolicy, LostMajority
+    from planaria.agent.settings import HangPolicy, LostMajority
     from planaria.launch.flags import Flag
 
 _SHOWN_CANDIDATES = 6

@@ -5,7 +5,8 @@ torchrun's rule is kept: without an endpoint or a port, `static` on one node mea
 
 from __future__ import annotations
 
-from planaria.agent.model import HealthCheck, Job, Shelter, Vigilance
+from planaria.agent.model import Job
+from planaria.agent.settings import HealthCheck, Shelter, Vigilance
 from planaria.base.usage import quoted
 from planaria.base.value import Value
 from planaria.contract.env import for_workers
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from planaria.agent.conf import Credentials
-    from planaria.agent.model import Meeting
+    from planaria.agent.settings import Meeting
     from planaria.launch.devices import Counts
     from planaria.launch.meeting import Asked
     from planaria.launch.numa import Topology

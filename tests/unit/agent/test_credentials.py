@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from planaria.agent import credentials
-from planaria.agent.model import Meeting
+from planaria.agent.settings import Meeting
 from planaria.contract.secret import Secret
 from planaria.errors import UsageError
 

@@ -12,7 +12,8 @@ from clocks import Leaping
 
 from planaria.agent.door import Door
 from planaria.agent.health import MOST_QUESTIONS, Health
-from planaria.agent.model import EndRequested, Group, HealthCheck, Job, StopRequested
+from planaria.agent.model import EndRequested, Group, Job, StopRequested
+from planaria.agent.settings import HealthCheck
 from planaria.base.loop import Loop
 from planaria.observe.request import Reply, Request
 from planaria.process.model import Command

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from planaria.agent.health import Health
-from planaria.agent.model import EndRequested, Group, HealthCheck, Job, Meeting
+from planaria.agent.model import EndRequested, Group, Job
+from planaria.agent.settings import HealthCheck, Meeting
 from planaria.base.loop import Loop
 from planaria.base.value import replace
 from planaria.observe import responder

@@ -16,7 +16,8 @@ import pytest
 
 import planaria
 from planaria.agent.health import Health
-from planaria.agent.model import Group, HealthCheck, Job
+from planaria.agent.model import Group, Job
+from planaria.agent.settings import HealthCheck
 from planaria.base.loop import Loop
 from planaria.contract.secret import Secret
 from planaria.process.model import Command

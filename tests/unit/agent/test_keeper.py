@@ -9,7 +9,7 @@ from unmapped import WHY, Unmapped
 
 from planaria.agent.control import Peer
 from planaria.agent.keeper import Keeper
-from planaria.agent.model import Shelter
+from planaria.agent.settings import Shelter
 from planaria.agent.stock import Memfd, Stock
 from planaria.archive.shelf import Shelf
 from planaria.base.loop import Loop

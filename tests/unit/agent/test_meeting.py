@@ -3,7 +3,8 @@
 import pytest
 
 from planaria.agent import meeting
-from planaria.agent.model import Job, Meeting
+from planaria.agent.model import Job
+from planaria.agent.settings import Meeting
 from planaria.base.loop import Loop
 from planaria.base.value import replace
 from planaria.contract.secret import Secret

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from planaria.agent import preflight
-from planaria.agent.model import CheckNode, Job, Meeting, TellSetAside
+from planaria.agent.model import CheckNode, Job, TellSetAside
 from planaria.agent.preflight import Preflight, has_endpoint
 from planaria.agent.quarantine import ELSEWHERE, HANGS, sets_aside
+from planaria.agent.settings import Meeting
 from planaria.base.loop import Loop
 from planaria.base.value import replace
 from planaria.doctor.model import BROKEN, CHECKS, HERE, UNANSWERED, Finding, as_json, fail, ok, warn

@@ -23,10 +23,8 @@ from planaria.agent.model import (
     Group,
     Job,
     LauncherDied,
-    Meeting,
     NodeChecked,
     SetDeadline,
-    Shelter,
     StartWorkers,
     StopRequested,
     TellSetAside,
@@ -36,6 +34,7 @@ from planaria.agent.model import (
 )
 from planaria.agent.preflight import doctor_argv
 from planaria.agent.quarantine import MOST_SETBACKS, cooldown_s
+from planaria.agent.settings import Meeting, Shelter
 from planaria.base.value import replace
 from planaria.errors import InvalidTransition
 from planaria.process.model import Command

@@ -1,7 +1,8 @@
 from groupsim import place
 
-from planaria.agent.model import Job, Meeting, StartWorkers
+from planaria.agent.model import Job, StartWorkers
 from planaria.agent.rounds import lone_round, placed_round
+from planaria.agent.settings import Meeting
 from planaria.base.value import replace
 from planaria.process.model import Command
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from planaria.agent.model import Meeting
+from planaria.agent.settings import Meeting
 from planaria.agent.trust import is_here, is_trusting, is_within_host
 from planaria.contract.secret import Secret
 

@@ -9,7 +9,8 @@ import pytest
 
 from planaria.agent import vigil as room
 from planaria.agent.examiner import Found, Request
-from planaria.agent.model import EndRequested, Group, Job, ScopeExpired, Vigilance
+from planaria.agent.model import EndRequested, Group, Job, ScopeExpired
+from planaria.agent.settings import Vigilance
 from planaria.agent.vigil import MOST_FOLDERS, Vigil
 from planaria.base.loop import Loop
 from planaria.contract.control import Progress

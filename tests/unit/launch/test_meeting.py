@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from planaria.agent.conf import Credentials
-from planaria.agent.model import Meeting
+from planaria.agent.settings import Meeting
 from planaria.contract.secret import Secret, SecretText
 from planaria.errors import InternalError, UsageError
 from planaria.launch.parse import parse

@@ -14,7 +14,7 @@ from waiting import wait_until
 
 from planaria.agent.control import ControlServer
 from planaria.agent.keeper import Keeper
-from planaria.agent.model import Shelter
+from planaria.agent.settings import Shelter
 from planaria.agent.stock import Stock
 from planaria.base.loop import Loop
 from planaria.base.mailbox import Mailbox

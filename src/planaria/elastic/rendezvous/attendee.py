@@ -35,7 +35,7 @@ from planaria.store.client import RemoteStore
 from planaria.store.server import StoreServer
 
 if TYPE_CHECKING:
-    from planaria.agent.model import Meeting
+    from planaria.agent.settings import Meeting
     from planaria.elastic.rendezvous.api import RendezvousError
     from planaria.rendezvous.driver import Driver
     from planaria.rendezvous.messages import Ended, Place

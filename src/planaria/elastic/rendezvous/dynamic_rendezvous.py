@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from planaria.agent.model import Meeting
+from planaria.agent.settings import Meeting
 from planaria.base.value import replace
 from planaria.elastic.rendezvous.board import own_address, pin
 from planaria.elastic.rendezvous.handler import MeetingHandler

@@ -13,7 +13,7 @@ from planaria.elastic.utils.secrets import credentials_here
 from planaria.errors import InternalError
 
 if TYPE_CHECKING:
-    from planaria.agent.model import Meeting
+    from planaria.agent.settings import Meeting
     from planaria.elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
 
 __all__ = [

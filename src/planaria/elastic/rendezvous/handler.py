@@ -27,7 +27,7 @@ from planaria.process.ports import Reservation
 from planaria.store.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from planaria.agent.model import Meeting
+    from planaria.agent.settings import Meeting
 
 log = getLogger(__name__)
 

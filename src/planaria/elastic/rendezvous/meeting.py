@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planaria.agent import conf
-from planaria.agent.model import Meeting
+from planaria.agent.settings import Meeting
 from planaria.base.addresses import join_address
 from planaria.contract.env import PASSWORD_VARIABLE
 from planaria.elastic.rendezvous.utils import parse_rendezvous_endpoint

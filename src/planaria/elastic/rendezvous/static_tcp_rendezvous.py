@@ -10,7 +10,7 @@ from datetime import timedelta
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from planaria.agent.model import Meeting
+from planaria.agent.settings import Meeting
 from planaria.base.addresses import join_address
 from planaria.elastic.rendezvous.api import RendezvousStoreInfo
 from planaria.elastic.rendezvous.handler import MeetingHandler

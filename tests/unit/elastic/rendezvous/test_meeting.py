@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from planaria.agent.conf import Credentials
-from planaria.agent.model import Meeting
+from planaria.agent.settings import Meeting
 from planaria.contract.secret import Secret, SecretText
 from planaria.elastic.rendezvous import RendezvousParameters
 from planaria.elastic.rendezvous.meeting import meeting_of

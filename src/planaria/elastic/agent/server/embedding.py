@@ -11,8 +11,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from planaria.agent.embedded import Watching, run_embedded
-from planaria.agent.model import HealthCheck, Job
+from planaria.agent.model import Job
 from planaria.agent.report import causes
+from planaria.agent.settings import HealthCheck
 from planaria.contract.env import for_workers
 from planaria.elastic.agent.server.health_check_server import HOST_VARIABLE
 from planaria.elastic.agent.server.model import RunResult, Worker, WorkerState
