@@ -11,17 +11,17 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from planaria.agent.journal import JOURNAL
+from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.insight.fields import part, text
 from planaria.insight.gather import AgentSource, FolderSource, node_folders, run_folders
+from planaria.insight.model import NodeSeen
 from planaria.launch.owner_http import Door
 from planaria.launch.owner_runs import doors_of_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
-
-    from planaria.insight.model import NodeSeen
 
 PATIENCE_S = 0.75  # for agents, in one look: a page asks every second
 MOST_FOLDERS = 64  # the newest of each --run-dir
@@ -34,6 +34,8 @@ class Found(Value):
 
     seen: NodeSeen
     agent: AgentSource | None
+    folder: str = ""
+    """That of its run, where no agent told of it."""
 
     @property
     def answers(self) -> bool:
@@ -44,6 +46,11 @@ class Found(Value):
     def is_ours(self) -> bool:
         """Whether it is an agent of our own user on this machine: only such may name folders for us to look into."""
         return self.answers and self.agent is not None and isinstance(self.agent.target, Door)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether it told anything."""
+        return self.agent is not None or bool(self.seen.events) or not self.seen.gap
 
     @property
     def mark(self) -> tuple[object, ...]:
@@ -69,7 +76,7 @@ class Lookout:
             self._here.setdefault(door.path, AgentSource(door))
         told = self._agents.look([*self._here.values(), *self._far])
         self._folders.add(text(part(one.seen.status, "job"), "run_folder") for one in told if one.is_ours)
-        written = [Found(seen, None) for seen in self._folders.look()]
+        written = self._folders.look()
         self._forget(told)
         return _by_run(told, written)
 
@@ -96,7 +103,7 @@ class _Agents:
         answered, _ = wait(self._asked.values(), PATIENCE_S)
         for agent, answer in list(self._asked.items()):
             if answer in answered:
-                self._told[agent] = answer.result()
+                self._told[agent] = _told_by(agent, answer)
                 del self._asked[agent]
         self._told = {agent: nodes for agent, nodes in self._told.items() if agent in agents}
         return [Found(seen, agent) for agent in agents for seen in self._told.get(agent, ())]
@@ -115,20 +122,36 @@ class _Folders:
         """Look into these from now on: they tell how a run has ended whose agents are gone."""
         self._named |= dict.fromkeys(folder for folder in folders if folder and os.path.isdir(folder))
 
-    def look(self) -> list[NodeSeen]:
+    def look(self) -> list[Found]:
         """Read what was written since the last look."""
         below = [folder for parent in self._parents for folder in run_folders(parent)[:MOST_FOLDERS]]
-        return [node for folder in dict.fromkeys((*self._named, *below)) for node in self._nodes_in(folder)]
+        folders = dict.fromkeys((*self._named, *below))
+        return [Found(node, None, folder) for folder in folders for node in self._nodes_in(folder)]
 
     def _nodes_in(self, folder: str) -> list[NodeSeen]:
         times = _write_times(folder)
         settled = self._settled.get(folder)
         if settled is not None and settled[0] == times:
             return settled[1]
-        nodes = self._sources.setdefault(folder, FolderSource(folder)).look()
+        try:
+            nodes = self._sources.setdefault(folder, FolderSource(folder)).look()
+        except Exception as problem:  # noqa: BLE001  one folder that somebody filled must not hide the others
+            del self._sources[folder]
+            return [NodeSeen(os.path.basename(folder), folder, gap=_gap(folder, problem))]
         if all(one.report is not None for one in nodes):
             self._settled[folder] = (times, nodes)
         return nodes
+
+
+def _told_by(agent: AgentSource, answer: Future[list[NodeSeen]]) -> list[NodeSeen]:
+    try:
+        return answer.result()
+    except Exception as problem:  # noqa: BLE001  what one agent says must not hide the others
+        return [NodeSeen(agent.name, agent.name, gap=_gap(f"the agent at {agent.name}", problem))]
+
+
+def _gap(what: str, problem: Exception) -> str:
+    return f"{safe_line(what)} cannot be read: {safe_line(repr(problem))}"
 
 
 def _write_times(folder: str) -> list[float]:
@@ -147,9 +170,15 @@ def _by_run(told: Sequence[Found], written: Sequence[Found]) -> dict[str, list[F
     runs: dict[str, list[Found]] = {}
     for one in (*told, *written):
         if one.agent is None or one.answers or one.seen.node not in names:
-            runs.setdefault(run_id_of(one.seen), []).append(one)
+            runs.setdefault(_run_id(one), []).append(one)
     runs.pop("", None)
     return runs
+
+
+def _run_id(found: Found) -> str:
+    """Return the run of a node; of one that cannot be read, its folder has the name."""
+    named = run_id_of(found.seen)
+    return named or ("" if found.is_readable else os.path.basename(os.path.abspath(found.folder)))
 
 
 def run_id_of(node: NodeSeen) -> str:

@@ -37,16 +37,16 @@ class Seen:
         self._lines: dict[str, tuple[list[tuple[object, ...]], Json]] = {}
 
     def runs(self) -> list[Json]:
-        """Return the runs, those first that still go on."""
+        """Return the runs, those first that still go on. One that cannot be read is there with a `why`, and hides no other."""
         with self._lock:
             self._look()
             told = [self._line(run_id, found) for run_id, found in self._runs.items()]
-        return sorted(told, key=lambda one: bool(one["is_over"]))
+        return sorted(told, key=lambda one: ("why" in one, bool(one["is_over"])))
 
     def picture(self, run_id: str) -> Json | None:
         """Return the picture of a run."""
         found = self.nodes(run_id)
-        return picture([one.seen for one in found]).as_json() if found else None
+        return {**picture([one.seen for one in found]).as_json(), "run_id": run_id} if found else None
 
     def nodes(self, run_id: str) -> list[Found]:
         """Return the nodes of a run; none where there is no such run."""
@@ -102,11 +102,24 @@ class Seen:
         known = self._lines.get(run_id)
         if known is not None and known[0] == marks and not any(one.answers for one in found):
             return known[1]
-        seen = picture([one.seen for one in found])
-        is_gone = all(one.age_s is None for one in seen.nodes)
-        line = {"run_id": run_id, "state": "gone" if is_gone else seen.state, "is_over": seen.is_over or is_gone}
+        try:
+            line = _drawn(run_id, found)
+        except Exception as problem:  # noqa: BLE001  a run that cannot be drawn must not take the others along
+            line = _unreadable(run_id, f"this is a bug of planaria's: {safe_line(repr(problem))}")
         self._lines[run_id] = (marks, line)
         return line
+
+
+def _drawn(run_id: str, found: list[Found]) -> Json:
+    if not any(one.is_readable for one in found):
+        return _unreadable(run_id, found[0].seen.gap)
+    seen = picture([one.seen for one in found])
+    is_gone = all(one.age_s is None for one in seen.nodes)
+    return {"run_id": run_id, "state": "gone" if is_gone else seen.state, "is_over": seen.is_over or is_gone}
+
+
+def _unreadable(run_id: str, why: str) -> Json:
+    return {"run_id": run_id, "state": "unreadable", "is_over": False, "why": why}
 
 
 def _evidence_of(found: Found, name: str, file: str) -> bytes | None:

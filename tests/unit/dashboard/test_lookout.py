@@ -44,6 +44,16 @@ def test_nodes_are_grouped_by_the_run_that_they_name() -> None:
     assert statuses(lookout, "other") == {"c": True}
 
 
+def test_an_agent_that_cannot_be_understood_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = Agent("a"), Agent("b")
+
+    def fail() -> list[NodeSeen]:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(bad, "look", fail)
+    assert statuses(Lookout([good, bad], [], list)) == {"a": True}
+
+
 def test_an_agent_that_is_slow_keeps_nobody_waiting_and_counts_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     quick, slow = Agent("a"), Agent("b")
     lookout = Lookout([quick, slow], [], list)

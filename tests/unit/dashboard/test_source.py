@@ -8,9 +8,16 @@ from journals import Node, failed_run
 
 from planaria.dashboard.lookout import Lookout
 from planaria.dashboard.source import FRESH_S, Seen
+from planaria.insight.gather import FolderSource
+from planaria.insight.picture import picture
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    import pytest
+
+    from planaria.insight.model import NodeSeen, RunSeen
 
 
 class Time:
@@ -40,6 +47,44 @@ def test_the_runs_of_a_folder_are_told_apart_by_what_they_say(tmp_path: Path) ->
     assert found is not None
     assert found["outcome"]["first_cause"]["rank"] == 3
     assert seen.picture("job8") is None
+
+
+def test_a_run_that_cannot_be_read_or_drawn_is_told_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed_run()[0].write(tmp_path)
+    Node("node-b", 0, run_id="hostile").begins().starts(1.0, 1).write(tmp_path)
+    (tmp_path / "closed" / "node-c" / "journal.jsonl").mkdir(parents=True)
+
+    def draw(nodes: Sequence[NodeSeen]) -> RunSeen:
+        if nodes[0].node.startswith("node-b"):
+            raise OverflowError("\x1b[2Jtoo large")
+        return picture(nodes)
+
+    monkeypatch.setattr("planaria.dashboard.source.picture", draw)
+    good, *bad = looking_at(tmp_path).runs()
+    assert good == {"run_id": "job7", "state": "failed", "is_over": True}
+    told = {str(one["run_id"]): (one["state"], str(one["why"])) for one in bad}
+    assert told["hostile"] == ("unreadable", "this is a bug of planaria's: OverflowError('\\x1b[2Jtoo large')")
+    assert told["closed"][0] == "unreadable"
+    assert told["closed"][1].startswith("cannot read the journal in ")
+
+
+def test_a_folder_whose_reader_fails_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed_run()[0].write(tmp_path)
+    Node("node-b", 0, run_id="hostile").begins().write(tmp_path)
+    look = FolderSource.look
+
+    def fail(self: FolderSource) -> list[NodeSeen]:
+        if self.path.endswith("hostile"):
+            raise MemoryError("too much")
+        return look(self)
+
+    monkeypatch.setattr(FolderSource, "look", fail)
+    good, bad = looking_at(tmp_path).runs()
+    assert good["run_id"] == "job7"
+    assert (bad["run_id"], bad["state"]) == ("hostile", "unreadable")
+    assert str(bad["why"]).endswith("hostile cannot be read: MemoryError('too much')")
 
 
 def test_a_run_that_has_ended_is_not_read_again_until_it_is_written_to(tmp_path: Path) -> None:

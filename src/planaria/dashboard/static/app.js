@@ -2,7 +2,7 @@
 
 import { drawLegend, drawRecoveries, drawStrip, drawWorld } from "./charts.js";
 import { byId, clock, plain, plural, setClass, setText } from "./dom.js";
-import { showEvents, showEvidence, showGaps, showNodes, showTiles, showVerdict } from "./panels.js";
+import { showEvents, showEvidence, showGaps, showNodes, showTiles, showVerdict, unreadable, verdict } from "./panels.js";
 import { RankTable } from "./ranks.js";
 
 const EVERY_MS = 1000;
@@ -74,7 +74,7 @@ async function lookAtRuns() {
   state.takesOrders = found.takes_orders;
   const wanted = fromAddress();
   if (!state.runs.some((run) => run.run_id === state.chosenRun)) {
-    const best = state.runs.find((run) => run.run_id === wanted) || state.runs.find((run) => run.state === "running") || state.runs[0];
+    const best = state.runs.find((run) => run.run_id === wanted) || state.runs.find((run) => run.state === "running") || state.runs.find((run) => !run.why) || state.runs[0];
     if (best) chooseRun(best.run_id);
   }
   const options = state.runs.map((run) => {
@@ -122,7 +122,7 @@ function update(seen) {
   state.seen = seen;
   document.title = `${plain(seen.run_id)} · Planaria`;
   const chosen = state.chosenRank ?? firstOfInterest(seen);
-  showVerdict(seen);
+  showVerdict(verdict(seen));
   showTiles(seen);
   const width = byId("world").clientWidth || 900;
   const recoveries = seen.restarts.list;
@@ -207,6 +207,7 @@ function lost() {
 function refusedBy(problem) {
   setClass(byId("link"), "pill lost");
   setText(byId("link"), plain(problem.message));
+  if (problem.status === 500 && state.seen === null && state.chosenRun !== null) showVerdict(unreadable(state.chosenRun, problem.message));
   if (problem.status !== 401 && problem.status !== 403) return;
   state.wantsToken = true;
   if (state.token !== null) state.tags.clear();

@@ -27,10 +27,17 @@ export function verdict(seen) {
     const more = `${POLICIES[seen.hang.policy] || ""} What every rank was doing is listed below, under Evidence.`;
     return { mood: "bad", kicker: `${name} · hangs`, line: sentence(said), more };
   }
-  if (seen.nodes.length && seen.nodes.every((node) => node.age_s === null)) {
+  const isSilent = seen.nodes.length && seen.nodes.every((node) => node.age_s === null);
+  if (isSilent && !seen.timeline.length && seen.gaps.length) return unreadable(seen.run_id, seen.gaps[0]);
+  if (isSilent) {
     return { mood: "calm", kicker: name, line: "No agent of this run answers any more", more: "How it ended is known where planaria run had --run-dir. " + lastRestart(seen) };
   }
   return { kicker: `${name} · ${plain(seen.state)}`, ...running(seen) };
+}
+
+// What is said of a run that nothing is known of but why.
+export function unreadable(runId, why) {
+  return { mood: "bad", kicker: `Run ${plain(runId)}`, line: "This run cannot be read", more: `${sentence(plain(why))}. The other runs are in the list above.` };
 }
 
 function running(seen) {
@@ -62,8 +69,7 @@ function lastRestart(seen) {
   return last.first_cause ? `${told} ${failure(last.first_cause)}.` : told;
 }
 
-export function showVerdict(seen) {
-  const found = verdict(seen);
+export function showVerdict(found) {
   setClass(byId("verdict"), `verdict ${found.mood}`);
   setText(byId("verdict-kicker"), found.kicker);
   setText(byId("verdict-line"), found.line);
