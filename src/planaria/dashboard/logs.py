@@ -1,12 +1,12 @@
-"""The end of one stream of a worker: of its file where that is in reach, else as its agent tells it."""
+"""The end of one stream of a worker: as its agent tells it, or of its file where there is none any more."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planaria.dashboard.files import owner_of, read_part
+from planaria.dashboard.files import Folder, open_named, read_end
 from planaria.insight.loglines import moved
-from planaria.launch.owner_http import Door, NotAnswered, fetch
+from planaria.launch.owner_http import NotAnswered, fetch
 
 if TYPE_CHECKING:
     from planaria.insight.gather import AgentSource
@@ -15,16 +15,15 @@ if TYPE_CHECKING:
 MOST_BYTES = 32 << 10  # some four hundred lines
 
 
-def tail(place: Place, agent: AgentSource | None) -> str | None:
+def tail(place: Place, where: AgentSource | Folder) -> str | None:
     """Return the last lines that a worker wrote; None when they cannot be had."""
-    if agent is None:
-        path = moved(place.path, place.node, place.source)
-        content = read_part(path, owner_of(place.source), MOST_BYTES, from_end=True)
-    elif isinstance(agent.target, Door):
-        content = read_part(place.path, agent.target.owner, MOST_BYTES, from_end=True)
-    else:
-        content = _told(place, agent)
+    content = _written(place, where) if isinstance(where, Folder) else _told(place, where)
     return None if content is None else _whole_lines(content).decode("utf-8", "replace")
+
+
+def _written(place: Place, folder: Folder) -> bytes | None:
+    descriptor = open_named(folder, moved(place.path, place.node, place.source))
+    return None if descriptor is None else read_end(descriptor, MOST_BYTES)
 
 
 def _told(place: Place, agent: AgentSource) -> bytes | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from planaria.agent.journal import EVIDENCE
 from planaria.base.text import safe_line
-from planaria.dashboard.files import owner_of, read_part
+from planaria.dashboard.files import open_of
 from planaria.dashboard.logs import tail
 from planaria.insight.loglines import places
 from planaria.insight.picture import picture
@@ -59,10 +58,11 @@ class Seen:
         found = self.nodes(run_id)
         if not found:
             return None
-        agents = {one.seen.source: one.agent for one in found if one.agent is not None and one.answers}
+        told_by = {one.seen.source: one.agent if one.answers else one.folder for one in found}
         wanted = places([one.seen for one in found], frozenset({rank}), (stream,))
         for place in reversed(wanted):
-            content = tail(place, agents.get(place.source))
+            where = told_by.get(place.source)
+            content = None if where is None else tail(place, where)
             if content is not None:
                 return {"text": content, "why": "" if content else f"rank {rank} has written nothing to {stream}"}
         why = f"the {stream} of rank {rank} is in no file that can be read from here: planaria run --tee=3 writes one"
@@ -123,10 +123,14 @@ def _unreadable(run_id: str, why: str) -> Json:
 
 
 def _evidence_of(found: Found, name: str, file: str) -> bytes | None:
+    if found.folder is not None:
+        descriptor = open_of(found.folder, (EVIDENCE, name, file))
+        if descriptor is None:
+            return None
+        with open(descriptor, "rb") as content:
+            return content.read(_LONGEST_EVIDENCE)
     if found.agent is None:
-        folder = found.seen.source
-        path = os.path.join(folder, EVIDENCE, name, file)
-        return read_part(path, owner_of(folder), _LONGEST_EVIDENCE, from_end=False)
+        return None
     path = f"/v1/evidence/{quote(name, safe='')}/{quote(file, safe='')}"
     try:
         answer = fetch(found.agent.target, "GET", path, token=found.agent.token)

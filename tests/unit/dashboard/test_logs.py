@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from planaria.dashboard.files import owner_of, read_part
+from planaria.dashboard.files import Folder
 from planaria.dashboard.logs import MOST_BYTES, tail
 from planaria.insight.loglines import Place
 
@@ -20,7 +19,7 @@ def place(folder: Path, path: str) -> Place:
 def test_the_end_of_a_log_begins_with_a_whole_line(tmp_path: Path) -> None:
     log = tmp_path / "stdout.log"
     log.write_text("".join(f"line {number}\n" for number in range(9000)))
-    found = tail(place(tmp_path, str(log)), None)
+    found = tail(place(tmp_path, str(log)), Folder(str(tmp_path), str(tmp_path)))
     assert found is not None
     assert len(found) <= MOST_BYTES
     assert found.startswith("line ")
@@ -30,24 +29,16 @@ def test_the_end_of_a_log_begins_with_a_whole_line(tmp_path: Path) -> None:
 def test_a_short_log_is_there_as_a_whole_and_bytes_that_are_no_text_are_shown(tmp_path: Path) -> None:
     log = tmp_path / "stdout.log"
     log.write_bytes(b"caf\xc3\xa9 \xff\n")
-    assert tail(place(tmp_path, str(log)), None) == "caf\u00e9 \ufffd\n"
+    assert tail(place(tmp_path, str(log)), Folder(str(tmp_path), str(tmp_path))) == "caf\u00e9 \ufffd\n"
 
 
 def test_a_log_that_moved_with_its_folder_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "node-a-1a2b"
     folder.mkdir()
     (folder / "stdout.log").write_text("here\n")
-    assert tail(place(folder, "/elsewhere/node-a-1a2b/stdout.log"), None) == "here\n"
+    assert tail(place(folder, "/elsewhere/node-a-1a2b/stdout.log"), Folder(str(tmp_path), str(folder))) == "here\n"
 
 
 @pytest.mark.parametrize("path", ["/nowhere/stdout.log", "nul\0l", "/"])
 def test_what_cannot_be_read_is_nothing(tmp_path: Path, path: str) -> None:
-    assert tail(place(tmp_path, path), None) is None
-
-
-def test_a_file_of_another_user_is_nobodys_to_name(tmp_path: Path) -> None:
-    log = tmp_path / "stdout.log"
-    log.write_text("secret\n")
-    assert read_part(str(log), os.geteuid(), 100, from_end=True) == b"secret\n"
-    assert read_part(str(log), os.geteuid() + 1, 100, from_end=True) is None
-    assert owner_of(str(tmp_path / "nowhere")) == -1
+    assert tail(place(tmp_path, path), Folder(str(tmp_path), str(tmp_path))) is None
