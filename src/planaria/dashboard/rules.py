@@ -1,8 +1,8 @@
 """Who may ask the dashboard what, and what every answer of it tells the browser. Pure.
 
-Reading is this machine's, or needs the token. An order needs the token, always, and a dashboard that has none takes no order.
-A page of somebody else's must not speak through the browser: not under a name that it has pointed here (`Host`), nor from
-where it is (`Origin`, `Sec-Fetch-Site`).
+Reading is our own user's on this machine, or needs the token. An order needs the token, always, and a dashboard that has none
+takes no order. A page of somebody else's must not speak through the browser: not under a name that it has pointed here
+(`Host`), nor from where it is (`Origin`, `Sec-Fetch-Site`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def question_in(path: str) -> Question | None:
 
 
 def refusal(request: Request, *, is_loopback: bool, token: Secret | None, host: str) -> Reply | None:
-    """Return the answer to a request that may not be made, None for one that may."""
+    """Return the answer to a request that may not be made, None for one that may. `is_loopback`: our own user, here."""
     question = question_in(request.path)
     if question is None:
         return refused(404, "there is no such page")
@@ -116,7 +116,7 @@ def _is_our_page(headers: Mapping[str, str]) -> bool:
 
 def _check_token(request: Request, token: Secret | None, *, is_order: bool) -> Reply | None:
     if token is None:
-        what = "takes no orders" if is_order else "answers this machine only"
+        what = "takes no orders" if is_order else "answers its own user on this machine only"
         return refused(403, f"this dashboard {what}: it was started without PLANARIA_TOKEN")
     given = request.headers.get("authorization", "")
     if given[: len(_BEARER)].lower() != _BEARER:  # no challenge: a browser would ask for a password of its own
