@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.base.text import safe
+from planaria.base.text import safe, safe_line
 from planaria.base.value import Value
 from planaria.insight.fields import integer, texts, told
 
@@ -42,7 +42,7 @@ class Line(Value):
 
     def __str__(self) -> str:
         where = self.place
-        return f"{where.host}:{where.rank} {_MARKS.get(where.stream, '?')} {self.text}"
+        return f"{safe_line(where.host, 80)}:{where.rank} {_MARKS.get(where.stream, '?')} {self.text}"
 
     def as_json(self) -> dict[str, object]:
         """Return it as `planaria logs --json` prints it."""
