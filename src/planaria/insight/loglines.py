@@ -27,6 +27,8 @@ class Place(Value):
     local_rank: int
     stream: str
     path: str = ""
+    owner: int | None = None
+    """The user in whose journal it was found."""
 
     @property
     def key(self) -> tuple[str, int, int, str]:
@@ -75,7 +77,9 @@ def _places_of(one: NodeSeen) -> list[Place]:
             stream = path.rpartition("/")[2].removesuffix(".log")
             if None not in numbers:
                 number, rank, local_rank = (value or 0 for value in numbers)
-                found.append(Place(one.node, one.source, started.host, number, rank, local_rank, stream, path))
+                found.append(
+                    Place(one.node, one.source, started.host, number, rank, local_rank, stream, path, one.owner)
+                )
     return found
 
 
