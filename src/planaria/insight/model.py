@@ -28,6 +28,8 @@ class NodeSeen(Value):
     """Folders of evidence by name, with the files in each."""
     age_s: float | None = None
     gap: str = ""
+    owner: int | None = None
+    """The user who wrote the journal of a folder."""
 
 
 class Node(Value):

@@ -169,7 +169,10 @@ def lines(reasons: Reasons) -> list[str]:
     """Return the answer as lines for a terminal; everything foreign in them is harmless."""
     decision = reasons.decision
     when = "" if decision.timestamp is None else f" at {date(decision.timestamp)}"
-    told = [f"run {safe_line(reasons.run_id, 200)}: {decision.kind}{when}", f"  {safe_line(decision.sentence)}"]
+    told = [
+        f"run {safe_line(reasons.run_id, 200)}: {safe_line(decision.kind, 40)}{when}",
+        f"  {safe_line(decision.sentence)}",
+    ]
     if decision.first_cause is not None:
         told += _cause_lines(decision.first_cause)
     told += _phase_lines(decision)
