@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from planaria.dashboard.files import Folder, open_named, read_end
 from planaria.insight.loglines import moved
+from planaria.insight.plainfiles import open_plain, open_within
 from planaria.launch.owner_http import NotAnswered, fetch
 
 if TYPE_CHECKING:
@@ -15,15 +16,34 @@ if TYPE_CHECKING:
 MOST_BYTES = 32 << 10  # some four hundred lines
 
 
-def tail(place: Place, where: AgentSource | Folder) -> str | None:
+def tail(place: Place, agent: AgentSource | None) -> str | None:
     """Return the last lines that a worker wrote; None when they cannot be had."""
-    content = _written(place, where) if isinstance(where, Folder) else _told(place, where)
+    content = _written(place) if agent is None else _told(place, agent)
     return None if content is None else _whole_lines(content).decode("utf-8", "replace")
 
 
-def _written(place: Place, folder: Folder) -> bytes | None:
-    descriptor = open_named(folder, moved(place.path, place.node, place.source))
-    return None if descriptor is None else read_end(descriptor, MOST_BYTES)
+def _written(place: Place) -> bytes | None:
+    """Return the end of a file that a journal names, if it is the owner's of that journal."""
+    try:
+        descriptor = _opened(moved(place.path, place.node, place.source), place)
+    except (OSError, ValueError):
+        return None
+    if descriptor is None:
+        return None
+    try:
+        size = os.fstat(descriptor).st_size
+        return os.pread(descriptor, MOST_BYTES, max(0, size - MOST_BYTES))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: str, place: Place) -> int | None:
+    if place.owner is None:
+        return None
+    below = path.removeprefix(f"{place.source}/")
+    return open_plain(path, place.owner) if below == path else open_within(place.source, *below.split("/"))
 
 
 def _told(place: Place, agent: AgentSource) -> bytes | None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from planaria.agent.journal import JOURNAL
 from planaria.base.text import safe_line
 from planaria.base.value import Value
-from planaria.dashboard.files import Folder
 from planaria.insight.fields import part, text
 from planaria.insight.gather import AgentSource, FolderSource, node_folders, run_folders
 from planaria.insight.model import NodeSeen
@@ -35,8 +34,8 @@ class Found(Value):
 
     seen: NodeSeen
     agent: AgentSource | None
-    folder: Folder | None = None
-    """Its own, where no agent told of it."""
+    folder: str = ""
+    """That of its run, where no agent told of it."""
 
     @property
     def answers(self) -> bool:
@@ -121,17 +120,13 @@ class _Folders:
 
     def add(self, folders: Iterable[str]) -> None:
         """Look into these from now on: they tell how a run has ended whose agents are gone."""
-        self._named |= dict.fromkeys(folder for folder in folders if folder and os.path.isdir(folder))
+        self._named |= dict.fromkeys(os.path.realpath(one) for one in folders if one and os.path.isdir(one))
 
     def look(self) -> list[Found]:
         """Read what was written since the last look."""
-        tops = {folder: top for top in self._parents for folder in run_folders(top)[:MOST_FOLDERS]}
-        tops |= {folder: folder for folder in self._named}
-        return [
-            Found(node, None, Folder(top, node.source))
-            for folder, top in tops.items()
-            for node in self._nodes_in(folder)
-        ]
+        below = [folder for parent in self._parents for folder in run_folders(parent)[:MOST_FOLDERS]]
+        folders = dict.fromkeys((*self._named, *below))
+        return [Found(node, None, folder) for folder in folders for node in self._nodes_in(folder)]
 
     def _nodes_in(self, folder: str) -> list[NodeSeen]:
         times = _write_times(folder)
@@ -183,9 +178,7 @@ def _by_run(told: Sequence[Found], written: Sequence[Found]) -> dict[str, list[F
 def _run_id(found: Found) -> str:
     """Return the run of a node; of one that cannot be read, its folder has the name."""
     named = run_id_of(found.seen)
-    if named or found.is_readable or found.folder is None:
-        return named
-    return (found.folder.names() or [os.path.basename(found.folder.path)])[0]
+    return named or ("" if found.is_readable else os.path.basename(found.folder))
 
 
 def run_id_of(node: NodeSeen) -> str:

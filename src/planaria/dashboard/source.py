@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from planaria.agent.journal import EVIDENCE
 from planaria.base.text import safe_line
-from planaria.dashboard.files import open_of
 from planaria.dashboard.logs import tail
 from planaria.insight.loglines import places
 from planaria.insight.picture import picture
+from planaria.insight.plainfiles import open_within
 from planaria.launch.owner_http import NotAnswered, ask, fetch
 
 if TYPE_CHECKING:
@@ -58,11 +58,10 @@ class Seen:
         found = self.nodes(run_id)
         if not found:
             return None
-        told_by = {one.seen.source: one.agent if one.answers else one.folder for one in found}
+        agents = {one.seen.source: one.agent for one in found if one.agent is not None and one.answers}
         wanted = places([one.seen for one in found], frozenset({rank}), (stream,))
         for place in reversed(wanted):
-            where = told_by.get(place.source)
-            content = None if where is None else tail(place, where)
+            content = tail(place, agents.get(place.source))
             if content is not None:
                 return {"text": content, "why": "" if content else f"rank {rank} has written nothing to {stream}"}
         why = f"the {stream} of rank {rank} is in no file that can be read from here: planaria run --tee=3 writes one"
@@ -123,14 +122,12 @@ def _unreadable(run_id: str, why: str) -> Json:
 
 
 def _evidence_of(found: Found, name: str, file: str) -> bytes | None:
-    if found.folder is not None:
-        descriptor = open_of(found.folder, (EVIDENCE, name, file))
+    if found.agent is None:
+        descriptor = open_within(found.seen.source, EVIDENCE, name, file)
         if descriptor is None:
             return None
         with open(descriptor, "rb") as content:
             return content.read(_LONGEST_EVIDENCE)
-    if found.agent is None:
-        return None
     path = f"/v1/evidence/{quote(name, safe='')}/{quote(file, safe='')}"
     try:
         answer = fetch(found.agent.target, "GET", path, token=found.agent.token)
