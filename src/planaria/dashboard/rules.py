@@ -93,7 +93,7 @@ def refusal(request: Request, *, is_loopback: bool, token: Secret | None, host: 
         return refused(405, f"expected {' or '.join(methods)}", ("Allow", ", ".join(methods)))
     if not _is_our_host(request.headers.get("host", ""), host):
         return refused(403, "expected an IP address, localhost or the value of --host in the Host header")
-    if not _is_our_page(request.headers):
+    if not (_is_our_page(request.headers) or (question.about == "file" and _follows_a_link(request))):
         return refused(403, "requests of other web pages are refused")
     if question.about == "file" or (is_loopback and not is_order):
         return None
@@ -112,6 +112,13 @@ def _is_our_page(headers: Mapping[str, str]) -> bool:
     if origin is not None and origin.lower() != f"http://{headers.get('host', '')}".lower():
         return False
     return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+
+
+def _follows_a_link(request: Request) -> bool:
+    """Tell whether somebody opens the page from elsewhere, as a link in a chat does; a frame of another page's is not that."""
+    headers = request.headers
+    wanted = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
+    return request.method == "GET" and "origin" not in headers and wanted == ("navigate", "document")
 
 
 def _check_token(request: Request, token: Secret | None, *, is_order: bool) -> Reply | None:

@@ -116,6 +116,17 @@ def test_other_pages_are_refused_our_own_is_not() -> None:
     assert refused(sec_fetch_site="same-origin") == 0
 
 
+def test_a_link_from_elsewhere_opens_the_page_and_nothing_else() -> None:
+    link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+    assert refused("/", **link) == 0
+    assert refused("/api/runs", **link) == 403
+    assert refused("/api/run/job7/evidence/n/hang-1/host.txt", **link) == 403
+    assert refused("/", "HEAD", **link) == 403
+    assert refused("/", origin="http://evil.example", **link) == 403
+    assert refused("/", **link | {"sec_fetch_dest": "iframe"}) == 403
+    assert refused("/app.js", **link | {"sec_fetch_mode": "no-cors", "sec_fetch_dest": "script"}) == 403
+
+
 def test_the_policy_lets_nothing_in_that_is_not_ours() -> None:
     policy = dict(part.strip().partition(" ")[::2] for part in dict(HEADERS)["Content-Security-Policy"].split(";"))
     assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == policy["frame-ancestors"] == "'none'"
