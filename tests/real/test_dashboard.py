@@ -104,6 +104,27 @@ def test_a_hang_names_its_rank_and_leads_to_its_evidence(window: Browser) -> Non
         assert "behind" in texts(window, "#table .rank")[0]
 
 
+def test_the_headline_of_a_hang_goes_when_the_hang_is_over(window: Browser) -> None:
+    cast = Cast(hanging=pictures.hanging)
+    with shown(window, cast):
+        window.wait_for_text("#verdict-kicker", "hangs")
+        cast.by_id["speech-eval"] = lambda: pictures.live(run_id="speech-eval")
+        window.wait_for_text("#verdict-line", "6 workers on 3 nodes at work")
+
+
+def test_a_node_that_left_has_no_workers_and_is_not_the_end_of_the_run(window: Browser) -> None:
+    with shown(window, Cast(drained=pictures.drained)):
+        window.wait_for_text("#verdict-line", "4 workers on 2 nodes at work")
+        assert "4on 2 nodes" in window.text("#tiles")
+        assert [row[:1] for row in texts(window, "#table .rank")] == ["0", "1", "2", "3"]
+        assert texts(window, "#nodes .what") == [
+            "running · ranks 0\u20131",
+            "running · ranks 2\u20133",
+            "left (signal)",
+        ]
+        window.wait_for_text("#link", "live")
+
+
 def test_a_job_of_an_operator_is_seen_with_its_pods_and_what_keeps_them(window: Browser) -> None:
     pods = [
         PodSeen("resnet-worker-0", "p0", "Worker", 0, "Running", node="gpu-1", is_ready=True, is_running=True),

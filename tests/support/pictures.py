@@ -110,6 +110,14 @@ def live(seconds: float = 180.0, *, run_id: str = "llm-7b-pretrain") -> dict[str
     return seen(seconds, run_id).as_json()
 
 
+def drained(seconds: float = 180.0, *, run_id: str = "drained") -> dict[str, Any]:
+    """Return the same run, which node-c has just left; nobody has begun the round without it, or told so."""
+    found = seen(seconds, run_id)
+    *stay, last = found.nodes
+    left = replace(last, state="signal", age_s=None, has_ended=True)
+    return replace(found, nodes=(*stay, left), world_size=4, stragglers=()).as_json()
+
+
 def hanging(seconds: float = 240.0, *, run_id: str = "speech-eval") -> dict[str, Any]:
     """Return the same run, in which rank 2 has not come to a collective."""
     found = seen(seconds, run_id)

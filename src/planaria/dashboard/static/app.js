@@ -2,7 +2,7 @@
 
 import { drawLegend, drawRecoveries, drawStrip, drawWorld } from "./charts.js";
 import { byId, clock, plain, plural, setClass, setText } from "./dom.js";
-import { showEvents, showEvidence, showGaps, showNodes, showTiles, showVerdict, unreadable, verdict } from "./panels.js";
+import { showEvents, showEvidence, showGaps, showNodes, showTiles, showVerdict, unreadable, verdict, withoutTheLeft } from "./panels.js";
 import { RankTable } from "./ranks.js";
 
 const EVERY_MS = 1000;
@@ -117,8 +117,9 @@ async function lookAtLog() {
 }
 
 // Draw a picture; how long it took, layout included, is a measure of the browser's: performance.getEntriesByName("update").
-function update(seen) {
+function update(found) {
   const begun = performance.now();
+  const seen = withoutTheLeft(found);
   state.seen = seen;
   document.title = `${plain(seen.run_id)} · Planaria`;
   const chosen = state.chosenRank ?? firstOfInterest(seen);

@@ -12,6 +12,20 @@ const POLICIES = {
   stop: "The agents end the run (--hang-policy=stop).",
 };
 
+// Return the picture without the workers of nodes that left a run which goes on without them: a drained node is not its end.
+export function withoutTheLeft(seen) {
+  if (seen.is_over || !seen.nodes.some((node) => node.has_ended)) return seen;
+  const nodes = seen.nodes.map((node) => (node.has_ended ? { ...node, ranks: [], isLeft: true } : node));
+  const left = new Set(nodes.filter((node) => node.has_ended).map((node) => node.node));
+  return { ...seen, nodes, ranks: seen.ranks.filter((rank) => !left.has(rank.node)) };
+}
+
+// How many nodes work, or would.
+function countNodes(seen) {
+  const here = seen.is_over ? seen.nodes : seen.nodes.filter((node) => !node.has_ended);
+  return here.filter((node) => node.ranks.length).length || here.length;
+}
+
 // The one sentence that a person comes for, and how it should look.
 export function verdict(seen) {
   const name = `Run ${plain(seen.run_id)}`;
@@ -44,7 +58,7 @@ function running(seen) {
   const waiting = seen.nodes.find((node) => node.why_not_ready);
   const workers = plural(seen.world_size || 0, "worker");
   if (waiting) return { mood: "warn", line: `${plain(waiting.host)}: ${plain(waiting.why_not_ready)}`, more: lastRestart(seen) };
-  const line = `${workers} on ${plural(seen.nodes.filter((node) => node.ranks.length).length || seen.nodes.length, "node")} at work`;
+  const line = `${workers} on ${plural(countNodes(seen), "node")} at work`;
   if (!seen.stragglers.length) return { mood: "good", line, more: lastRestart(seen) };
   const slow = seen.stragglers.slice(0, 4).map((one) => `rank ${whole(one.rank)} on ${plain(one.host)} (${number(one.slower_by, 2)}×)`);
   return { mood: "warn", line, more: `Slower than the others: ${slow.join(", ")}` };
@@ -88,7 +102,7 @@ export function showTiles(seen) {
   const best = commits.length ? Math.max(...commits.map(([, commit]) => commit.step)) : null;
   const effective = seen.effective || {};
   tiles([
-    ["Workers", whole(seen.world_size), `on ${plural(seen.nodes.length, "node")}${seen.is_over ? ", in the last round" : ""}`],
+    ["Workers", whole(seen.world_size), `on ${plural(countNodes(seen), "node")}${seen.is_over ? ", in the last round" : ""}`],
     ["Step", steps.length ? whole(Math.max(...steps)) : "–", steps.length ? spread(seen.ranks, steps) : "no rank has told its step"],
     ["Steps per second", number(rate, 2), samples.length ? `${number(total)} samples/s together` : "median of the ranks"],
     ["Restarts", whole(seen.restarts.used), isNumber(seen.restarts.allowed) ? `of ${whole(seen.restarts.allowed)} allowed` : ""],
@@ -133,7 +147,8 @@ export function showEvents(events) {
 export function showNodes(nodes, drain) {
   const rows = nodes.slice(0, MOST_NODES).map((node) => {
     const ranks = node.ranks.length ? `ranks ${span(node.ranks)}` : "";
-    const more = [plain(node.state), ranks, plain(node.why_not_ready)].filter(Boolean).join(" · ");
+    const state = node.isLeft ? `left (${plain(node.state)})` : plain(node.state);
+    const more = [state, ranks, plain(node.why_not_ready)].filter(Boolean).join(" · ");
     const row = el("li", "", el("span", "name", plain(node.host)), el("span", "what", more));
     if (drain && !node.source.startsWith("/")) {
       const button = el("button", "small danger", "Drain");
