@@ -186,6 +186,10 @@ def test_with_the_token_a_node_can_be_drained_and_a_run_stopped_after_a_question
         window.wait_for_text("#link", "live")
         assert not window.is_shown("#stop")
         window.click("#unlock")
+        window.type("#ask-token", "wrong\ue007")
+        window.wait_for_text("#ask-problem", "that is not the token of this dashboard")
+        assert not window.is_shown("#stop")
+        window.complaints()  # the browser notes the refusal
         window.type("#ask-token", "sesame\ue007")
         window.wait("document.querySelector('#stop').checkVisibility()")
         assert window.run("return document.querySelector('#ask-token').value") == ""
@@ -210,9 +214,7 @@ def test_from_another_machine_the_page_wants_the_token_before_it_shows_anything(
         assert window.text("#verdict-line") == "One moment"
         window.click("#unlock")
         window.type("#ask-token", "wrong\ue007")
-        window.wait_for_text("#link", "that is not the token of this dashboard")
-        window.wait_for_text("#unlock", "Enter the token")
-        window.click("#unlock")
+        window.wait_for_text("#ask-problem", "that is not the token of this dashboard")
         window.type("#ask-token", "sesame\ue007")
         window.wait_for_text("#verdict-line", "6 workers on 3 nodes at work")
         window.wait_for_text("#unlock", "Lock")

@@ -103,6 +103,8 @@ class Answers:
         match question.about:
             case "file":
                 return _page_file(question.parts[0])
+            case "token":
+                return Reply(200, b"that is the token\n")
             case "drain" | "stop":
                 node = question.parts[0] if question.parts else ""
                 told, sentence = await self._aside(self._source.order, question.run_id, question.about, node)

@@ -50,7 +50,7 @@ _ORDERS = ("drain", "stop")
 class Question(Value):
     """What a path asks for. `run_id` empty: the list of runs, or a file of the page."""
 
-    about: str  # file, runs, picture, logs, evidence, drain, stop
+    about: str  # file, token, runs, picture, logs, evidence, drain, stop
     run_id: str = ""
     parts: tuple[str, ...] = ()
 
@@ -66,8 +66,8 @@ def question_in(path: str) -> Question | None:
     if any(not name or len(name) > _LONGEST_PART or "\0" in name for name in names):
         return None
     match names:
-        case ["runs"]:
-            return Question("runs")
+        case ["token" | "runs" as about]:
+            return Question(about)
         case ["run", run_id]:
             return Question("picture", run_id)
         case ["run", run_id, "logs", rank, stream] if stream in STREAMS and _is_rank(rank):
@@ -95,9 +95,10 @@ def refusal(request: Request, *, is_loopback: bool, token: Secret | None, host: 
         return refused(403, "expected an IP address, localhost or the value of --host in the Host header")
     if not (_is_our_page(request.headers) or (question.about == "file" and _follows_a_link(request))):
         return refused(403, "requests of other web pages are refused")
-    if question.about == "file" or (is_loopback and not is_order):
+    needs_token = is_order or question.about == "token"
+    if question.about == "file" or (is_loopback and not needs_token):
         return None
-    return _check_token(request, token, is_order=is_order)
+    return _check_token(request, token, is_order=needs_token)
 
 
 def _is_our_host(given: str, host: str) -> bool:

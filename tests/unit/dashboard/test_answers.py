@@ -126,3 +126,5 @@ def test_orders_are_passed_on_with_the_token_only() -> None:
     page.ask(f"/api/run/{RUN}/drain/node-b-1a2b", "POST", authorization="Bearer sesame")
     assert page.cast.orders == [(RUN, "stop", ""), (RUN, "drain", "node-b-1a2b")]
     assert page.json("/api/runs")["takes_orders"] is True
+    assert page.ask("/api/token", authorization="Bearer sesame").status == 200
+    assert page.ask("/api/token", authorization="Bearer wrong").status == 403

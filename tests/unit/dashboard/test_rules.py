@@ -28,6 +28,7 @@ def refused(
     [
         ("/", Question("file", parts=("/",))),
         ("/app.js", Question("file", parts=("/app.js",))),
+        ("/api/token", Question("token")),
         ("/api/runs", Question("runs")),
         ("/api/run/job7", Question("picture", "job7")),
         ("/api/run/a%2Fb%20c", Question("picture", "a/b c")),
@@ -87,6 +88,15 @@ def test_an_order_needs_the_token_wherever_it_comes_from(path: str) -> None:
     assert refused(path, "POST", token=None, authorization="Bearer sesame") == 403
     assert refused(path) == 405
     assert refused("/api/runs", "POST", authorization="Bearer sesame") == 405
+
+
+def test_a_token_is_checked_wherever_it_comes_from() -> None:
+    assert refused("/api/token") == 401
+    assert refused("/api/token", authorization="Bearer wrong") == 403
+    assert refused("/api/token", authorization="Bearer sesame") == 0
+    assert refused("/api/token", here=False, authorization="Bearer sesame") == 0
+    assert refused("/api/token", token=None, authorization="Bearer sesame") == 403
+    assert refused("/api/token", "POST", authorization="Bearer sesame") == 405
 
 
 @pytest.mark.parametrize("name", ["evil.example", "evil.example:8265", "127.0.0.1.evil.example", "", "node-a"])

@@ -233,11 +233,11 @@ function showOrders() {
 }
 
 // Ask something in the page's own dialog; return whether the answer was yes.
-function ask({ title, text, yes, danger = false, wantsToken = false }) {
+function ask({ title, text, yes, danger = false, wantsToken = false, problem = "" }) {
   const dialog = byId("ask");
   setText(byId("ask-title"), title);
   setText(byId("ask-text"), text);
-  setText(byId("ask-problem"), "");
+  setText(byId("ask-problem"), problem);
   setText(byId("ask-yes"), yes);
   setClass(byId("ask-yes"), danger ? "danger" : "");
   byId("ask-token").hidden = !wantsToken;
@@ -250,14 +250,32 @@ function ask({ title, text, yes, danger = false, wantsToken = false }) {
 }
 
 async function unlock() {
-  if (state.token !== null) {
-    state.token = null;
-  } else if (await ask({ title: "Token of the run", text: "Whoever has it may drain nodes and stop the run. It stays in this tab's memory only.", yes: "Unlock", wantsToken: true })) {
-    state.token = byId("ask-token").value.trim() || null;
-  }
-  byId("ask-token").value = "";
+  state.token = state.token === null ? await askForToken() : null;
   showOrders();
   if (state.seen) update(state.seen);
+}
+
+// Return a token that the server knows; null when the user gives up.
+async function askForToken() {
+  const question = { title: "Token of the run", text: "Whoever has it may drain nodes and stop the run. It stays in this tab's memory only.", yes: "Unlock", wantsToken: true };
+  for (let problem = ""; await ask({ ...question, problem }); ) {
+    const typed = byId("ask-token").value.trim();
+    byId("ask-token").value = "";
+    problem = typed ? await whyNot(typed) : "There is nothing to unlock with.";
+    if (!problem) return typed;
+  }
+  byId("ask-token").value = "";
+  return null;
+}
+
+// Return what the server has against a token; nothing when it is the right one.
+async function whyNot(token) {
+  try {
+    const answer = await fetch("/api/token", { headers: { Authorization: `Bearer ${token}` }, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+    return answer.ok ? "" : plain(await answer.text()).trim() || `status ${answer.status}`;
+  } catch (problem) {
+    return problem instanceof TypeError ? "There was no answer, or no token has such characters." : "There was no answer.";
+  }
 }
 
 async function order(path, question) {
