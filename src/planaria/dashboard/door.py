@@ -11,13 +11,16 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from planaria.base.value import replace
+from planaria.dashboard.parcel import PART_BYTES, Parcel
 from planaria.observe.http import is_loopback
 from planaria.observe.request import HEAD_LIMIT_BYTES, Reply, Request, read_head, refused, write_reply
 
 if TYPE_CHECKING:
     from planaria.dashboard.peers import Address
 
-    Answer = Callable[[Request, bool], Awaitable[Reply]]  # the request, and whether one of ours on this machine asks
+    Answer = Callable[
+        [Request, bool], Awaitable[Reply | Parcel]
+    ]  # the request, and whether one of ours on this machine asks
     IsOurs = Callable[[Address, Address], bool]
 
 READ_S = 5.0  # from the first byte of a request to its last
@@ -86,12 +89,31 @@ class Door:
         if isinstance(found, Reply):
             reply, keeps_alive, has_body = found, False, True
         else:
-            reply = await self._answer(found, here)
+            answer = await self._answer(found, here)
+            if isinstance(answer, Parcel):
+                return await _send(answer, writer, found)
+            reply = answer
             keeps_alive, has_body = found.keeps_alive, found.method != "HEAD" and reply.status != 304
         writer.write(write_reply(reply, keeps_alive=keeps_alive, has_body=has_body))
         async with asyncio.timeout(TAKE_S):
             await writer.drain()
         return keeps_alive
+
+
+async def _send(parcel: Parcel, writer: asyncio.StreamWriter, request: Request) -> bool:
+    """Send a file, the next part once the last one was taken; tell whether another request may follow."""
+    keeps_alive, left = request.keeps_alive, parcel.length if request.method != "HEAD" else 0
+    with parcel.file as file:
+        writer.write(write_reply(parcel.reply, keeps_alive=keeps_alive, has_body=False, length=parcel.length))
+        while left:
+            part = await asyncio.to_thread(file.read, min(left, PART_BYTES))
+            if not part:
+                return False  # it has become shorter meanwhile: hanging up is the only way to say so
+            writer.write(part)
+            left -= len(part)
+            async with asyncio.timeout(TAKE_S):
+                await writer.drain()
+    return keeps_alive
 
 
 async def _read(reader: asyncio.StreamReader) -> Request | Reply:

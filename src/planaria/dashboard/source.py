@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -16,12 +17,12 @@ from planaria.launch.owner_http import NotAnswered, ask, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import BinaryIO
 
     from planaria.dashboard.answers import Json
     from planaria.dashboard.lookout import Found, Lookout
 
 FRESH_S = 0.5  # for how long a look is good
-_LONGEST_EVIDENCE = 16 << 20
 
 
 class Seen:
@@ -33,6 +34,7 @@ class Seen:
         self._lock = threading.Lock()
         self._looked_at = float("-inf")
         self._runs: dict[str, list[Found]] = {}
+        self._fetching = threading.Lock()  # what an agent sends is in memory as a whole, if not for long
         self._lines: dict[str, tuple[list[tuple[object, ...]], Json]] = {}
 
     def runs(self) -> list[Json]:
@@ -67,11 +69,11 @@ class Seen:
         why = f"the {stream} of rank {rank} is in no file that can be read from here: planaria run --tee=3 writes one"
         return {"text": "", "why": why}
 
-    def evidence(self, run_id: str, node: str, name: str, file: str) -> bytes | None:
-        """Return a file that a node lists as evidence; a name that it does not list is nothing."""
+    def evidence(self, run_id: str, node: str, name: str, file: str) -> BinaryIO | None:
+        """Open a file that a node lists as evidence; a name that it does not list is nothing."""
         for one in self.nodes(run_id):
             if one.seen.node == node and any(name == known and file in files for known, files in one.seen.evidence):
-                content = _evidence_of(one, name, file)
+                content = self._evidence_of(one, name, file)
                 if content is not None:
                     return content
         return None
@@ -87,6 +89,18 @@ class Seen:
         except NotAnswered as problem:
             return False, f"it may not have been told: {problem}"
         return (True, f"it was told to {command}") if code == 202 else (False, f"refused: {safe_line(str(answer))}")
+
+    def _evidence_of(self, found: Found, name: str, file: str) -> BinaryIO | None:
+        if found.agent is None:
+            descriptor = open_within(found.seen.source, EVIDENCE, name, file)
+            return None if descriptor is None else open(descriptor, "rb")
+        path = f"/v1/evidence/{quote(name, safe='')}/{quote(file, safe='')}"
+        try:
+            with self._fetching:
+                answer = fetch(found.agent.target, "GET", path, token=found.agent.token)
+                return _put_aside(answer.body) if answer.status == 200 else None
+        except (NotAnswered, OSError):
+            return None
 
     def _look(self) -> None:
         if self._now() - self._looked_at < FRESH_S:
@@ -121,16 +135,11 @@ def _unreadable(run_id: str, why: str) -> Json:
     return {"run_id": run_id, "state": "unreadable", "is_over": False, "why": why}
 
 
-def _evidence_of(found: Found, name: str, file: str) -> bytes | None:
-    if found.agent is None:
-        descriptor = open_within(found.seen.source, EVIDENCE, name, file)
-        if descriptor is None:
-            return None
-        with open(descriptor, "rb") as content:
-            return content.read(_LONGEST_EVIDENCE)
-    path = f"/v1/evidence/{quote(name, safe='')}/{quote(file, safe='')}"
+def _put_aside(content: bytes) -> BinaryIO:
+    file = TemporaryFile()  # noqa: SIM115  whoever sends it closes it
     try:
-        answer = fetch(found.agent.target, "GET", path, token=found.agent.token)
-    except NotAnswered:
-        return None
-    return answer.body if answer.status == 200 else None
+        file.write(content)
+    except OSError:
+        file.close()
+        raise
+    return file

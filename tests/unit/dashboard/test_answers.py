@@ -8,6 +8,7 @@ from typing import Any
 import pictures
 from dashboard_stage import Cast
 
+from planaria.base.value import replace
 from planaria.contract.secret import Secret
 from planaria.dashboard.answers import FRESH_S, Answers
 from planaria.observe.request import Reply, Request
@@ -25,7 +26,8 @@ class Page:
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> Reply:
         given = {"host": "127.0.0.1", **{name.replace("_", "-"): value for name, value in headers.items()}}
-        return asyncio.run(self.answers.answer(Request(method, path, given), True))
+        found = asyncio.run(self.answers.answer(Request(method, path, given), True))
+        return found if isinstance(found, Reply) else replace(found.reply, body=found.file.read())
 
     def json(self, path: str) -> Any:
         reply = self.ask(path)

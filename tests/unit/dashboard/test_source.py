@@ -106,7 +106,10 @@ def test_evidence_is_what_a_node_lists_and_nothing_else(tmp_path: Path) -> None:
     (folder / "evidence" / "hang-1").mkdir(parents=True)
     (folder / "evidence" / "hang-1" / "host.txt").write_text("load 7\n")
     seen = looking_at(tmp_path)
-    assert seen.evidence("job7", folder.name, "hang-1", "host.txt") == b"load 7\n"
+    found = seen.evidence("job7", folder.name, "hang-1", "host.txt")
+    assert found is not None
+    with found:
+        assert found.read() == b"load 7\n"
     for name, file in (("hang-1", "../../journal.jsonl"), ("..", "journal.jsonl"), ("hang-1", "none"), (".", "hang-1")):
         assert seen.evidence("job7", folder.name, name, file) is None
     assert seen.evidence("job7", "other", "hang-1", "host.txt") is None
