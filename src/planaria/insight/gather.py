@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import time
 
-from planaria.agent.journal import EVIDENCE, JOURNAL, OLDER_JOURNAL, REPORT, names_in
+from planaria.agent.journal import EVIDENCE, REPORT, names_in
+from planaria.agent.scribe import JOURNAL, OLDER_JOURNAL, OLDER_PROGRESS, PROGRESS
 from planaria.base.addresses import join_address
 from planaria.base.text import safe_line
 from planaria.insight.fields import integer, objects, part, text, texts
 from planaria.insight.model import NodeSeen
 from planaria.insight.plainfiles import open_plain as open_plain  # noqa: PLC0414  others know it from here
 from planaria.insight.plainfiles import opened_within
+from planaria.insight.reading import MOST_EVENTS, JournalReader
 from planaria.launch.owner_http import Door, NotAnswered, ask
 from planaria.observe.notebook import Notebook
 from planaria.process.logs import folder_name
@@ -34,11 +35,9 @@ if TYPE_CHECKING:
             """Return what can be seen there now."""
 
 
-MOST_EVENTS = 20_000  # far more than a run has restarts; a journal that somebody fills is not kept whole
 MOST_PAGES = 64  # of a journal, for one look
 MOST_NODES = 4096
 LONGEST_REPORT = 64 << 20
-LONGEST_LINE = 1 << 20
 
 
 class AgentSource:
@@ -85,7 +84,7 @@ class AgentSource:
                 return f"the agent at {self.name} keeps no journal: it is of an older version"
             events = objects(page, "events")
             for event in events:
-                self._notebook.take(event)
+                self._notebook.take(event, len(str(event)))
             newest = integer(page, "next")
             if newest is None or newest <= self._next:
                 return ""
@@ -109,14 +108,14 @@ class FolderSource:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._readers: dict[str, _JournalReader] = {}
+        self._readers: dict[str, JournalReader] = {}
 
     def look(self) -> list[NodeSeen]:
         """Read what was written since the last look."""
         return [self._read(folder) for folder in node_folders(self.path)[:MOST_NODES]]
 
     def _read(self, folder: str) -> NodeSeen:
-        reader = self._readers.setdefault(folder, _JournalReader(folder))
+        reader = self._readers.setdefault(folder, JournalReader(folder))
         gap = reader.read_on()
         return NodeSeen(
             os.path.basename(folder),
@@ -128,53 +127,8 @@ class FolderSource:
             reader.age_s,
             gap,
             reader.owner,
+            reader.is_alive,
         )
-
-
-class _JournalReader:
-    """Reads a journal on from where it stopped, also when it was put aside for a new one meanwhile."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self.notebook = Notebook(MOST_EVENTS)
-        self._inode = 0
-        self._offset = 0
-        self.age_s: float | None = None
-        self.owner: int | None = None
-
-    def read_on(self) -> str:
-        try:
-            for name in (OLDER_JOURNAL, JOURNAL):
-                self._read(name)
-        except OSError as problem:
-            return f"cannot read the journal in {safe_line(self._folder)}: {problem.strerror}"
-        return ""
-
-    def _read(self, name: str) -> None:
-        try:
-            descriptor = opened_within(self._folder, name)
-        except FileNotFoundError:
-            return
-        with open(descriptor, "rb") as file:
-            seen = os.fstat(descriptor)
-            self.owner = seen.st_uid
-            if name == OLDER_JOURNAL and self._inode not in (0, seen.st_ino):
-                return  # it was read whole before it was put aside
-            if seen.st_ino != self._inode:
-                self._inode, self._offset = seen.st_ino, 0
-            self.age_s = max(0.0, time.time() - seen.st_mtime)  # noqa: TID251  of a file, for people
-            file.seek(self._offset)
-            while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
-                self._offset += len(line)
-                self._take(line)
-
-    def _take(self, line: bytes) -> None:
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):  # torn by a full disk
-            return
-        if isinstance(event, dict):
-            self.notebook.take(event)
 
 
 def _report(folder: str) -> dict[str, object] | None:
@@ -219,7 +173,7 @@ def _newest_write(folder: str) -> float:
 
 def _times(folders: Sequence[str]) -> Iterator[float]:
     for folder in folders:
-        for name in (JOURNAL, OLDER_JOURNAL):
+        for name in (JOURNAL, OLDER_JOURNAL, PROGRESS, OLDER_PROGRESS):
             try:
                 yield os.lstat(os.path.join(folder, name)).st_mtime
             except OSError:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from planaria.insight.model import Effective, Outcome, Restart, RunSeen
 
 _AT_WORK = "running"
+_PAST = {
+    "gone": "nobody of the run is left, and no end was written: its agents were killed, or do not answer",
+    "silent": "nothing was heard of the run for long, and no end was written",
+}
 
 
 class Decision(Value):
@@ -154,7 +158,7 @@ def _unfinished(run: RunSeen) -> Decision:
         newest = max((node.round for node in run.nodes if node.round is not None), default=None)
         cause = next((one for one in run.failures if one.round == newest), None)
     kind = "waiting" if run.state == "waiting" else run.state
-    sentence = said[0] if len(said) == 1 else f"the run is {run.state}"
+    sentence = said[0] if len(said) == 1 else _PAST.get(run.state, f"the run is {run.state}")
     return Decision(kind, sentence, first_cause=cause, notes=notes if len(said) > 1 else ())
 
 
