@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 0.75  # for agents, in one look: a page asks every second
 MOST_FOLDERS = 64  # the newest of each --run-dir
+LIST_S = 5.0  # for how long the list of runs in a folder counts that nothing was added to: thousands may be there
 MOST_DOORS = 256  # agents of this machine, also those that have ended since
 _AT_ONCE = 16
 
@@ -62,13 +63,17 @@ class Lookout:
     """Where runs are looked for. `doors` returns those of our own runs that are there now."""
 
     def __init__(
-        self, far: Sequence[AgentSource], run_dirs: Sequence[str], doors: Callable[[], Sequence[Door]]
+        self,
+        far: Sequence[AgentSource],
+        run_dirs: Sequence[str],
+        doors: Callable[[], Sequence[Door]],
+        now: Callable[[], float],
     ) -> None:
         self._far = far
         self._doors = doors
         self._here: dict[str, AgentSource] = {}
         self._agents = _Agents()
-        self._folders = _Folders(run_dirs)
+        self._folders = _Folders(run_dirs, now)
 
     def look(self) -> dict[str, list[Found]]:
         """Return the nodes of each run that can be seen."""
@@ -112,8 +117,8 @@ class _Agents:
 class _Folders:
     """The folders of `--run-dir`, and those that agents of this machine write to."""
 
-    def __init__(self, parents: Sequence[str]) -> None:
-        self._parents = [os.path.abspath(parent) for parent in parents]
+    def __init__(self, parents: Sequence[str], now: Callable[[], float]) -> None:
+        self._shelves = [_Shelf(os.path.abspath(parent), now) for parent in parents]
         self._named: dict[str, None] = {}
         self._sources: dict[str, FolderSource] = {}
         self._settled: dict[str, tuple[list[float], list[NodeSeen]]] = {}
@@ -124,7 +129,7 @@ class _Folders:
 
     def look(self) -> list[Found]:
         """Read what was written since the last look."""
-        below = [folder for parent in self._parents for folder in run_folders(parent)[:MOST_FOLDERS]]
+        below = [folder for shelf in self._shelves for folder in shelf.newest()]
         folders = dict.fromkeys((*self._named, *below))
         return [Found(node, None, folder) for folder in folders for node in self._nodes_in(folder)]
 
@@ -141,6 +146,32 @@ class _Folders:
         if all(one.report is not None for one in nodes):
             self._settled[folder] = (times, nodes)
         return nodes
+
+
+class _Shelf:
+    """The newest runs of one `--run-dir`: listed again when one was added, or it is a while ago."""
+
+    def __init__(self, path: str, now: Callable[[], float]) -> None:
+        self._path = path
+        self._now = now
+        self._listed_at = float("-inf")
+        self._mark = 0
+        self._found: list[str] = []
+
+    def newest(self) -> list[str]:
+        """Return the folders of its newest runs, the newest first."""
+        mark = _changed_at(self._path)
+        if mark != self._mark or self._now() - self._listed_at >= LIST_S:
+            self._found = run_folders(self._path)[:MOST_FOLDERS]
+            self._mark, self._listed_at = mark, self._now()
+        return self._found
+
+
+def _changed_at(folder: str) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _told_by(agent: AgentSource, answer: Future[list[NodeSeen]]) -> list[NodeSeen]:
@@ -188,7 +219,11 @@ def run_id_of(node: NodeSeen) -> str:
 
 
 def lookout(
-    at: Sequence[tuple[str, int]], token: bytes | None, run_dirs: Sequence[str], environ: Mapping[str, str]
+    at: Sequence[tuple[str, int]],
+    token: bytes | None,
+    run_dirs: Sequence[str],
+    environ: Mapping[str, str],
+    now: Callable[[], float],
 ) -> Lookout:
     """Return a lookout that also knows the runs of ours on this machine."""
-    return Lookout([AgentSource(target, token) for target in at], run_dirs, lambda: doors_of_ours(environ))
+    return Lookout([AgentSource(target, token) for target in at], run_dirs, lambda: doors_of_ours(environ), now)

@@ -40,7 +40,8 @@ def dashboard(argv: Sequence[str]) -> int:
             if not os.path.isdir(folder):
                 raise wrong("--run-dir", "a directory", folder)
         secret = None if token is None else token.reveal()
-        source = Seen(lookout(settings.at, secret, settings.run_dirs, dict(os.environ)), time.monotonic)
+        looking = lookout(settings.at, secret, settings.run_dirs, dict(os.environ), time.monotonic)
+        source = Seen(looking, time.monotonic)
         answers = Answers(source, token, settings.host, time.monotonic)
         asyncio.run(serve(answers, settings))
     except UsageError as problem:

@@ -30,7 +30,7 @@ class Time:
 
 
 def looking_at(folder: Path) -> Seen:
-    return Seen(Lookout([], [str(folder)], list), Time())
+    return Seen(Lookout([], [str(folder)], list, lambda: 0.0), Time())
 
 
 def test_the_runs_of_a_folder_are_told_apart_by_what_they_say(tmp_path: Path) -> None:

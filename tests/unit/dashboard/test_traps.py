@@ -42,7 +42,7 @@ def test_another_user_cannot_make_roots_dashboard_show_what_is_roots(tmp_path: P
     os.chown(runs, NOBODY, -1)
     (runs / "node").symlink_to(world)
     for top in (tmp_path / "runs", world):
-        seen = Seen(Lookout([], [str(top)], list), lambda: 0.0)
+        seen = Seen(Lookout([], [str(top)], list, lambda: 0.0), lambda: 0.0)
         found = seen.log_tail("trap", 0, "stdout")
         assert found is None or found["text"] == ""
         for name in ("node", "world"):
