@@ -112,6 +112,13 @@ def test_the_headline_of_a_hang_goes_when_the_hang_is_over(window: Browser) -> N
         window.wait_for_text("#verdict-line", "6 workers on 3 nodes at work")
 
 
+def test_a_run_whose_agents_were_killed_is_not_at_work(window: Browser) -> None:
+    with shown(window, Cast(killed=pictures.killed)):
+        window.wait_for_text("#verdict-line", "No agent of this run is left")
+        assert "None of them wrote an end" in window.text("#verdict-more")
+        window.wait_for_text("#link", "ended")
+
+
 def test_a_node_that_left_has_no_workers_and_is_not_the_end_of_the_run(window: Browser) -> None:
     with shown(window, Cast(drained=pictures.drained)):
         window.wait_for_text("#verdict-line", "4 workers on 2 nodes at work")

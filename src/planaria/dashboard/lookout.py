@@ -15,6 +15,7 @@ from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.insight.fields import part, text
 from planaria.insight.gather import AgentSource, FolderSource, node_folders, run_folders
+from planaria.insight.heard import SILENT_S
 from planaria.insight.model import NodeSeen
 from planaria.launch.owner_http import Door
 from planaria.launch.owner_runs import doors_of_ours
@@ -56,7 +57,9 @@ class Found(Value):
     @property
     def mark(self) -> tuple[object, ...]:
         """What differs when a node that does not answer has something new to tell."""
-        return self.seen.node, len(self.seen.events), self.seen.report is not None, self.seen.gap
+        seen = self.seen
+        is_silent = seen.age_s is not None and seen.age_s > SILENT_S
+        return seen.node, len(seen.events), seen.report is not None, seen.gap, seen.is_alive, is_silent
 
 
 class Lookout:

@@ -128,7 +128,7 @@ def _drawn(run_id: str, found: list[Found]) -> Json:
         return _unreadable(run_id, found[0].seen.gap)
     seen = picture([one.seen for one in found])
     is_gone = all(one.age_s is None for one in seen.nodes)
-    return {"run_id": run_id, "state": "gone" if is_gone else seen.state, "is_over": seen.is_over or is_gone}
+    return {"run_id": run_id, "state": "gone" if is_gone else seen.state, "is_over": seen.is_past or is_gone}
 
 
 def _unreadable(run_id: str, why: str) -> Json:

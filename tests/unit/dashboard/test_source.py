@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from journals import Node, failed_run
 
+from planaria.base.value import replace
 from planaria.dashboard.lookout import Lookout
 from planaria.dashboard.source import FRESH_S, Seen
 from planaria.insight.gather import FolderSource
@@ -68,6 +69,21 @@ def test_a_run_that_cannot_be_read_or_drawn_is_told_beside_the_others(
     assert told["hostile"] == ("unreadable", "this is a bug of planaria's: OverflowError('\\x1b[2Jtoo large')")
     assert told["closed"][0] == "unreadable"
     assert told["closed"][1].startswith("cannot read the journal in ")
+
+
+def test_a_run_whose_agent_was_killed_is_over_though_nothing_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Node("node-a", 0).begins().starts(1.0, 1, nodes=1).write(tmp_path)
+    alive = [True]
+    look = FolderSource.look
+    monkeypatch.setattr(
+        FolderSource, "look", lambda self: [replace(one, is_alive=alive[0], age_s=9.0) for one in look(self)]
+    )
+    seen = looking_at(tmp_path)
+    assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("running", False)]
+    alive[0] = False
+    assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("gone", True)]
 
 
 def test_a_folder_whose_reader_fails_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

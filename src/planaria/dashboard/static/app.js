@@ -2,7 +2,7 @@
 
 import { drawLegend, drawRecoveries, drawStrip, drawWorld } from "./charts.js";
 import { byId, clock, plain, plural, setClass, setText } from "./dom.js";
-import { showEvents, showEvidence, showGaps, showNodes, showTiles, showVerdict, unreadable, verdict, withoutTheLeft } from "./panels.js";
+import { isPast, showEvents, showEvidence, showGaps, showNodes, showTiles, showVerdict, unreadable, verdict, withoutTheLeft } from "./panels.js";
 import { RankTable } from "./ranks.js";
 
 const EVERY_MS = 1000;
@@ -193,7 +193,7 @@ function connected() {
   state.wantsToken = false;
   state.lostAt = null;
   document.body.classList.remove("lost");
-  const ended = state.seen && state.seen.is_over;
+  const ended = state.seen && isPast(state.seen);
   setClass(byId("link"), ended ? "pill" : "pill live");
   setText(byId("link"), ended ? "ended" : "live");
 }

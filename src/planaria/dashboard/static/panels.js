@@ -12,17 +12,27 @@ const POLICIES = {
   stop: "The agents end the run (--hang-policy=stop).",
 };
 
+const PAST = {
+  gone: { line: "No agent of this run is left", more: "None of them wrote an end: they were killed, or do not answer." },
+  silent: { line: "Nothing was heard of this run for long", more: "No end was written, and nobody can see from here whether its agents live." },
+};
+
+// Whether nothing more is to be expected of a run.
+export const isPast = (seen) => seen.is_over || seen.state in PAST;
+
 // Return the picture without the workers of nodes that left a run which goes on without them: a drained node is not its end.
 export function withoutTheLeft(seen) {
-  if (seen.is_over || !seen.nodes.some((node) => node.has_ended)) return seen;
-  const nodes = seen.nodes.map((node) => (node.has_ended ? { ...node, ranks: [], isLeft: true } : node));
-  const left = new Set(nodes.filter((node) => node.has_ended).map((node) => node.node));
+  if (isPast(seen) || !seen.nodes.some(hasLeft)) return seen;
+  const nodes = seen.nodes.map((node) => (hasLeft(node) ? { ...node, ranks: [], isLeft: true } : node));
+  const left = new Set(nodes.filter(hasLeft).map((node) => node.node));
   return { ...seen, nodes, ranks: seen.ranks.filter((rank) => !left.has(rank.node)) };
 }
 
+const hasLeft = (node) => node.has_ended || node.state === "lost";
+
 // How many nodes work, or would.
 function countNodes(seen) {
-  const here = seen.is_over ? seen.nodes : seen.nodes.filter((node) => !node.has_ended);
+  const here = seen.nodes.filter((node) => !node.isLeft);
   return here.filter((node) => node.ranks.length).length || here.length;
 }
 
@@ -45,6 +55,10 @@ export function verdict(seen) {
   if (isSilent && !seen.timeline.length && seen.gaps.length) return unreadable(seen.run_id, seen.gaps[0]);
   if (isSilent) {
     return { mood: "calm", kicker: name, line: "No agent of this run answers any more", more: "How it ended is known where planaria run had --run-dir. " + lastRestart(seen) };
+  }
+  if (isPast(seen)) {
+    const { line, more } = PAST[seen.state];
+    return { mood: "calm", kicker: `${name} · ${plain(seen.state)}`, line, more: `${more} ${lastRestart(seen)}` };
   }
   return { kicker: `${name} · ${plain(seen.state)}`, ...running(seen) };
 }
@@ -147,7 +161,7 @@ export function showEvents(events) {
 export function showNodes(nodes, drain) {
   const rows = nodes.slice(0, MOST_NODES).map((node) => {
     const ranks = node.ranks.length ? `ranks ${span(node.ranks)}` : "";
-    const state = node.isLeft ? `left (${plain(node.state)})` : plain(node.state);
+    const state = node.isLeft && !["left", "lost"].includes(node.state) ? `left (${plain(node.state)})` : plain(node.state);
     const more = [state, ranks, plain(node.why_not_ready)].filter(Boolean).join(" · ");
     const row = el("li", "", el("span", "name", plain(node.host)), el("span", "what", more));
     if (drain && !node.source.startsWith("/")) {
