@@ -186,10 +186,11 @@ class Observer:
     def _tell(self, event: Event, effects: tuple[Effect, ...], group: Group) -> None:
         match event:
             case Begun(at):
-                self._began_at = at
+                self._began_at = self.pulse.began_at = at
                 self._meters.begin(self._timestamp(at) / 1000)
                 told = {"workers": group.size, "max_restarts": group.max_restarts}
-                node = {} if self.journal is None else {"node": self.journal.node}
+                kept = self.journal
+                node = {} if kept is None else {"node": kept.node, "locked": kept.is_locked}
                 self._emit("planaria.run.started", at, told, node)
             case WorkersStarted(at) if at >= self._unseen_before:
                 self._pids = {local_rank: pid for pid, local_rank in self.workers.by_pid.items()}

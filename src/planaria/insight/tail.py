@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 from planaria.agent.records import MOST_BYTES, NEXT, ROUND
-from planaria.insight.gather import AgentSource, open_plain
+from planaria.insight.gather import AgentSource
 from planaria.insight.loglines import Line, Place, Splitter, moved
+from planaria.insight.plainfiles import open_plain, opened_within
 from planaria.launch.owner_http import Door, NotAnswered, fetch
 
 TYPE_CHECKING = False
@@ -22,16 +23,19 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 BLOCK_BYTES = 64 << 10
+NOBODY = -1
 
 
 class FileTail:
     """Reads a file on this machine, from its last lines on; 0: from its beginning.
 
-    It has to be the `owner`'s: whoever names a file for others to read must not make root read what is root's.
+    It has to be the `owner`'s: whoever names a file for others to read must not make root read what is root's. Below `folder`,
+    where it has one, there are no links, and all of it is that owner's.
     """
 
-    def __init__(self, path: str, lines: int, owner: int) -> None:
+    def __init__(self, path: str, lines: int, owner: int, folder: str = "") -> None:
         self._path = path
+        self._folder = folder if folder and path.startswith(f"{folder}/") else ""
         self._lines = lines
         self._owner = owner
         self._offset: int | None = None
@@ -39,12 +43,10 @@ class FileTail:
     def read_on(self) -> bytes:
         """Return what was appended; nothing for a file that is gone."""
         try:
-            descriptor = open_plain(self._path)
-        except OSError:
+            descriptor = self._open()
+        except (OSError, ValueError):
             return b""
         try:
-            if os.fstat(descriptor).st_uid != self._owner:
-                return b""
             if self._offset is None:
                 self._offset = _start_of_last(descriptor, self._lines)
             chunk = os.pread(descriptor, CHUNK_BYTES, self._offset)
@@ -54,6 +56,15 @@ class FileTail:
             os.close(descriptor)
         self._offset += len(chunk)
         return chunk
+
+    def _open(self) -> int:
+        if not self._folder:
+            return open_plain(self._path, self._owner)
+        descriptor = opened_within(self._folder, *self._path.removeprefix(f"{self._folder}/").split("/"))
+        if os.fstat(descriptor).st_uid != self._owner:
+            os.close(descriptor)
+            raise OSError(0, "it is not of the owner of its journal")
+        return descriptor
 
 
 def _start_of_last(descriptor: int, lines: int) -> int:
@@ -129,7 +140,7 @@ def reader_of(place: Place, agents: dict[str, AgentSource], lines: int) -> Reade
     agent = agents.get(place.source)
     if agent is None:
         path = moved(place.path, place.node, place.source)
-        return Reader(place, FileTail(path, lines, os.stat(place.source).st_uid))
+        return Reader(place, FileTail(path, lines, NOBODY if place.owner is None else place.owner, place.source))
     if isinstance(agent.target, Door):
         return Reader(place, FileTail(place.path, lines, agent.target.owner))
     return Reader(place, AgentTail(agent, place, lines))

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from journals import Node, failed_run
 
-from planaria.agent.journal import JOURNAL, MOST_WAITING, OLDER_JOURNAL, Journal, make_folder
+from planaria.agent.journal import JOURNAL, Journal, make_folder
+from planaria.agent.scribe import MOST_WAITING, OLDER_JOURNAL
 from planaria.insight.flags import Asked
 from planaria.insight.follow import follow
 from planaria.insight.gather import FolderSource, node_folders, run_folder, run_folders
@@ -99,7 +100,7 @@ def write_all(journal: Journal, *events: dict[str, object]) -> None:
 
 
 def test_a_journal_begins_a_new_page_before_it_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planaria.agent.journal.HALF_BYTES", 4096)
+    monkeypatch.setattr("planaria.agent.scribe.HALF_BYTES", 4096)
     said: list[str] = []
     folder = make_folder(str(tmp_path), "job/../7", "node")
     assert folder == str(tmp_path / "job____7" / "node")
@@ -113,7 +114,7 @@ def test_a_journal_begins_a_new_page_before_it_is_too_long(tmp_path: Path, monke
 def test_a_journal_whose_folder_is_gone_says_so_once_and_goes_on_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planaria.agent.journal.HALF_BYTES", 10)
+    monkeypatch.setattr("planaria.agent.scribe.HALF_BYTES", 10)
     said: list[str] = []
     folder = make_folder(str(tmp_path), "job7", "node")
     journal = Journal("node", folder, said.append)
@@ -131,7 +132,7 @@ def test_a_disk_that_does_not_keep_up_holds_nobody_up(tmp_path: Path) -> None:
     scribe = journal._scribe
     assert scribe is not None
     held = threading.Event()
-    file = scribe._file
+    file = scribe._journal.file
     assert file is not None
     write = file.handle
     file.handle = lambda event: (held.wait(), write(event))  # type: ignore[method-assign, assignment, func-returns-value]
