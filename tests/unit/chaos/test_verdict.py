@@ -44,6 +44,16 @@ SHARING = tuple(Memory(float(at), 20_000, 500 + 2000 * at) for at in range(LEAST
 BREACHES = {
     "campaign": (replace(WELL, planned=9), "over after 2 of 9 faults", 0),
     "end": (replace(WELL, ends=(NodeEnd("n1.1", 1, 25.0, is_ours=False),)), "n1.1 ended with status 1", 2),
+    "campaign: nothing was made": (
+        replace(WELL, strikes=tuple(replace(one, left_out="no commit", back_s=None) for one in WELL.strikes)),
+        "not one fault could be made",
+        0,
+    ),
+    "end: late": (
+        replace(WELL, ends=(NodeEnd("n2.1", 137, 25.0, is_ours=True, is_late=True),)),
+        "n2.1 did not end by itself and was killed",
+        2,
+    ),
     "end: stuck": (replace(WELL, stuck="it hangs"), "it hangs", 2),
     "result": (replace(WELL, result="weights 2e"), "the result is 'weights 2e', without faults it is 'weights 1f'", 2),
     "result: none": (replace(WELL, result=None), "there is no result", 2),
@@ -148,7 +158,7 @@ def test_the_verdict_is_also_data(name: str) -> None:
     assert data["kept"] is False
     states = {row["name"]: row["state"] for row in data["promises"]}
     assert states[name.partition(":")[0]] == "broken"
-    assert (data["seed"], data["struck"], data["schema"]) == (7, 2, 1)
+    assert (data["seed"], data["struck"], data["schema"]) == (7, 0 if "nothing" in name else 2, 1)
 
 
 def test_what_nobody_can_know_is_open_and_not_broken() -> None:
@@ -181,6 +191,16 @@ def test_a_fault_that_was_left_out_is_none() -> None:
     assert judge(seen) == ()
     assert fault_before(seen, 30.0) == 1
     assert line(left, 2, 0.0).endswith("n2: left out, there is no commit on disk")
+    text = verdict_text(seen, Plan((KILL, LOSS), {}), (), "")
+    assert "\nleft out: kill-agent: 1 of 1, there is no commit on disk\n" in text
+    data = verdict_json(seen, Plan((KILL, LOSS), {}), (), "", seed=1)
+    assert data["left_out"] == {"kill-agent": "1 of 1, there is no commit on disk"}
+
+
+def test_commits_are_open_unless_a_life_has_said_where_it_goes_on_after_a_fault() -> None:
+    for said in ((), (Said(9.9, "n1.1", "", 3),), (Said(21.0, "n1.1", "planaria: n2 is gone"),)):
+        assert "\nopen   commits: " in verdict_text(replace(WELL, said=said), Plan((KILL, LOSS), {}), (), "")
+    assert "\nkept   commits: " in verdict_text(WELL, Plan((KILL, LOSS), {}), (), "")
 
 
 def test_a_story_begins_with_its_fault_and_ends_with_the_next() -> None:
