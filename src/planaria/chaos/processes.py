@@ -41,7 +41,7 @@ def words(pid: int) -> str:
 
 def strays(launchers: Collection[int]) -> dict[int, str]:
     """Return our living children but the launchers, and all below them: they have lost their parents. The dead are reaped."""
-    found = {}
+    found: dict[int, str] = {}
     for child in set(children_of(os.getpid())).difference(launchers):
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(child, os.WNOHANG) == (0, 0):

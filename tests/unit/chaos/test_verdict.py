@@ -38,7 +38,7 @@ WELL = Observed(
     expected="weights 1f",
     result="weights 1f",
 )
-GROWING = tuple(Memory(float(at), 20_000 + 800 * at, 500) for at in range(LEAST_SAMPLES))
+GROWING = tuple(Memory(float(at), 20_000 + 60 * at, 500) for at in range(LEAST_SAMPLES))
 SHARING = tuple(Memory(float(at), 20_000, 500 + 2000 * at) for at in range(LEAST_SAMPLES))
 
 BREACHES = {
@@ -101,7 +101,7 @@ BREACHES = {
         2,
     ),
     "no-leaks: shared": (replace(WELL, shared_memory_left=("/dev/shm/x",)), "the job left /dev/shm/x", 2),
-    "memory": (replace(WELL, memory={"n3.1": GROWING}), "the agent of n3.1 grew by 8000 KiB of own memory", 2),
+    "memory": (replace(WELL, memory={"n3.1": GROWING}), "the agent of n3.1 grew by 600 KiB of own memory", 2),
     "memory: shared": (replace(WELL, memory={"n3.1": SHARING}), "grew by 20000 KiB of shared memory", 2),
     "commits": (
         replace(WELL, said=(Said(11.0, "n1.1", "", 5),)),
@@ -177,12 +177,18 @@ def test_a_worker_that_was_stopped_with_its_node_has_lived_until_then() -> None:
 
 def test_a_short_life_says_nothing_of_an_agents_memory() -> None:
     assert growth(GROWING[: LEAST_SAMPLES - 1]) is None
-    assert growth(GROWING) == (8000, 0)
+    assert growth(GROWING) == (600, 0)
 
 
 def test_memory_may_grow_with_what_is_kept() -> None:
     large = tuple(Memory(float(at), 20_000, 100_000 + 1000 * at) for at in range(LEAST_SAMPLES))
     assert judge(replace(WELL, memory={"n1.1": large})) == ()
+
+
+def test_an_agents_own_memory_may_grow_a_little_with_every_round() -> None:
+    later = tuple(replace(NEW, round=2 + number, started_at=16.0 + number) for number in range(8))
+    lives = tuple(replace(one, last_alive_at=one.started_at) for one in later)
+    assert judge(replace(WELL, workers=lives, memory={"n1.1": GROWING})) == ()
 
 
 def test_a_fault_that_was_left_out_is_none() -> None:
