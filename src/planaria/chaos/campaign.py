@@ -71,6 +71,7 @@ class Campaign:
         finally:
             interrupt.hush()
             self._job.end()
+            self._watch.look()
             self._watch.wait(lambda: not shared.left(shared_before, self._settings.usual_leaks), LEFT_WITHIN_S)
         return Observed(
             planned=len(plan.faults),
