@@ -172,6 +172,15 @@ class Hangs:
         found = [self._standing(number, now) for number in still]
         return Call(now, tuple(sorted(found, key=_behind_first)), len(self._known))
 
+    def judge_anew(self, now: float) -> None:
+        """Judge those that were called and still stand from now on again, as if they had just given a sign.
+
+        They stood still with one that has gone on. Of the gap nothing is learned but what is left of it.
+        """
+        for rank in self._ranks.values():
+            if rank.is_called:
+                rank.is_called, rank.sign = False, now
+
     def next_look(self, now: float) -> float | None:
         """Return when to look again; None when there is nobody to look at."""
         judged = [rank for number, rank in self._ranks.items() if self._is_judged(number, rank)]

@@ -59,7 +59,8 @@ class Vigil:
         self._stragglers = Stragglers()
         self._timer: Timer | None = None
         self._examination: Examination | None = None
-        self._is_resumed = self._has_gone_on = False
+        self._is_resumed = False
+        self._gone_on: dict[int, str] = {}  # while they were examined, and how
         self._called = 0
         self._speakers: set[int] = set()
         self._named: tuple[int, ...] = ()
@@ -86,8 +87,10 @@ class Vigil:
         self.newest = None
 
     def exited(self, local_rank: int) -> None:
-        """Watch a worker no more."""
+        """Watch a worker no more. One that ends while it is examined did not hang."""
         self._watch.ended(local_rank)
+        if self._examination is not None:
+            self._gone_on[self._rank(local_rank)] = "has ended"
 
     def speaks(self, local_rank: int) -> None:
         """Note that a rank reports by itself: when its connection goes, nothing more can be known of it."""
@@ -162,7 +165,7 @@ class Vigil:
             return
         folder = self._folder(life.number)
         hang = _Hang(call.at, life, folder, still)
-        self._has_gone_on = self._is_resumed = False
+        self._is_resumed, self._gone_on = False, {}
         self._called += 1
         if self._called > MOST_FOLDERS:
             self._found(hang, Found())
@@ -231,15 +234,18 @@ class Vigil:
         driver = self._driver
         behind = tuple(hang.still)
         ranks, waiting = (found.ranks, found.waiting) if found.sentence else (behind[:1], behind[1:])
-        self._named = ranks or waiting
-        one = hang.still.get(self._named[0], next(iter(hang.still.values())))
+        suspects = ranks or waiting
+        self._named = tuple(rank for rank in suspects if rank not in self._gone_on)
+        first = (self._named or suspects)[0]
+        one = hang.still.get(first, next(iter(hang.still.values())))
         unseen = f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s; nobody could look at it in time"
         evidence = hang.folder if found.is_kept else None
-        more = "; it goes on meanwhile" if self._has_gone_on else ""
-        sentence = (found.sentence or f"rank {self._named[0]} on {self._host} {unseen}") + more
+        sentence = (found.sentence or f"rank {first} on {self._host} {unseen}") + self._meanwhile(suspects)
         who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
         told = {**self._about(hang, one), **who, "evidence": evidence, "sentence": sentence}
-        self.newest = None if self._has_gone_on else told
+        self.newest = told if self._named else None
+        if not self._named:
+            self._judge_anew()
         self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
         if not self._is_resumed:  # else where it was stopped is nowhere but in there
             driver.workers.settle_black_boxes()
@@ -248,7 +254,20 @@ class Vigil:
         driver.say(sentence)
         # Whoever waits for another node lets that one find its rank first.
         wait_s = self._job.vigilance.floor_s if found.elsewhere else 0.0
-        self._loop.call_later(wait_s, lambda: self._act(told, (found.brief or unseen) + more, hang.life))
+        brief = found.brief if first == suspects[0] and found.brief else unseen
+        self._loop.call_later(wait_s, lambda: self._act(told, brief, hang.life))
+
+    def _meanwhile(self, suspects: tuple[int, ...]) -> str:
+        """Say which of the suspects did something while they were examined."""
+        if len(suspects) == 1:
+            return "".join(f"; it {how} meanwhile" for rank, how in self._gone_on.items() if rank in suspects)
+        return "".join(f"; rank {rank} {how} meanwhile" for rank, how in self._gone_on.items() if rank in suspects)
+
+    def _judge_anew(self) -> None:
+        """Give those that stood still with the suspect their time again: it has gone on, they may have not."""
+        self._watch.judge_anew(self._loop.now())
+        if self._timer is None:
+            self._look_at(self._watch.next_look(self._loop.now()))
 
     def _act(self, told: dict[str, object], brief: str, life: Round) -> None:
         """Do what is to be done about a hang, if it still is one."""
@@ -264,18 +283,25 @@ class Vigil:
         failure = replace(failure, type=HANG, where=str(told["phase"]))
         driver.post(ScopeExpired(failure, failure.pid, signals.SIGTERM))
 
-    def _goes_on(self, local_rank: int) -> None:
-        """Say that a rank that was called goes on. Where it is being examined, that is told, and nothing is done to it."""
+    def _rank(self, local_rank: int) -> int:
         life = self._driver.life
-        rank = local_rank + (life.first_rank if life is not None else 0)
+        return local_rank + (life.first_rank if life is not None else 0)
+
+    def _goes_on(self, local_rank: int) -> None:
+        """Say that the rank that was called goes on. Where it is being examined, that is told, and nothing is done to it."""
+        rank = self._rank(local_rank)
         if self._examination is not None:
-            self._has_gone_on = not self._is_resumed  # else it goes on because we let it
+            if not self._is_resumed:  # else it goes on because we let it
+                self._gone_on[rank] = "goes on"
             return
-        if self._named[:1] == (rank,):
-            self._named = ()
+        if rank not in self._named:
+            return
+        self._named = tuple(one for one in self._named if one != rank)
+        if not self._named:
             self.newest = None
             self._driver.say(f"rank {rank} goes on: what looked like a hang was none, or is over")
             self._emit("planaria.hang.over", self._loop.now(), rank=rank)
+            self._judge_anew()
 
     def _emit(self, name: str, at: float, **metadata: object) -> None:
         if self._driver.observer is not None:

@@ -176,6 +176,49 @@ def test_what_goes_on_while_it_is_examined_is_told_and_left_alone(rig: Callable[
     assert here.vigil.seen()["hang"] is None
 
 
+def test_one_rank_that_goes_on_while_another_is_examined_saves_only_itself(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.progressed(0, Progress(10))
+    here.find()
+    assert [event.failure.rank for event in here.posted] == [3]
+    assert "meanwhile" not in here.said[0]
+    assert here.vigil.seen()["hang"] == here.vigil.hangs[0]
+
+
+def test_of_several_suspects_those_that_go_on_are_left_out(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.progressed(0, Progress(10))
+    here.find(Found((FIRST, FIRST + 1), (), "hangs at x", "ranks 2, 3 hang", is_kept=True))
+    assert here.said == ["ranks 2, 3 hang; rank 2 goes on meanwhile"]
+    (event,) = here.posted
+    assert (event.failure.rank, "at x" in event.failure.message) == (3, False), "that was the other one's place"
+
+
+def test_a_rank_that_stood_still_with_one_that_went_on_is_judged_anew(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.progressed(1, Progress(10))
+    here.find()
+    for step in range(11, 60):
+        here.pass_s(0.1)
+        here.vigil.progressed(1, Progress(step))
+    (request, _) = here.asked[-1]
+    assert len(here.asked) == 2
+    assert [one.rank for one, _, _ in request.subjects if one.still] == [2]
+
+
+def test_a_rank_that_ends_while_it_is_examined_did_not_hang(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.exited(1)
+    here.find()
+    assert here.posted == []
+    assert here.said[0].endswith("; it has ended meanwhile")
+    assert here.vigil.seen()["hang"] is None
+
+
 def test_a_hang_that_is_over_is_told_when_its_rank_goes_on(rig: Callable[..., Rig]) -> None:
     here = rig()
     here.pass_s(FLOOR_S + 0.5)
