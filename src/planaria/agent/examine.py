@@ -167,6 +167,7 @@ class Examiner:
             "brief": verdict.brief,
             "sentence": verdict.sentence,
             "elsewhere": verdict.elsewhere,
+            "unclear": verdict.unclear,
             "kept": self._is_kept,
         }
 

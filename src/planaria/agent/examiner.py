@@ -50,6 +50,7 @@ class Found(Value):
     brief: str = ""
     sentence: str = ""
     elsewhere: bool = False
+    unclear: bool = False
     is_kept: bool = False
     """There is a folder."""
 
@@ -128,8 +129,7 @@ def _found(heard: bytes) -> Found:
     try:
         told = json.loads(heard)
         ranks, waiting = tuple(map(int, told["ranks"])), tuple(map(int, told["waiting"]))
-        return Found(
-            ranks, waiting, str(told["brief"]), str(told["sentence"]), bool(told["elsewhere"]), bool(told["kept"])
-        )
+        words = str(told["brief"]), str(told["sentence"])
+        return Found(ranks, waiting, *words, *(bool(told[name]) for name in ("elsewhere", "unclear", "kept")))
     except (ValueError, KeyError, TypeError):
         return Found()

@@ -13,7 +13,7 @@ from planaria.agent.examiner import Examination, Found, Request
 from planaria.agent.hangs import Hangs
 from planaria.agent.model import EndRequested, ScopeExpired
 from planaria.agent.stragglers import Stragglers
-from planaria.agent.suspects import Examined
+from planaria.agent.suspects import UNKNOWN, Examined
 from planaria.base import signals
 from planaria.base.text import safe_line
 from planaria.base.value import Value, replace
@@ -212,7 +212,7 @@ class Vigil:
         found = late or self._watch.standing(seen.local_rank, self._loop.now())
         if found is None:
             age_s = self._loop.now() - seen.started_at
-            return Examined(seen.rank, seen.local_rank, seen.pid, "unknown", None, age_s, 0.0, still=False)
+            return Examined(seen.rank, seen.local_rank, seen.pid, UNKNOWN, None, age_s, 0.0, still=False)
         return Examined(
             rank=seen.rank,
             local_rank=seen.local_rank,
@@ -252,8 +252,8 @@ class Vigil:
         event = {name: value for name, value in told.items() if name not in ("run_id", "host")}
         self._emit("planaria.hang", hang.at, **event)
         driver.say(sentence)
-        # Whoever waits for another node lets that one find its rank first.
-        wait_s = self._job.vigilance.floor_s if found.elsewhere else 0.0
+        # Whoever waits for another node, or may do so, lets that one find its rank first.
+        wait_s = self._job.vigilance.floor_s if found.elsewhere or found.unclear else 0.0
         brief = found.brief if first == suspects[0] and found.brief else unseen
         self._loop.call_later(wait_s, lambda: self._act(told, brief, hang.life))
 
