@@ -5,6 +5,7 @@ The first set was there while the detector was tuned, the second was written aft
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -236,6 +237,7 @@ def test_what_is_done_about_a_hang_is_what_was_asked_for(jobs: Jobs) -> None:
         report.evidence[0],
     )
     assert [one["rank"] for one in jobs.events("report", "planaria.hang.over")] == [1]
+    assert not [name for name in os.listdir(report.evidence[0]) if "native" in name], "nobody was traced"
 
     stop = ends["stop"]
     assert (stop.status, stop.report["outcome"]) == (143, "stopped"), stop.err

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 LATE_S = 1.0  # a loop that comes so much later than it wanted was stopped itself
 STRAGGLERS_EVERY_S = 10.0
 MOST_FOLDERS = 64  # of evidence, in a job
+WRITING_S = 12.0  # what is to be ended waits so long for its evidence, once it is known who it is
 
 
 class _Hang(Value):
@@ -59,7 +60,9 @@ class Vigil:
         self._stragglers = Stragglers()
         self._timer: Timer | None = None
         self._examination: Examination | None = None
+        self._is_judged = False  # and its files are being written
         self._is_resumed = False
+        self._due: Callable[[], object] | None = None  # what is done about the newest hang
         self._gone_on: dict[int, str] = {}  # while they were examined, and how
         self._called = 0
         self._speakers: set[int] = set()
@@ -80,6 +83,7 @@ class Vigil:
         if self._examination is not None:
             self._examination.cancel()
             self._examination = None
+        self._due = None
         self._look_at(None)
         self._watch.begin(())
         self._stragglers, self.stragglers = Stragglers(), ()
@@ -89,7 +93,7 @@ class Vigil:
     def exited(self, local_rank: int) -> None:
         """Watch a worker no more. One that ends while it is examined did not hang."""
         self._watch.ended(local_rank)
-        if self._examination is not None:
+        if self._is_examined:
             self._gone_on[self._rank(local_rank)] = "has ended"
 
     def speaks(self, local_rank: int) -> None:
@@ -163,10 +167,10 @@ class Vigil:
         still = {ranks[one.local_rank]: one for one in call.still if one.local_rank in ranks}
         if life is None or not still:  # they have ended meanwhile
             return
+        self._called += 1
         folder = self._folder(life.number)
         hang = _Hang(call.at, life, folder, still)
-        self._is_resumed, self._gone_on = False, {}
-        self._called += 1
+        self._is_judged, self._is_resumed, self._gone_on = False, False, {}
         if self._called > MOST_FOLDERS:
             self._found(hang, Found())
             return
@@ -185,11 +189,12 @@ class Vigil:
             about=self._about(hang, call.still[0]),
             is_alone=life.world_size == life.local_world_size,
             resume=self._is_resumed,
+            trace=self._job.vigilance.policy != "report",
         )
         driver.workers.mark_black_boxes()
         try:
             self._examination = Examination(
-                self._loop, self._job.environment, request, lambda found: self._found(hang, found)
+                self._loop, self._job.environment, request, lambda found: self._found(hang, found), self._written
             )
         except OSError:  # no process or descriptor left: what is known without looking has to do
             self._found(hang, Found())
@@ -225,12 +230,26 @@ class Vigil:
         )
 
     def _folder(self, number: int) -> str:
-        """Name a folder. Nobody looks whether there is one: its disk may be what hangs."""
+        """Name a folder, a new one each time. Nobody looks whether there is one: its disk may be what hangs."""
         when = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.wall_s()))
-        return os.path.join(self._driver.evidence_dir, f"{when}-round{number}-hang")
+        return os.path.join(self._driver.evidence_dir, f"{when}-round{number}-hang{self._called}")
+
+    @property
+    def _is_examined(self) -> bool:
+        return self._examination is not None and not self._is_judged
+
+    def _written(self) -> None:
+        """Note that all evidence is there, and do what waits for it."""
+        self._examination = None
+        self._do()
+
+    def _do(self) -> None:
+        due, self._due = self._due, None
+        if due is not None:
+            due()
 
     def _found(self, hang: _Hang, found: Found) -> None:
-        self._examination = None
+        self._is_judged = True
         driver = self._driver
         behind = tuple(hang.still)
         ranks, waiting = (found.ranks, found.waiting) if found.sentence else (behind[:1], behind[1:])
@@ -240,6 +259,7 @@ class Vigil:
         one = hang.still.get(first, next(iter(hang.still.values())))
         unseen = f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s; nobody could look at it in time"
         evidence = hang.folder if found.is_kept else None
+        unseen += f"; evidence in {evidence}" if evidence else ""
         sentence = (found.sentence or f"rank {first} on {self._host} {unseen}") + self._meanwhile(suspects)
         who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
         told = {**self._about(hang, one), **who, "evidence": evidence, "sentence": sentence}
@@ -255,7 +275,11 @@ class Vigil:
         # Whoever waits for another node, or may do so, lets that one find its rank first.
         wait_s = self._job.vigilance.floor_s if found.elsewhere or found.unclear else 0.0
         brief = found.brief if first == suspects[0] and found.brief else unseen
-        self._loop.call_later(wait_s, lambda: self._act(told, brief, hang.life))
+        self._due = lambda: self._loop.call_later(wait_s, lambda: self._act(told, brief, hang.life))
+        if self._examination is None:
+            self._do()
+        else:
+            self._loop.call_later(WRITING_S, lambda: self._do() if self.newest is told else None)
 
     def _meanwhile(self, suspects: tuple[int, ...]) -> str:
         """Say which of the suspects did something while they were examined."""
@@ -290,11 +314,11 @@ class Vigil:
     def _goes_on(self, local_rank: int) -> None:
         """Say that the rank that was called goes on. Where it is being examined, that is told, and nothing is done to it."""
         rank = self._rank(local_rank)
-        if self._examination is not None:
-            if not self._is_resumed:  # else it goes on because we let it
-                self._gone_on[rank] = "goes on"
+        if self._is_resumed and (self._is_examined or self._due is not None):  # because we let it
             return
-        if rank not in self._named:
+        if self._is_examined:
+            self._gone_on[rank] = "goes on"
+        if self._is_examined or rank not in self._named:
             return
         self._named = tuple(one for one in self._named if one != rank)
         if not self._named:

@@ -10,7 +10,7 @@ import pytest
 from planaria.agent import vigil as room
 from planaria.agent.examiner import Found, Request
 from planaria.agent.model import EndRequested, Group, Job, ScopeExpired, Vigilance
-from planaria.agent.vigil import MOST_FOLDERS, Vigil
+from planaria.agent.vigil import MOST_FOLDERS, WRITING_S, Vigil
 from planaria.base.loop import Loop
 from planaria.contract.control import Progress
 from planaria.contract.env import Round
@@ -34,6 +34,7 @@ class Rig:
         self.now = 100.0
         self.loop = Loop(lambda: self.now)
         self.asked: list[tuple[Request, Callable[[Found], object]]] = []
+        self.written: list[Callable[[], object]] = []
         self.failing = False
         self.cancelled = 0
         self.posted: list[Any] = []
@@ -69,11 +70,17 @@ class Rig:
         self.settled += 1
 
     def _examination(
-        self, _loop: object, _environ: object, request: Request, on_found: Callable[[Found], object]
+        self,
+        _loop: object,
+        _environ: object,
+        request: Request,
+        on_found: Callable[[Found], object],
+        on_over: Callable[[], object],
     ) -> object:
         if self.failing:
             raise OSError("no more processes")
         self.asked.append((request, on_found))
+        self.written.append(on_over)
         return SimpleNamespace(cancel=self._cancel)
 
     def _cancel(self) -> None:
@@ -97,9 +104,11 @@ class Rig:
             for rank in (0, 1):
                 self.vigil.progressed(rank, Progress(step))
 
-    def find(self, found: Found = FOUND) -> None:
-        """Let the newest examination end."""
+    def find(self, found: Found = FOUND, *, writes: bool = False) -> None:
+        """Let the newest examination find something, and end, unless it `writes` yet."""
         self.asked[-1][1](found)
+        if not writes:
+            self.written[-1]()
         self.pass_s(0.1)
 
     def names(self) -> list[str]:
@@ -124,7 +133,7 @@ def test_a_hang_is_examined_told_and_with_report_nothing_is_done(rig: Callable[.
     here = rig()
     here.pass_s(FLOOR_S + 0.5)
     (request, _) = here.asked[0]
-    assert request.folder == "/logs/evidence/19700101-000000-round4-hang"
+    assert request.folder == "/logs/evidence/19700101-000000-round4-hang1"
     assert [(one.rank, one.step, one.still) for one, _, _ in request.subjects] == [(2, 9, True), (3, 9, True)]
     assert not here.said, "nobody is named before somebody has looked"
     here.find()
@@ -255,6 +264,79 @@ def test_a_life_that_ends_ends_the_examination(rig: Callable[..., Rig]) -> None:
     assert here.cancelled == 1
     here.pass_s(60)
     assert len(here.asked) == 1
+
+
+def test_a_hang_is_told_before_its_evidence_is_written_and_acted_on_after_that(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(writes=True)
+    assert (len(here.said), here.posted) == (1, [])
+    here.written[-1]()
+    here.pass_s(0.1)
+    assert len(here.posted) == 1
+    here.pass_s(2 * WRITING_S)
+    assert len(here.posted) == 1
+
+
+def test_evidence_that_takes_too_long_is_not_waited_for_and_neither_is_it_once_the_rank_goes_on(
+    rig: Callable[..., Rig],
+) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(writes=True)
+    here.pass_s(WRITING_S + 0.5)
+    assert len(here.posted) == 1
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(writes=True)
+    here.vigil.progressed(1, Progress(10))
+    assert here.names() == ["planaria.hang", "planaria.hang.over"]
+    here.written[-1]()
+    here.pass_s(2 * WRITING_S)
+    assert here.posted == []
+
+
+def test_a_stopped_rank_that_we_let_go_on_to_look_at_it_is_ended_all_the_same(
+    rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room.proc, "state", lambda _pid: "T")
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    assert here.asked[0][0].resume
+    here.vigil.progressed(1, Progress(10))
+    here.find(writes=True)
+    here.vigil.progressed(1, Progress(11))
+    here.written[-1]()
+    here.pass_s(0.1)
+    assert [event.failure.rank for event in here.posted] == [3]
+
+
+def test_tools_that_stop_a_process_are_only_for_those_that_are_about_to_be_ended(rig: Callable[..., Rig]) -> None:
+    for policy, trace in (("report", False), ("restart", True), ("stop", True)):
+        here = rig(policy)
+        here.pass_s(FLOOR_S + 0.5)
+        assert here.asked[0][0].trace is trace
+
+
+def test_every_hang_has_a_folder_of_its_own(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    for first in (10, 20):
+        here.pass_s(FLOOR_S + 0.5)
+        here.find()
+        here.train(5, first=first)
+    here.pass_s(20 * FLOOR_S)
+    folders = [request.folder for request, _ in here.asked]
+    assert len(folders) > 1
+    assert len(set(folders)) == len(folders)
+
+
+def test_a_folder_that_is_there_is_named_even_where_nobody_answered(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(Found(is_kept=True))
+    folder = here.asked[0][0].folder
+    assert here.vigil.hangs[0]["evidence"] == folder
+    assert here.said[0].endswith(f"nobody could look at it in time; evidence in {folder}")
 
 
 def test_a_group_that_stops_is_not_judged(rig: Callable[..., Rig]) -> None:
