@@ -116,6 +116,7 @@ class Examination:
         os.close(self._read_fd)
         self._read_fd = None
         try:
+            os.kill(self._pid, signals.SIGKILL)
             os.killpg(self._pid, signals.SIGKILL)  # it leads a session, as all that we spawn
         except ProcessLookupError:
             return
