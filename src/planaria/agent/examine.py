@@ -234,7 +234,8 @@ class Examiner:
         """Write a file of the folder; what is empty or cannot be written is left out."""
         try:
             if text:
-                with open(f"{self._folder}/{name}", "w", encoding="utf-8", errors="backslashreplace") as file:
+                descriptor = os.open(f"{self._folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
                     file.write(text)
         except OSError:
             return

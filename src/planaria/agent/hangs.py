@@ -85,7 +85,8 @@ class Hangs:
         if rank is None:
             return False
         self._known.add(local_rank)
-        rank.is_over = False
+        if rank.is_over:  # what it did since it was judged no more was no gap
+            rank.is_over, rank.sign = False, now
         moved = rank.step != step or rank.samples != samples
         rank.step, rank.samples = step, samples
         if not moved and rank.phase == STEP:

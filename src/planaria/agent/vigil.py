@@ -117,6 +117,11 @@ class Vigil:
         if self._timer is None:
             self._look_at(self._watch.next_look(now))
 
+    def finished(self, local_rank: int) -> None:
+        """Judge a rank no more that has made all its steps, unless it reports another one."""
+        self._watch.ended(local_rank)
+        self._goes_on(local_rank)
+
     def _look_at(self, when: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()

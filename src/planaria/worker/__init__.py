@@ -36,6 +36,7 @@ __all__ = [
     "Scope",
     "ShardedState",
     "drain_notice",
+    "end_progress",
     "expires",
     "join",
     "leave",
@@ -80,6 +81,14 @@ def report_progress(step: int, **values: float) -> None:
     A tensor with one element will do for a number; reading it from a GPU waits for that GPU.
     """
     _LINK.report(step, values)
+
+
+def end_progress() -> None:
+    """Tell the agent that no more steps come: whatever this rank does until its end, such as saving the model, is no hang.
+
+    `train_loop` says so by itself. A rank that reports progress again is judged again.
+    """
+    _LINK.finish()
 
 
 def phase(name: str) -> PhaseOfWork:

@@ -17,6 +17,7 @@ from planaria.contract.control import (
     LONGEST_PHASE,
     Acquire,
     Drain,
+    Finished,
     Phase,
     Progress,
     Release,
@@ -73,6 +74,11 @@ class Link:
         except (TypeError, ValueError, OverflowError):  # not a number: the report is lost, the training is not
             return
         self._send(message)
+
+    def finish(self) -> None:
+        """Tell the agent that no more steps come; as cheap and harmless as a report."""
+        if self._path:
+            self._send(Finished())
 
     def enter_phase(self, name: str) -> None:
         """Tell the agent what this rank is at from now on; as cheap and harmless as a report.

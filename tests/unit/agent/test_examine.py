@@ -79,6 +79,7 @@ def test_tools_that_stop_a_process_are_run_only_where_that_is_allowed(
         folder = tmp_path / str(trace)
         Examiner(request(folder, box, trace=trace)).run()
         assert (folder / "rank0.native.txt").exists() is trace
+        assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
 
 
 def test_a_tool_that_refuses_is_followed_by_the_next_one(install: Callable[[str, str], None]) -> None:

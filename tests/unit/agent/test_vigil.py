@@ -375,6 +375,19 @@ def test_phases_and_stragglers_are_seen(rig: Callable[..., Rig]) -> None:
     assert here.names() == ["planaria.straggler"]
 
 
+def test_a_rank_that_has_made_all_its_steps_is_not_judged_until_it_makes_another(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    for rank in (0, 1):
+        here.vigil.finished(rank)
+    here.pass_s(20 * FLOOR_S)
+    assert here.asked == []
+    here.train(1, first=10)
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.finished(1)
+    here.find()
+    assert (len(here.asked), here.posted) == (1, [])
+
+
 def test_a_rank_whose_connection_is_gone_is_not_judged_until_it_reports_again(rig: Callable[..., Rig]) -> None:
     here = rig()
     here.vigil.speaks(1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from planaria.contract.control import LONGEST_PHASE, Drain, Phase, Progress, Resize, decode, encode
+from planaria.contract.control import LONGEST_PHASE, Drain, Finished, Phase, Progress, Resize, decode, encode
 from planaria.worker.link import Link
 from planaria.worker.phase import PhaseOfWork
 
@@ -192,6 +192,15 @@ def test_phases_nest_and_the_one_around_goes_on_whatever_ends_the_inner(agent: s
         outer = ("evaluation" * 9)[:LONGEST_PHASE]
         assert heard(peer, 4) == [Phase(outer), Phase("checkpoint"), Phase(outer), Phase("")]
         link._give_up()
+
+
+def test_the_end_of_all_steps_arrives(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    with peer:
+        link.finish()
+        assert heard(peer, 1) == [Finished()]
+        link._give_up()
+    Link(lambda: None).finish()
 
 
 def test_a_rank_is_where_its_main_thread_is_whatever_others_mark(agent: socket.socket) -> None:
