@@ -67,11 +67,14 @@ def command(words: bytes) -> str:
             continue
         is_secret = any(part in name.lower() for part in _SECRETS)
         is_next_secret = is_secret and not has_value and word.startswith("-")
-        if "://" in word and "@" in word:
-            before, _, behind = word.partition("://")
-            word = f"{before}://{HIDDEN}@{behind.rpartition('@')[2]}"
-        shown.append(f"{name}={HIDDEN}" if is_secret and value else word)
+        shown.append(f"{name}={HIDDEN}" if is_secret and value else _without_user(word))
     return " ".join(shown)
+
+
+def _without_user(word: str) -> str:
+    """Leave user and password out of an address."""
+    before, is_address, behind = word.partition("://")
+    return f"{before}://{HIDDEN}@{behind.rpartition('@')[2]}" if is_address and "@" in behind else word
 
 
 def wchan_of(folder: str) -> str:

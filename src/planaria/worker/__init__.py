@@ -99,8 +99,9 @@ def phase(name: str) -> PhaseOfWork:
         @worker.phase("checkpoint")
         def save(): ...
 
-    Every rank marks it, also one that only waits for the others there; in its main thread, others are not heard. Commits that wait are marked as `checkpoint` by
-    themselves. It costs what two reports cost and never raises; docs/hangs.md has what is made of it.
+    Every rank marks it, also one that only waits for the others there; in its main thread, others are not heard. Commits that
+    wait are marked as `checkpoint` by themselves. It costs what two reports cost and never raises; docs/hangs.md has what is
+    made of it.
 
     Raises:
         ValueError: The name is empty, or `start` or `step`, which every rank has by itself.

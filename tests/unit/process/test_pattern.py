@@ -41,7 +41,12 @@ def test_a_step_in_a_line_without_a_phase_ends_the_phase_before_it() -> None:
         Seen(None, Progress(5)),
     ]
     both = r"(?P<phase>eval )?step (?P<step>\d+)"
-    assert [seen.phase for seen in read(both, "step 1\neval step 2\neval step 3\nstep 4\n")] == [None, "eval", "eval", ""]
+    assert [seen.phase for seen in read(both, "step 1\neval step 2\neval step 3\nstep 4\n")] == [
+        None,
+        "eval",
+        "eval",
+        "",
+    ]
 
 
 def test_lines_without_sense_are_passed_over() -> None:
