@@ -15,7 +15,7 @@ from planaria.contract.control import START, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
 LOOKS = 8  # how often we look within a floor, beside every moment at which a rank would be late
 _AFTER_S = 1e-3  # a rank is late beyond its limit, not at it
@@ -177,13 +177,14 @@ class Hangs:
         found = [self._standing(number, now) for number in still]
         return Call(now, tuple(sorted(found, key=_behind_first)), len(self._known))
 
-    def judge_anew(self, now: float) -> None:
+    def judge_anew(self, now: float, suspected: Container[int] = ()) -> None:
         """Judge those that were called and still stand from now on again, as if they had just given a sign.
 
-        They stood still with one that has gone on. Of the gap nothing is learned but what is left of it.
+        They stood still with one that has gone on; not so those that are `suspected` themselves. Of the gap nothing is learned
+        but what is left of it.
         """
-        for rank in self._ranks.values():
-            if rank.is_called:
+        for number, rank in self._ranks.items():
+            if rank.is_called and number not in suspected:
                 rank.is_called, rank.sign = False, now
 
     def next_look(self, now: float) -> float | None:

@@ -171,11 +171,11 @@ class _Told:
     @property
     def brief(self) -> str:
         """Return what the first suspect does, without its name."""
-        told = [f"hangs {self._silence}", *_condition(self._suspects[0]), *self._evidence]
-        if len(self._suspects) > 1:
-            also = f"so {'do' if len(self._suspects) > 2 else 'does'} {_named(self._suspects[1:])}"
-            told.append(f"{also}, and nothing tells which of them is the cause")
-        return "; ".join(told)
+        also = ""
+        if len(self._suspects) > 1:  # first, for it may be cut off at its end
+            does = "do" if len(self._suspects) > 2 else "does"
+            also = f" as {does} {_named(self._suspects[1:])}, nothing tells which is the cause,"
+        return "; ".join((f"hangs{also} {self._silence}", *_condition(self._suspects[0]), *self._evidence))
 
     def sentence(self, *, elsewhere: bool) -> str:
         """Return all of it."""

@@ -66,7 +66,7 @@ class Vigil:
         self._gone_on: dict[int, str] = {}  # while they were examined, and how
         self._called = 0
         self._speakers: set[int] = set()
-        self._named: tuple[int, ...] = ()
+        self._named: dict[int, dict[str, object]] = {}  # ranks that are suspected, with what was told of them
         self._compared_at = 0.0
         self.stragglers: tuple[Straggler, ...] = ()
         self.newest: dict[str, object] | None = None
@@ -88,6 +88,7 @@ class Vigil:
         self._watch.begin(())
         self._stragglers, self.stragglers = Stragglers(), ()
         self._speakers = set()
+        self._named = {}
         self.newest = None
 
     def exited(self, local_rank: int) -> None:
@@ -259,17 +260,23 @@ class Vigil:
         behind = tuple(hang.still)
         ranks, waiting = (found.ranks, found.waiting) if found.sentence else (behind[:1], behind[1:])
         suspects = ranks or waiting
-        self._named = tuple(rank for rank in suspects if rank not in self._gone_on)
-        first = (self._named or suspects)[0]
+        remaining = [rank for rank in suspects if rank not in self._gone_on]
+        first = (remaining or suspects)[0]
         one = hang.still.get(first, next(iter(hang.still.values())))
-        unseen = f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s; nobody could look at it in time"
         evidence = hang.folder if found.is_kept else None
-        unseen += f"; evidence in {evidence}" if evidence else ""
-        sentence = (found.sentence or f"rank {first} on {self._host} {unseen}") + self._meanwhile(suspects)
+        brief = (
+            found.brief if first == suspects[0] and found.brief else _brief(one, evidence, is_seen=bool(found.brief))
+        )
+        sentence = (found.sentence or f"rank {first} on {self._host} {brief}") + self._meanwhile(suspects)
         who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
         told = {**self._about(hang, one), **who, "evidence": evidence, "sentence": sentence}
-        self.newest = told if self._named else None
-        if not self._named:
+        # One that never reports cannot be seen to go on, but those that wait for it can.
+        watched = [rank for rank in remaining if rank in hang.still] or [
+            rank for rank in waiting if remaining and rank not in self._gone_on
+        ]
+        self._named.update((rank, told) for rank in watched)
+        self.newest = told if watched else None
+        if not watched:
             self._judge_anew()
         self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
         if not self._is_resumed:  # else where it was stopped is nowhere but in there
@@ -279,12 +286,11 @@ class Vigil:
         driver.say(sentence)
         # Whoever waits for another node, or may do so, lets that one find its rank first.
         wait_s = self._job.vigilance.floor_s if found.elsewhere or found.unclear else 0.0
-        brief = found.brief if first == suspects[0] and found.brief else unseen
-        self._due = lambda: self._loop.call_later(wait_s, lambda: self._act(told, brief, hang.life))
+        self._due = lambda: self._loop.call_later(wait_s, lambda: self._act(told, remaining, brief, hang.life))
         if self._examination is None:
             self._do()
         else:
-            self._loop.call_later(WRITING_S, lambda: self._do() if self.newest is told else None)
+            self._loop.call_later(WRITING_S, lambda: self._do() if self._standing(told) else None)
 
     def _meanwhile(self, suspects: tuple[int, ...]) -> str:
         """Say which of the suspects did something while they were examined."""
@@ -294,20 +300,26 @@ class Vigil:
 
     def _judge_anew(self) -> None:
         """Give those that stood still with the suspect their time again: it has gone on, they may have not."""
-        self._watch.judge_anew(self._loop.now())
+        first = self._rank(0)
+        self._watch.judge_anew(self._loop.now(), suspected={rank - first for rank in self._named})
         if self._timer is None:
             self._look_at(self._watch.next_look(self._loop.now()))
 
-    def _act(self, told: dict[str, object], brief: str, life: Round) -> None:
+    def _standing(self, told: dict[str, object]) -> list[int]:
+        """Return those by which a hang is known that have not gone on."""
+        return [rank for rank, about in self._named.items() if about is told]
+
+    def _act(self, told: dict[str, object], suspects: list[int], brief: str, life: Round) -> None:
         """Do what is to be done about a hang, if it still is one."""
         driver, policy = self._driver, self._job.vigilance.policy
-        if policy == "report" or self.newest is not told or driver.group.phase != "running" or driver.life is not life:
+        standing = self._standing(told)
+        if policy == "report" or not standing or driver.group.phase != "running" or driver.life is not life:
             return
-        now = self._loop.now()
+        now, blamed = self._loop.now(), next((rank for rank in suspects if rank in standing), suspects[0])
         if policy == "stop":
-            driver.post(EndRequested(f"rank {self._named[0]} on {self._host} {brief} (--hang-policy=stop)", 0.0, now))
+            driver.post(EndRequested(f"rank {blamed} on {self._host} {brief} (--hang-policy=stop)", 0.0, now))
             return
-        local_rank = self._named[0] - life.first_rank
+        local_rank = blamed - life.first_rank
         failure = driver.workers.suspect(local_rank, brief, now, signals.SIGTERM)
         failure = replace(failure, type=HANG, where=str(told["phase"]))
         driver.post(ScopeExpired(failure, failure.pid, signals.SIGTERM))
@@ -323,11 +335,10 @@ class Vigil:
             return
         if self._is_examined:
             self._gone_on[rank] = "goes on"
-        if self._is_examined or rank not in self._named:
             return
-        self._named = tuple(one for one in self._named if one != rank)
-        if not self._named:
-            self.newest = None
+        told = self._named.pop(rank, None)
+        if told is not None and not self._standing(told):
+            self.newest = None if self.newest is told else self.newest
             self._driver.say(f"rank {rank} goes on: what looked like a hang was none, or is over")
             self._emit("planaria.hang.over", self._loop.now(), rank=rank)
             self._judge_anew()
@@ -345,3 +356,10 @@ class Vigil:
     def seen(self) -> dict[str, Any]:
         """Return what `agent.status.View` has of all this."""
         return {"phases": self.phases(), "hang": self.newest, "stragglers": self.stragglers_as_json()}
+
+
+def _brief(one: Standing, evidence: str | None, *, is_seen: bool) -> str:
+    """Say of a rank what is known without a look at it."""
+    told = [f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s"]
+    told += ["nobody could look at it in time"] * (not is_seen) + [f"evidence in {evidence}"] * (evidence is not None)
+    return "; ".join(told)

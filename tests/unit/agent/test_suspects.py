@@ -97,7 +97,7 @@ def test_ranks_that_nothing_tells_apart_are_named_together_with_the_places_of_al
         "rank 0 stands still at /job/train.py line 11 in step; rank 1 stands still at /job/train.py line 5 in load; "
         "nothing tells which of them is the cause"
     )
-    assert told.brief.endswith("; so does rank 1, and nothing tells which of them is the cause")
+    assert told.brief.startswith("hangs as does rank 1, nothing tells which is the cause, in phase step after step 7")
     assert "they are at /job/train.py line 9 in meet; all of them stand alike" in (
         judge([one(0), one(1)], host="node", is_alone=True).sentence
     )

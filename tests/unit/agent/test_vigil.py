@@ -206,7 +206,23 @@ def test_of_several_suspects_those_that_go_on_are_left_out(rig: Callable[..., Ri
     here.find(Found((FIRST, FIRST + 1), (), "hangs at x", "ranks 2, 3 hang", is_kept=True))
     assert here.said == ["ranks 2, 3 hang; rank 2 goes on meanwhile"]
     (event,) = here.posted
-    assert (event.failure.rank, "at x" in event.failure.message) == (3, False), "that was the other one's place"
+    message = event.failure.message
+    assert event.failure.rank == 3
+    assert message.startswith("hangs in phase step: no sign for 2.0 s; evidence in "), "x was the other one's place"
+
+
+def test_a_rank_that_never_reports_is_blamed_until_those_that_wait_for_it_go_on(rig: Callable[..., Rig]) -> None:
+    for goes_on in (False, True):
+        here = rig("restart")
+        here.vigil.finished(1)  # as good as one that never reports
+        here.pass_s(FLOOR_S + 0.5)
+        here.find(writes=True)
+        if goes_on:
+            here.vigil.progressed(0, Progress(10))
+        here.written[-1]()
+        here.pass_s(0.1)
+        assert [event.failure.rank for event in here.posted] == [3] * (not goes_on)
+        assert (here.vigil.seen()["hang"] is None) is goes_on
 
 
 def test_a_rank_that_stood_still_with_one_that_went_on_is_judged_anew(rig: Callable[..., Rig]) -> None:
@@ -242,6 +258,21 @@ def test_a_hang_that_is_over_is_told_when_its_rank_goes_on(rig: Callable[..., Ri
     assert here.names() == ["planaria.hang", "planaria.hang.over"]
     assert here.vigil.seen()["hang"] is None
     assert len(here.vigil.hangs) == 1
+
+
+def test_of_two_hangs_each_is_over_when_its_own_rank_goes_on(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    for step in range(10, 50):
+        here.pass_s(0.1)
+        here.vigil.progressed(0, Progress(step))
+    here.find()
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(Found((FIRST,), (), "hangs", "rank 2 hangs", is_kept=True))
+    here.vigil.progressed(1, Progress(10))
+    assert [told["rank"] for name, told in here.events if name == "planaria.hang.over"] == [3]
+    assert here.vigil.seen()["hang"] == here.vigil.hangs[1]
+    here.vigil.progressed(0, Progress(50))
+    assert [told["rank"] for name, told in here.events if name == "planaria.hang.over"] == [3, 2]
 
 
 def test_nobody_to_look_and_no_answer_are_no_reason_not_to_act(rig: Callable[..., Rig]) -> None:
