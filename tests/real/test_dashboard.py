@@ -104,6 +104,34 @@ def test_a_hang_names_its_rank_and_leads_to_its_evidence(window: Browser) -> Non
         assert "behind" in texts(window, "#table .rank")[0]
 
 
+def test_the_headline_of_a_hang_goes_when_the_hang_is_over(window: Browser) -> None:
+    cast = Cast(hanging=pictures.hanging)
+    with shown(window, cast):
+        window.wait_for_text("#verdict-kicker", "hangs")
+        cast.by_id["speech-eval"] = lambda: pictures.live(run_id="speech-eval")
+        window.wait_for_text("#verdict-line", "6 workers on 3 nodes at work")
+
+
+def test_a_run_whose_agents_were_killed_is_not_at_work(window: Browser) -> None:
+    with shown(window, Cast(killed=pictures.killed)):
+        window.wait_for_text("#verdict-line", "No agent of this run is left")
+        assert "None of them wrote an end" in window.text("#verdict-more")
+        window.wait_for_text("#link", "ended")
+
+
+def test_a_node_that_left_has_no_workers_and_is_not_the_end_of_the_run(window: Browser) -> None:
+    with shown(window, Cast(drained=pictures.drained)):
+        window.wait_for_text("#verdict-line", "4 workers on 2 nodes at work")
+        assert "4on 2 nodes" in window.text("#tiles")
+        assert [row[:1] for row in texts(window, "#table .rank")] == ["0", "1", "2", "3"]
+        assert texts(window, "#nodes .what") == [
+            "running · ranks 0\u20131",
+            "running · ranks 2\u20133",
+            "left (signal)",
+        ]
+        window.wait_for_text("#link", "live")
+
+
 def test_a_job_of_an_operator_is_seen_with_its_pods_and_what_keeps_them(window: Browser) -> None:
     pods = [
         PodSeen("resnet-worker-0", "p0", "Worker", 0, "Running", node="gpu-1", is_ready=True, is_running=True),
@@ -165,6 +193,10 @@ def test_with_the_token_a_node_can_be_drained_and_a_run_stopped_after_a_question
         window.wait_for_text("#link", "live")
         assert not window.is_shown("#stop")
         window.click("#unlock")
+        window.type("#ask-token", "wrong\ue007")
+        window.wait_for_text("#ask-problem", "that is not the token of this dashboard")
+        assert not window.is_shown("#stop")
+        window.complaints()  # the browser notes the refusal
         window.type("#ask-token", "sesame\ue007")
         window.wait("document.querySelector('#stop').checkVisibility()")
         assert window.run("return document.querySelector('#ask-token').value") == ""
@@ -189,9 +221,7 @@ def test_from_another_machine_the_page_wants_the_token_before_it_shows_anything(
         assert window.text("#verdict-line") == "One moment"
         window.click("#unlock")
         window.type("#ask-token", "wrong\ue007")
-        window.wait_for_text("#link", "that is not the token of this dashboard")
-        window.wait_for_text("#unlock", "Enter the token")
-        window.click("#unlock")
+        window.wait_for_text("#ask-problem", "that is not the token of this dashboard")
         window.type("#ask-token", "sesame\ue007")
         window.wait_for_text("#verdict-line", "6 workers on 3 nodes at work")
         window.wait_for_text("#unlock", "Lock")

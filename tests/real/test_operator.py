@@ -80,6 +80,25 @@ def test_the_tutorials_job_runs_and_grows_from_one_to_two_to_three_and_never_to_
         assert (names(rig, stage, ROLE), names(rig, stage, SERVICE_ACCOUNT)) == (["resnet-agent"], ["resnet-agent"])
 
 
+def test_the_web_page_has_the_job_with_its_pods_and_its_round(kube_api: Cluster, rig: Rig) -> None:
+    with rig.stage("quick", speed=linear) as stage, rig.operator(stage):
+        kube_api.kubectl("create", "-f", "-", stdin=json.dumps(quick(stage.namespace)))
+        rig.wait_for(stage, "it runs", lambda status: condition(status) == "Running")
+        assert rig.page("/").startswith(b"<!doctype html>")
+        name = f"{stage.namespace}/quick"
+        listed = json.loads(rig.page("/api/runs"))
+        assert listed["takes_orders"] is False
+        assert [one["run_id"] for one in listed["runs"]] == [name]
+
+        def picture() -> Any:
+            found = json.loads(rig.page(f"/api/run/{name.replace('/', '%2F')}"))
+            return found if found["world_size"] and found["progress"] else None
+
+        found = wait_until(picture, "its pods run and their agents have pushed", between_s=0.1)
+        assert found["nodes"][0]["host"].startswith("quick-")
+        assert any(one["name"] == "planaria.round.started" for one in found["timeline"])
+
+
 def test_what_kubectl_noted_in_a_job_is_still_there_after_its_status_was_written(kube_api: Cluster, rig: Rig) -> None:
     with rig.stage("resnet", room=8) as stage, rig.operator(stage):
         kube_api.kubectl("apply", "-f", "-", stdin=json.dumps(resnet(stage.namespace)))

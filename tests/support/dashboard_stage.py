@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Self
 
 import pictures
@@ -42,8 +43,8 @@ class Cast:
             return {"text": "", "why": f"this rank wrote nothing to {stream}"}
         return {"text": f"rank {rank}\n{self.log}", "why": ""}
 
-    def evidence(self, run_id: str, node: str, name: str, file: str) -> bytes | None:
-        return f"<b>{run_id} {node} {name}</b>\n".encode() if file.endswith(".txt") else None
+    def evidence(self, run_id: str, node: str, name: str, file: str) -> BytesIO | None:
+        return BytesIO(f"<b>{run_id} {node} {name}</b>\n".encode()) if file.endswith(".txt") else None
 
     def order(self, run_id: str, command: str, node: str) -> tuple[bool, str]:
         self.orders.append((run_id, command, node))

@@ -11,6 +11,7 @@ import contextlib
 import secrets
 import threading
 import time
+import urllib.request
 from typing import TYPE_CHECKING, Any, Self
 
 from kube_player import Player, Stage
@@ -129,6 +130,7 @@ class Rig:
             0,
             metrics_every_s=1.0,
             terms=Terms.of(lasts_s),
+            dashboard_port=0,
         )
         began, wall = time.monotonic(), time.time()
         means = Means(
@@ -145,6 +147,12 @@ class Rig:
         await api.close()
 
     # What is there.
+
+    def page(self, path: str) -> bytes:
+        """Return what the web page of the operator that began last has at a path."""
+        told = wait_until(lambda: [one for one in self.said if "web page at" in one], "there is a web page", PATIENCE_S)
+        with urllib.request.urlopen(told[-1].split()[-1].rstrip("/") + path, timeout=PATIENCE_S) as answer:
+            return answer.read()  # type: ignore[no-any-return]  # bytes
 
     def job(self, stage: Stage) -> dict[str, Any]:
         """Return the job of a stage as the API server has it."""

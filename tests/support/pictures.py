@@ -110,6 +110,21 @@ def live(seconds: float = 180.0, *, run_id: str = "llm-7b-pretrain") -> dict[str
     return seen(seconds, run_id).as_json()
 
 
+def drained(seconds: float = 180.0, *, run_id: str = "drained") -> dict[str, Any]:
+    """Return the same run, which node-c has just left; nobody has begun the round without it, or told so."""
+    found = seen(seconds, run_id)
+    *stay, last = found.nodes
+    left = replace(last, state="signal", age_s=None, has_ended=True)
+    return replace(found, nodes=(*stay, left), world_size=4, stragglers=()).as_json()
+
+
+def killed(seconds: float = 180.0, *, run_id: str = "killed") -> dict[str, Any]:
+    """Return the same run, of which nobody is left and no end was written."""
+    found = seen(seconds, run_id)
+    nodes = tuple(replace(one, state="lost", age_s=40.0, source="/runs/killed/node") for one in found.nodes)
+    return replace(found, state="gone", nodes=nodes, stragglers=()).as_json()
+
+
 def hanging(seconds: float = 240.0, *, run_id: str = "speech-eval") -> dict[str, Any]:
     """Return the same run, in which rank 2 has not come to a collective."""
     found = seen(seconds, run_id)

@@ -327,10 +327,15 @@ def watched(job: Job, loop: Loop, driver: Driver, say: Callable[[str], object]) 
 def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: Screen) -> None:
     """Tell people and programs how it ended."""
     group, observer = driver.group, driver.observer
+    has_report = job.report_file is not None or job.run_dir is not None
+    content = _report(job, driver, outcome) if has_report else b""
     if observer is not None:
+        if observer.journal is not None:
+            from planaria.agent.journal import REPORT
+
+            observer.journal.keep(REPORT, content)
         observer.close()
-    report_files = [path for path in (job.report_file, _report_in(job.run_dir)) if path is not None]
-    if outcome.kind == "done" and not report_files:
+    if outcome.kind == "done" and not has_report:
         return
     from planaria.agent import report
 
@@ -339,27 +344,22 @@ def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: Screen) -> Non
     )
     if text:
         screen.say(text)
-    restarts = observer.restarts if observer is not None else []
-    hangs = driver.vigil.hangs if driver.vigil is not None else []
-    for path in report_files:
-        _write(path, _as_bytes(report.as_json(group, outcome, job.run_id, restarts, hangs)), screen)
+    if job.report_file is not None:
+        _write(job.report_file, content, screen)
     own_error_file = job.environment.get(ERROR_FILE)
     causes = report.causes(group)
     if outcome.kind == "failed" and own_error_file and causes:
         _write(own_error_file, _torch_error_file(causes[0]), screen)
 
 
-def _report_in(folder: str | None) -> str | None:
-    if folder is None:
-        return None
-    from planaria.agent.journal import REPORT
-
-    return os.path.join(folder, REPORT)
-
-
-def _as_bytes(content: dict[str, object]) -> bytes:
+def _report(job: Job, driver: Driver, outcome: Outcome) -> bytes:
     import json
 
+    from planaria.agent import report
+
+    restarts = driver.observer.restarts if driver.observer is not None else []
+    hangs = driver.vigil.hangs if driver.vigil is not None else []
+    content = report.as_json(driver.group, outcome, job.run_id, restarts, hangs)
     return json.dumps(content, indent=2).encode() + b"\n"
 
 

@@ -31,6 +31,8 @@ class Pulse:
         self._told_commits: dict[str, Stamp] = {}
         self._round = 0
         self._first_rank = 0
+        self.began_at = 0.0
+        """When the agent began."""
         self.reports: Callable[[], Mapping[int, tuple[Progress, float]]] = dict
         self.phases: Callable[[], Mapping[int, str]] = dict
         self.commits: Callable[[], Mapping[str, Stamp]] = dict
@@ -64,8 +66,8 @@ class Pulse:
         self._told = reports
         now = self._loop.now()
         ranks = {str(self._first_rank + one): self._rank(one, *reports[one], now) for one in sorted(reports)}
-        trained_s = round(self._pace.trained_s(now), 3)
-        self._tell("planaria.progress", now, {"round": self._round, "ranks": ranks, "trained_s": trained_s})
+        told = {"trained_s": round(self._pace.trained_s(now), 3), "uptime_s": round(now - self.began_at, 3)}
+        self._tell("planaria.progress", now, {"round": self._round, "ranks": ranks, **told})
         return True
 
     def _rank(self, local_rank: int, report: Progress, at: float, now: float) -> dict[str, object]:

@@ -45,7 +45,8 @@ def name_of(number: int) -> str:
 
 def meaning_of(number: int) -> str:
     """Return the kernel's few words for a signal, such as "Segmentation fault"."""
-    return _signal.strsignal(number) or "unknown signal"
+    is_one = 0 < number < int(_signal.NSIG)
+    return (_signal.strsignal(number) if is_one else None) or "unknown signal"
 
 
 def is_ignored(number: int) -> bool:

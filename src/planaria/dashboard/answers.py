@@ -11,10 +11,11 @@ import gzip
 import json
 import os
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
 from planaria.base.text import safe_line
 from planaria.base.value import Value, replace
+from planaria.dashboard.parcel import Parcel, packed
 from planaria.dashboard.rules import FILES, HEADERS, question_in, refusal
 from planaria.observe.request import Reply, refused
 
@@ -53,8 +54,8 @@ class Source(Protocol):
     def log_tail(self, run_id: str, rank: int, stream: str) -> Json | None:
         """Return `text`, the end of what a rank wrote, or a `why` there is none; None: there is no such rank."""
 
-    def evidence(self, run_id: str, node: str, name: str, file: str) -> bytes | None:
-        """Return a file of evidence; None: there is none of that name."""
+    def evidence(self, run_id: str, node: str, name: str, file: str) -> BinaryIO | None:
+        """Open a file of evidence; None: there is none of that name."""
 
     def order(self, run_id: str, command: str, node: str) -> tuple[bool, str]:
         """Drain a node, or stop a run; return whether it was told so, and a sentence."""
@@ -87,22 +88,30 @@ class Answers:
         self._kept: dict[str, _Kept] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def answer(self, request: Request, is_loopback: bool) -> Reply:
+    async def answer(self, request: Request, is_loopback: bool) -> Reply | Parcel:
         """Answer one request."""
-        reply = refusal(request, is_loopback=is_loopback, token=self._token, host=self._host)
-        if reply is None:
-            question = question_in(request.path)
-            assert question is not None
-            try:
-                reply = await self._reply_to(question, request)
-            except Exception as problem:  # noqa: BLE001  a run that cannot be drawn must not take the others along
-                reply = refused(500, f"this is a bug of planaria's: {safe_line(repr(problem))}")
-        return replace(reply, headers=(*HEADERS, *reply.headers))
+        found = await self._answer(request, is_loopback=is_loopback)
+        reply = found.reply if isinstance(found, Parcel) else found
+        reply = replace(reply, headers=(*HEADERS, *reply.headers))
+        return replace(found, reply=reply) if isinstance(found, Parcel) else reply
 
-    async def _reply_to(self, question: Question, request: Request) -> Reply:
+    async def _answer(self, request: Request, *, is_loopback: bool) -> Reply | Parcel:
+        reply = refusal(request, is_loopback=is_loopback, token=self._token, host=self._host)
+        if reply is not None:
+            return reply
+        question = question_in(request.path)
+        assert question is not None
+        try:
+            return await self._reply_to(question, request)
+        except Exception as problem:  # noqa: BLE001  a run that cannot be drawn must not take the others along
+            return refused(500, f"this is a bug of planaria's: {safe_line(repr(problem))}")
+
+    async def _reply_to(self, question: Question, request: Request) -> Reply | Parcel:
         match question.about:
             case "file":
                 return _page_file(question.parts[0])
+            case "token":
+                return Reply(200, b"that is the token\n")
             case "drain" | "stop":
                 node = question.parts[0] if question.parts else ""
                 told, sentence = await self._aside(self._source.order, question.run_id, question.about, node)
@@ -165,9 +174,9 @@ def _page_file(path: str) -> Reply:
         return Reply(200, file.read(), content_type)
 
 
-def _attachment(name: str, content: bytes | None) -> Reply:
+def _attachment(name: str, content: BinaryIO | None) -> Reply | Parcel:
     """Return foreign bytes as what they are: something to save, never something that a browser shows as a page."""
     if content is None:
         return refused(404, "there is no such file")
     plain = "".join(one if one.isascii() and (one.isalnum() or one in "._-") else "_" for one in name)
-    return Reply(200, content, headers=(("Content-Disposition", f'attachment; filename="{plain[:100]}"'),))
+    return packed(Reply(200, headers=(("Content-Disposition", f'attachment; filename="{plain[:100]}"'),)), content)

@@ -11,11 +11,17 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from planaria.base.value import replace
+from planaria.dashboard.parcel import PART_BYTES, Parcel
 from planaria.observe.http import is_loopback
 from planaria.observe.request import HEAD_LIMIT_BYTES, Reply, Request, read_head, refused, write_reply
 
 if TYPE_CHECKING:
-    Answer = Callable[[Request, bool], Awaitable[Reply]]  # the request, and whether this machine asks
+    from planaria.dashboard.peers import Address
+
+    Answer = Callable[
+        [Request, bool], Awaitable[Reply | Parcel]
+    ]  # the request, and whether one of ours on this machine asks
+    IsOurs = Callable[[Address, Address], bool]
 
 READ_S = 5.0  # from the first byte of a request to its last
 IDLE_S = 30.0  # between two requests of a page, which asks every second
@@ -25,10 +31,14 @@ _END = b"\r\n\r\n"
 
 
 class Door:
-    """Reads requests and writes answers."""
+    """Reads requests and writes answers.
 
-    def __init__(self, answer: Answer) -> None:
+    `is_ours` tells, by both ends of a connection within this machine, whether it is one of ours; without it, all of them are.
+    """
+
+    def __init__(self, answer: Answer, is_ours: IsOurs | None = None) -> None:
         self._answer = answer
+        self._is_ours = is_ours
         self._server: asyncio.Server | None = None
         self._talks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
@@ -56,7 +66,7 @@ class Door:
         self._talks[talk] = writer
         try:
             if len(self._talks) <= MOST_CONNECTIONS:
-                here = is_loopback(writer.get_extra_info("peername")[0])
+                here = await self._is_here(writer)
                 while await self._speak(reader, writer, here=here):
                     pass
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
@@ -67,18 +77,43 @@ class Door:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
+    async def _is_here(self, writer: asyncio.StreamWriter) -> bool:
+        client, server = (writer.get_extra_info(name)[:2] for name in ("peername", "sockname"))
+        if self._is_ours is None or not is_loopback(client[0]):
+            return is_loopback(client[0])
+        return await asyncio.to_thread(self._is_ours, client, server)  # the kernel's list may be long
+
     async def _speak(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, here: bool) -> bool:
         """Answer one request; tell whether another may follow."""
         found = await _read(reader)
         if isinstance(found, Reply):
             reply, keeps_alive, has_body = found, False, True
         else:
-            reply = await self._answer(found, here)
+            answer = await self._answer(found, here)
+            if isinstance(answer, Parcel):
+                return await _send(answer, writer, found)
+            reply = answer
             keeps_alive, has_body = found.keeps_alive, found.method != "HEAD" and reply.status != 304
         writer.write(write_reply(reply, keeps_alive=keeps_alive, has_body=has_body))
         async with asyncio.timeout(TAKE_S):
             await writer.drain()
         return keeps_alive
+
+
+async def _send(parcel: Parcel, writer: asyncio.StreamWriter, request: Request) -> bool:
+    """Send a file, the next part once the last one was taken; tell whether another request may follow."""
+    keeps_alive, left = request.keeps_alive, parcel.length if request.method != "HEAD" else 0
+    with parcel.file as file:
+        writer.write(write_reply(parcel.reply, keeps_alive=keeps_alive, has_body=False, length=parcel.length))
+        while left:
+            part = await asyncio.to_thread(file.read, min(left, PART_BYTES))
+            if not part:
+                return False  # it has become shorter meanwhile: hanging up is the only way to say so
+            writer.write(part)
+            left -= len(part)
+            async with asyncio.timeout(TAKE_S):
+                await writer.drain()
+    return keeps_alive
 
 
 async def _read(reader: asyncio.StreamReader) -> Request | Reply:

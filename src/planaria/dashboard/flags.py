@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 PORT = 8265
 _VALUES = ("--host", "--port", "--at", "--run-dir")
-_SWITCHES = ("--help", "-h")
+_SWITCHES = ("--all-users", "--help", "-h")
 
 HELP = f"""\
 usage: planaria dashboard [flags]
@@ -36,6 +36,7 @@ Examples:
   --at HOST:PORT     an agent that answers there (its --health-check-port); may be given several times
   --port PORT        where the page is; {PORT}. 0: a free one, which is printed
   --host HOST        the address to listen at; {LOOPBACK}. Any other needs a token, also for reading
+  --all-users        let every user of this machine read; else those but you and root need the token
   --help             this text
 
 The page only reads. With PLANARIA_TOKEN or PLANARIA_TOKEN_FILE set here, whoever types that token into the page may also
@@ -50,6 +51,7 @@ class Settings(Value):
     port: int = PORT
     at: tuple[tuple[str, int], ...] = ()
     run_dirs: tuple[str, ...] = ()
+    all_users: bool = False
     help: bool = False
 
 
@@ -69,6 +71,7 @@ def read_flags(argv: Sequence[str]) -> Settings:
         port=_port(found["--port"][0]) if "--port" in found else PORT,
         at=tuple(_address(text) for text in found.get("--at", ())),
         run_dirs=tuple(_folder(text) for text in found.get("--run-dir", ())),
+        all_users="--all-users" in found,
     )
 
 

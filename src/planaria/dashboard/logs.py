@@ -1,12 +1,13 @@
-"""The end of one stream of a worker: of its file where that is in reach, else as its agent tells it."""
+"""The end of one stream of a worker: as its agent tells it, or of its file where there is none any more."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from planaria.dashboard.files import owner_of, read_part
 from planaria.insight.loglines import moved
-from planaria.launch.owner_http import Door, NotAnswered, fetch
+from planaria.insight.plainfiles import open_plain, open_within
+from planaria.launch.owner_http import NotAnswered, fetch
 
 if TYPE_CHECKING:
     from planaria.insight.gather import AgentSource
@@ -17,14 +18,32 @@ MOST_BYTES = 32 << 10  # some four hundred lines
 
 def tail(place: Place, agent: AgentSource | None) -> str | None:
     """Return the last lines that a worker wrote; None when they cannot be had."""
-    if agent is None:
-        path = moved(place.path, place.node, place.source)
-        content = read_part(path, owner_of(place.source), MOST_BYTES, from_end=True)
-    elif isinstance(agent.target, Door):
-        content = read_part(place.path, agent.target.owner, MOST_BYTES, from_end=True)
-    else:
-        content = _told(place, agent)
+    content = _written(place) if agent is None else _told(place, agent)
     return None if content is None else _whole_lines(content).decode("utf-8", "replace")
+
+
+def _written(place: Place) -> bytes | None:
+    """Return the end of a file that a journal names, if it is the owner's of that journal."""
+    try:
+        descriptor = _opened(moved(place.path, place.node, place.source), place)
+    except (OSError, ValueError):
+        return None
+    if descriptor is None:
+        return None
+    try:
+        size = os.fstat(descriptor).st_size
+        return os.pread(descriptor, MOST_BYTES, max(0, size - MOST_BYTES))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: str, place: Place) -> int | None:
+    if place.owner is None:
+        return None
+    below = path.removeprefix(f"{place.source}/")
+    return open_plain(path, place.owner) if below == path else open_within(place.source, *below.split("/"))
 
 
 def _told(place: Place, agent: AgentSource) -> bytes | None:

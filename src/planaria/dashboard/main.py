@@ -17,11 +17,14 @@ from planaria.dashboard.answers import Answers
 from planaria.dashboard.door import Door
 from planaria.dashboard.flags import HELP, check_host, read_flags
 from planaria.dashboard.lookout import lookout
+from planaria.dashboard.peers import is_ours
 from planaria.dashboard.source import Seen
 from planaria.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from planaria.dashboard.flags import Settings
 
 
 def dashboard(argv: Sequence[str]) -> int:
@@ -37,9 +40,10 @@ def dashboard(argv: Sequence[str]) -> int:
             if not os.path.isdir(folder):
                 raise wrong("--run-dir", "a directory", folder)
         secret = None if token is None else token.reveal()
-        source = Seen(lookout(settings.at, secret, settings.run_dirs, dict(os.environ)), time.monotonic)
+        looking = lookout(settings.at, secret, settings.run_dirs, dict(os.environ), time.monotonic)
+        source = Seen(looking, time.monotonic)
         answers = Answers(source, token, settings.host, time.monotonic)
-        asyncio.run(serve(answers, settings.host, settings.port))
+        asyncio.run(serve(answers, settings))
     except UsageError as problem:
         tell(2, f"planaria: {problem}\n")
         return exit_status.USAGE
@@ -52,12 +56,13 @@ def dashboard(argv: Sequence[str]) -> int:
     return exit_status.DONE
 
 
-async def serve(answers: Answers, host: str, port: int) -> None:
+async def serve(answers: Answers, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    door = Door(answers.answer)
-    tell(1, f"planaria: dashboard at http://{join_address(host, await door.open(host, port))}/\n")
+    door = Door(answers.answer, None if settings.all_users else is_ours)
+    port = await door.open(settings.host, settings.port)
+    tell(1, f"planaria: dashboard at http://{join_address(settings.host, port)}/\n")
     await ended.wait()
     await door.close()

@@ -1,8 +1,8 @@
 """Who may ask the dashboard what, and what every answer of it tells the browser. Pure.
 
-Reading is this machine's, or needs the token. An order needs the token, always, and a dashboard that has none takes no order.
-A page of somebody else's must not speak through the browser: not under a name that it has pointed here (`Host`), nor from
-where it is (`Origin`, `Sec-Fetch-Site`).
+Reading is our own user's on this machine, or needs the token. An order needs the token, always, and a dashboard that has none
+takes no order. A page of somebody else's must not speak through the browser: not under a name that it has pointed here
+(`Host`), nor from where it is (`Origin`, `Sec-Fetch-Site`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ORDERS = ("drain", "stop")
 class Question(Value):
     """What a path asks for. `run_id` empty: the list of runs, or a file of the page."""
 
-    about: str  # file, runs, picture, logs, evidence, drain, stop
+    about: str  # file, token, runs, picture, logs, evidence, drain, stop
     run_id: str = ""
     parts: tuple[str, ...] = ()
 
@@ -66,8 +66,8 @@ def question_in(path: str) -> Question | None:
     if any(not name or len(name) > _LONGEST_PART or "\0" in name for name in names):
         return None
     match names:
-        case ["runs"]:
-            return Question("runs")
+        case ["token" | "runs" as about]:
+            return Question(about)
         case ["run", run_id]:
             return Question("picture", run_id)
         case ["run", run_id, "logs", rank, stream] if stream in STREAMS and _is_rank(rank):
@@ -83,7 +83,7 @@ def question_in(path: str) -> Question | None:
 
 
 def refusal(request: Request, *, is_loopback: bool, token: Secret | None, host: str) -> Reply | None:
-    """Return the answer to a request that may not be made, None for one that may."""
+    """Return the answer to a request that may not be made, None for one that may. `is_loopback`: our own user, here."""
     question = question_in(request.path)
     if question is None:
         return refused(404, "there is no such page")
@@ -93,11 +93,12 @@ def refusal(request: Request, *, is_loopback: bool, token: Secret | None, host: 
         return refused(405, f"expected {' or '.join(methods)}", ("Allow", ", ".join(methods)))
     if not _is_our_host(request.headers.get("host", ""), host):
         return refused(403, "expected an IP address, localhost or the value of --host in the Host header")
-    if not _is_our_page(request.headers):
+    if not (_is_our_page(request.headers) or (question.about == "file" and _follows_a_link(request))):
         return refused(403, "requests of other web pages are refused")
-    if question.about == "file" or (is_loopback and not is_order):
+    needs_token = is_order or question.about == "token"
+    if question.about == "file" or (is_loopback and not needs_token):
         return None
-    return _check_token(request, token, is_order=is_order)
+    return _check_token(request, token, is_order=needs_token)
 
 
 def _is_our_host(given: str, host: str) -> bool:
@@ -114,9 +115,16 @@ def _is_our_page(headers: Mapping[str, str]) -> bool:
     return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 
+def _follows_a_link(request: Request) -> bool:
+    """Tell whether somebody opens the page from elsewhere, as a link in a chat does; a frame of another page's is not that."""
+    headers = request.headers
+    wanted = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
+    return request.method == "GET" and "origin" not in headers and wanted == ("navigate", "document")
+
+
 def _check_token(request: Request, token: Secret | None, *, is_order: bool) -> Reply | None:
     if token is None:
-        what = "takes no orders" if is_order else "answers this machine only"
+        what = "takes no orders" if is_order else "answers its own user on this machine only"
         return refused(403, f"this dashboard {what}: it was started without PLANARIA_TOKEN")
     given = request.headers.get("authorization", "")
     if given[: len(_BEARER)].lower() != _BEARER:  # no challenge: a browser would ask for a password of its own

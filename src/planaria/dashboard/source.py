@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import threading
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from planaria.agent.journal import EVIDENCE
 from planaria.base.text import safe_line
-from planaria.dashboard.files import owner_of, read_part
 from planaria.dashboard.logs import tail
 from planaria.insight.loglines import places
 from planaria.insight.picture import picture
+from planaria.insight.plainfiles import open_within
 from planaria.launch.owner_http import NotAnswered, ask, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import BinaryIO
 
     from planaria.dashboard.answers import Json
     from planaria.dashboard.lookout import Found, Lookout
 
 FRESH_S = 0.5  # for how long a look is good
-_LONGEST_EVIDENCE = 16 << 20
 
 
 class Seen:
@@ -34,19 +34,20 @@ class Seen:
         self._lock = threading.Lock()
         self._looked_at = float("-inf")
         self._runs: dict[str, list[Found]] = {}
+        self._fetching = threading.Lock()  # what an agent sends is in memory as a whole, if not for long
         self._lines: dict[str, tuple[list[tuple[object, ...]], Json]] = {}
 
     def runs(self) -> list[Json]:
-        """Return the runs, those first that still go on."""
+        """Return the runs, those first that still go on. One that cannot be read is there with a `why`, and hides no other."""
         with self._lock:
             self._look()
             told = [self._line(run_id, found) for run_id, found in self._runs.items()]
-        return sorted(told, key=lambda one: bool(one["is_over"]))
+        return sorted(told, key=lambda one: ("why" in one, bool(one["is_over"])))
 
     def picture(self, run_id: str) -> Json | None:
         """Return the picture of a run."""
         found = self.nodes(run_id)
-        return picture([one.seen for one in found]).as_json() if found else None
+        return {**picture([one.seen for one in found]).as_json(), "run_id": run_id} if found else None
 
     def nodes(self, run_id: str) -> list[Found]:
         """Return the nodes of a run; none where there is no such run."""
@@ -68,11 +69,11 @@ class Seen:
         why = f"the {stream} of rank {rank} is in no file that can be read from here: planaria run --tee=3 writes one"
         return {"text": "", "why": why}
 
-    def evidence(self, run_id: str, node: str, name: str, file: str) -> bytes | None:
-        """Return a file that a node lists as evidence; a name that it does not list is nothing."""
+    def evidence(self, run_id: str, node: str, name: str, file: str) -> BinaryIO | None:
+        """Open a file that a node lists as evidence; a name that it does not list is nothing."""
         for one in self.nodes(run_id):
             if one.seen.node == node and any(name == known and file in files for known, files in one.seen.evidence):
-                content = _evidence_of(one, name, file)
+                content = self._evidence_of(one, name, file)
                 if content is not None:
                     return content
         return None
@@ -89,6 +90,18 @@ class Seen:
             return False, f"it may not have been told: {problem}"
         return (True, f"it was told to {command}") if code == 202 else (False, f"refused: {safe_line(str(answer))}")
 
+    def _evidence_of(self, found: Found, name: str, file: str) -> BinaryIO | None:
+        if found.agent is None:
+            descriptor = open_within(found.seen.source, EVIDENCE, name, file)
+            return None if descriptor is None else open(descriptor, "rb")
+        path = f"/v1/evidence/{quote(name, safe='')}/{quote(file, safe='')}"
+        try:
+            with self._fetching:
+                answer = fetch(found.agent.target, "GET", path, token=found.agent.token)
+                return _put_aside(answer.body) if answer.status == 200 else None
+        except (NotAnswered, OSError):
+            return None
+
     def _look(self) -> None:
         if self._now() - self._looked_at < FRESH_S:
             return
@@ -102,21 +115,31 @@ class Seen:
         known = self._lines.get(run_id)
         if known is not None and known[0] == marks and not any(one.answers for one in found):
             return known[1]
-        seen = picture([one.seen for one in found])
-        is_gone = all(one.age_s is None for one in seen.nodes)
-        line = {"run_id": run_id, "state": "gone" if is_gone else seen.state, "is_over": seen.is_over or is_gone}
+        try:
+            line = _drawn(run_id, found)
+        except Exception as problem:  # noqa: BLE001  a run that cannot be drawn must not take the others along
+            line = _unreadable(run_id, f"this is a bug of planaria's: {safe_line(repr(problem))}")
         self._lines[run_id] = (marks, line)
         return line
 
 
-def _evidence_of(found: Found, name: str, file: str) -> bytes | None:
-    if found.agent is None:
-        folder = found.seen.source
-        path = os.path.join(folder, EVIDENCE, name, file)
-        return read_part(path, owner_of(folder), _LONGEST_EVIDENCE, from_end=False)
-    path = f"/v1/evidence/{quote(name, safe='')}/{quote(file, safe='')}"
+def _drawn(run_id: str, found: list[Found]) -> Json:
+    if not any(one.is_readable for one in found):
+        return _unreadable(run_id, found[0].seen.gap)
+    seen = picture([one.seen for one in found])
+    is_gone = all(one.age_s is None for one in seen.nodes)
+    return {"run_id": run_id, "state": "gone" if is_gone else seen.state, "is_over": seen.is_past or is_gone}
+
+
+def _unreadable(run_id: str, why: str) -> Json:
+    return {"run_id": run_id, "state": "unreadable", "is_over": False, "why": why}
+
+
+def _put_aside(content: bytes) -> BinaryIO:
+    file = TemporaryFile()  # noqa: SIM115  whoever sends it closes it
     try:
-        answer = fetch(found.agent.target, "GET", path, token=found.agent.token)
-    except NotAnswered:
-        return None
-    return answer.body if answer.status == 200 else None
+        file.write(content)
+    except OSError:
+        file.close()
+        raise
+    return file

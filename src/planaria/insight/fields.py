@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from math import isfinite
-
 from planaria.base.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TypeGuard
+
+
+MOST = 1 << 53  # beyond it a number is nobody's: it has no exact neighbour as a float, and no calendar has such a day
 
 
 class Told(Value):
@@ -45,20 +47,21 @@ def text(found: Mapping[str, object], name: str) -> str:
 
 
 def integer(found: Mapping[str, object], name: str) -> int | None:
-    """Return a whole number."""
+    """Return a whole number of a size that one can reckon with."""
     value = found.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if _is_whole(value) else None
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST
 
 
 def number(found: Mapping[str, object], name: str) -> float | None:
-    """Return a number that is finite."""
+    """Return a number that is finite, and of a size that one can reckon with."""
     value = found.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    try:
-        return float(value) if isfinite(value) else None
-    except OverflowError:
-        return None
+    return float(value) if abs(value) < MOST else None  # what is no number is not below it, either
 
 
 def objects(found: Mapping[str, object], name: str) -> tuple[Mapping[str, object], ...]:
@@ -78,4 +81,4 @@ def integers(found: Mapping[str, object], name: str) -> tuple[int, ...]:
     value = found.get(name)
     if not isinstance(value, (list, tuple)):
         return ()
-    return tuple(one for one in value if isinstance(one, int) and not isinstance(one, bool))
+    return tuple(one for one in value if _is_whole(one))

@@ -32,7 +32,7 @@ def follow(asked: Asked, found: Found, say: Callable[[Line], object]) -> int:
             if place.key not in readers:
                 readers[place.key] = reader_of(place, found.agents, 0 if place.rank in known else asked.lines)
         known |= {place.rank for place in wanted}
-        is_last = not asked.follow or run.is_over or run.state == "gone"
+        is_last = not asked.follow or run.is_past
         for key in list(readers):
             is_done = is_last or key not in {place.key for place in wanted}
             for line in readers[key].finish() if is_done else readers[key].read_on():
@@ -41,4 +41,5 @@ def follow(asked: Asked, found: Found, say: Callable[[Line], object]) -> int:
                 del readers[key]
         if is_last:
             return len(known)
-        wait_for_any((), LOOK_S)
+        if not any(reader.has_more for reader in readers.values()):
+            wait_for_any((), LOOK_S)

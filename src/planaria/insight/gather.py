@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import stat
-import time
 
-from planaria.agent.journal import EVIDENCE, JOURNAL, OLDER_JOURNAL, REPORT
+from planaria.agent.journal import EVIDENCE, REPORT, names_in
+from planaria.agent.scribe import JOURNAL, OLDER_JOURNAL, OLDER_PROGRESS, PROGRESS
 from planaria.base.addresses import join_address
 from planaria.base.text import safe_line
 from planaria.insight.fields import integer, objects, part, text, texts
 from planaria.insight.model import NodeSeen
+from planaria.insight.plainfiles import open_plain as open_plain  # noqa: PLC0414  others know it from here
+from planaria.insight.plainfiles import opened_within
+from planaria.insight.reading import MOST_EVENTS, JournalReader
 from planaria.launch.owner_http import Door, NotAnswered, ask
 from planaria.observe.notebook import Notebook
 from planaria.process.logs import folder_name
@@ -33,11 +35,9 @@ if TYPE_CHECKING:
             """Return what can be seen there now."""
 
 
-MOST_EVENTS = 20_000  # far more than a run has restarts; a journal that somebody fills is not kept whole
 MOST_PAGES = 64  # of a journal, for one look
 MOST_NODES = 4096
 LONGEST_REPORT = 64 << 20
-LONGEST_LINE = 1 << 20
 
 
 class AgentSource:
@@ -84,7 +84,7 @@ class AgentSource:
                 return f"the agent at {self.name} keeps no journal: it is of an older version"
             events = objects(page, "events")
             for event in events:
-                self._notebook.take(event)
+                self._notebook.take(event, len(str(event)))
             newest = integer(page, "next")
             if newest is None or newest <= self._next:
                 return ""
@@ -108,14 +108,14 @@ class FolderSource:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._readers: dict[str, _JournalReader] = {}
+        self._readers: dict[str, JournalReader] = {}
 
     def look(self) -> list[NodeSeen]:
         """Read what was written since the last look."""
         return [self._read(folder) for folder in node_folders(self.path)[:MOST_NODES]]
 
     def _read(self, folder: str) -> NodeSeen:
-        reader = self._readers.setdefault(folder, _JournalReader(folder))
+        reader = self._readers.setdefault(folder, JournalReader(folder))
         gap = reader.read_on()
         return NodeSeen(
             os.path.basename(folder),
@@ -126,70 +126,14 @@ class FolderSource:
             _evidence_below(folder),
             reader.age_s,
             gap,
+            reader.owner,
+            reader.is_alive,
         )
-
-
-class _JournalReader:
-    """Reads a journal on from where it stopped, also when it was put aside for a new one meanwhile."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self.notebook = Notebook(MOST_EVENTS)
-        self._inode = 0
-        self._offset = 0
-        self.age_s: float | None = None
-
-    def read_on(self) -> str:
-        try:
-            for name in (OLDER_JOURNAL, JOURNAL):
-                self._read(os.path.join(self._folder, name))
-        except OSError as problem:
-            return f"cannot read the journal in {safe_line(self._folder)}: {problem.strerror}"
-        return ""
-
-    def _read(self, path: str) -> None:
-        try:
-            descriptor = open_plain(path)
-        except FileNotFoundError:
-            return
-        with open(descriptor, "rb") as file:
-            seen = os.fstat(descriptor)
-            is_older = path.endswith(OLDER_JOURNAL)
-            if is_older and self._inode not in (0, seen.st_ino):
-                return  # it was read whole before it was put aside
-            if seen.st_ino != self._inode:
-                self._inode, self._offset = seen.st_ino, 0
-            self.age_s = max(0.0, time.time() - seen.st_mtime)  # noqa: TID251  of a file, for people
-            file.seek(self._offset)
-            while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
-                self._offset += len(line)
-                self._take(line)
-
-    def _take(self, line: bytes) -> None:
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):  # torn by a full disk
-            return
-        if isinstance(event, dict):
-            self.notebook.take(event)
-
-
-def open_plain(path: str) -> int:
-    """Open a file for reading, which is a plain one: a pipe with nobody at its other end would keep us waiting.
-
-    Raises:
-        OSError: It cannot be opened, or is none.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(0, "it is no plain file")
-    return descriptor
 
 
 def _report(folder: str) -> dict[str, object] | None:
     try:
-        with open(open_plain(os.path.join(folder, REPORT)), "rb") as file:
+        with open(opened_within(folder, REPORT), "rb") as file:
             found = json.loads(file.read(LONGEST_REPORT))
     except (OSError, ValueError, RecursionError):
         return None
@@ -197,15 +141,10 @@ def _report(folder: str) -> dict[str, object] | None:
 
 
 def _evidence_below(folder: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if EVIDENCE not in names_in(folder):
+        return ()
     parent = os.path.join(folder, EVIDENCE)
-    return tuple((name, tuple(_names(os.path.join(parent, name)))) for name in _names(parent))
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
+    return tuple((name, tuple(names_in(os.path.join(parent, name), files=True))) for name in names_in(parent))
 
 
 def _has_journal(folder: str) -> bool:
@@ -213,17 +152,18 @@ def _has_journal(folder: str) -> bool:
 
 
 def node_folders(path: str) -> list[str]:
-    """Return the folders of nodes: the folder itself if it is one, else those in it."""
+    """Return the folders of nodes: the folder itself if it is one, else those in it. Links are none."""
     if _has_journal(path):
         return [path]
-    return [folder for name in _names(path) if _has_journal(folder := os.path.join(path, name))]
+    return [folder for name in names_in(path) if _has_journal(folder := os.path.join(path, name))]
 
 
 def run_folders(path: str) -> list[str]:
     """Return the folders of runs in a folder, the one first that was written to last; a run's own folder is its only one."""
+    path = os.path.realpath(path)  # who looks may have a link to it; who writes below it may not lay one for others
     if node_folders(path):
         return [path]
-    found = [folder for name in _names(path) if node_folders(folder := os.path.join(path, name))]
+    found = [folder for name in names_in(path) if node_folders(folder := os.path.join(path, name))]
     return sorted(found, key=_newest_write, reverse=True)
 
 
@@ -233,9 +173,9 @@ def _newest_write(folder: str) -> float:
 
 def _times(folders: Sequence[str]) -> Iterator[float]:
     for folder in folders:
-        for name in (JOURNAL, OLDER_JOURNAL):
+        for name in (JOURNAL, OLDER_JOURNAL, PROGRESS, OLDER_PROGRESS):
             try:
-                yield os.stat(os.path.join(folder, name)).st_mtime
+                yield os.lstat(os.path.join(folder, name)).st_mtime
             except OSError:
                 continue
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.base.text import safe
+from planaria.base.text import safe, safe_line
 from planaria.base.value import Value
 from planaria.insight.fields import integer, texts, told
 
@@ -27,6 +27,8 @@ class Place(Value):
     local_rank: int
     stream: str
     path: str = ""
+    owner: int | None = None
+    """The user in whose journal it was found."""
 
     @property
     def key(self) -> tuple[str, int, int, str]:
@@ -42,7 +44,7 @@ class Line(Value):
 
     def __str__(self) -> str:
         where = self.place
-        return f"{where.host}:{where.rank} {_MARKS.get(where.stream, '?')} {self.text}"
+        return f"{safe_line(where.host, 80)}:{where.rank} {_MARKS.get(where.stream, '?')} {self.text}"
 
     def as_json(self) -> dict[str, object]:
         """Return it as `planaria logs --json` prints it."""
@@ -75,7 +77,9 @@ def _places_of(one: NodeSeen) -> list[Place]:
             stream = path.rpartition("/")[2].removesuffix(".log")
             if None not in numbers:
                 number, rank, local_rank = (value or 0 for value in numbers)
-                found.append(Place(one.node, one.source, started.host, number, rank, local_rank, stream, path))
+                found.append(
+                    Place(one.node, one.source, started.host, number, rank, local_rank, stream, path, one.owner)
+                )
     return found
 
 

@@ -87,7 +87,7 @@ def _top(asked: Asked, found: Found, environ: Mapping[str, str]) -> int:
         return _status(replace(asked, watch=False), found, environ)
     style = _style(environ)
     last = watch(lambda: picture(found.look()), lambda run, size: show.top_lines(run, style, *size), asked.every_s)
-    if last is not None and (last.is_over or last.state == "gone"):
+    if last is not None and last.is_past:
         _say("\n".join(show.status_lines(last, style)))
     return exit_status.DONE
 
@@ -97,7 +97,7 @@ def _top_json(asked: Asked, found: Found) -> int:
     while True:
         run = picture(found.look())
         _say(json.dumps(run.as_json(), default=str))
-        if run.is_over or run.state == "gone":
+        if run.is_past:
             return exit_status.DONE
         due = max(due + asked.every_s, time.monotonic())
         wait_for_any((), max(0.0, due - time.monotonic()))

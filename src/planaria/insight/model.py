@@ -28,6 +28,10 @@ class NodeSeen(Value):
     """Folders of evidence by name, with the files in each."""
     age_s: float | None = None
     gap: str = ""
+    owner: int | None = None
+    """The user who wrote the journal of a folder."""
+    is_alive: bool | None = None
+    """Whether the agent that writes to a folder lives, by the lock that it holds; None: nobody can tell from here."""
 
 
 class Node(Value):
@@ -134,8 +138,8 @@ class Effective(Value):
 
     @property
     def share(self) -> float | None:
-        """Between 0 and 1; None when there was no time yet."""
-        return min(1.0, self.training_seconds / self.seconds) if self.seconds > 0 else None
+        """Return a part of 1; None when there was no time yet."""
+        return self.training_seconds / self.seconds if self.seconds > 0 else None
 
 
 class Outcome(Value):
@@ -180,6 +184,11 @@ class RunSeen(Value):
     outcome: Outcome | None
     evidence: tuple[Evidence, ...]
     gaps: tuple[str, ...]
+
+    @property
+    def is_past(self) -> bool:
+        """Tell whether nothing more is to be expected of it."""
+        return self.is_over or self.state in ("gone", "silent")
 
     def as_json(self) -> dict[str, object]:
         """Return it as `planaria status --json` prints it; docs/looking.md describes it."""

@@ -117,6 +117,16 @@ def _run_ended(data: Mapping[str, object]) -> str:
     return f"the run {ending(text(data, 'outcome'))}{f' ({safe_line(by, 20)})' if by else ''}{why}"
 
 
+def _went_on(data: Mapping[str, object]) -> str:
+    return f"rank {integer(data, 'rank')} goes on: what looked like a hang was none, or is over"
+
+
+def leaving(event: Told) -> str:
+    """Say that a node has ended while the run went on without it."""
+    by = text(event.data, "signal")
+    return f"node {safe_line(event.node, 100)} left{f' ({safe_line(by, 20)})' if by else ''}"
+
+
 def _straggling(data: Mapping[str, object]) -> str:
     slow = [f"rank {integer(one, 'rank')} on {safe_line(text(one, 'host'), 80)}" for one in objects(data, "ranks")]
     return f"slower than the others: {', '.join(slow[:8])}" if slow else "no rank is slower than the others any more"
@@ -136,4 +146,5 @@ _TELLERS = {
     "planaria.run.ended": _run_ended,
     "planaria.preflight": _checked,
     "planaria.straggler": _straggling,
+    "planaria.hang.over": _went_on,
 }

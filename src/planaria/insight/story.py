@@ -10,7 +10,7 @@ from itertools import pairwise
 from planaria.base.value import replace
 from planaria.insight.fields import integer, number, part, text, texts
 from planaria.insight.model import PHASES, Cause, Moment, Outcome, Redone, Restart
-from planaria.insight.sentences import ending, meaning, sentence
+from planaria.insight.sentences import ending, leaving, meaning, sentence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def world_over_time(events: Iterable[Told]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def timeline(events: Sequence[Told]) -> tuple[Moment, ...]:
+def timeline(events: Sequence[Told], left: frozenset[str] = frozenset()) -> tuple[Moment, ...]:
     """Return what happened, line by line, by each node's own clock: what all nodes tell of a round is told once."""
     longest = _longest(events)
     rounds: set[int | None] = set()
@@ -179,6 +179,8 @@ def timeline(events: Sequence[Told]) -> tuple[Moment, ...]:
             rounds.add(number_of_round)
         elif one.name == "planaria.restart" and number_of_round is not None and longest[number_of_round] is not one:
             said = ""
+        elif one.name == "planaria.run.ended" and one.node in left:
+            said = leaving(one)
         if not said:
             continue
         if found and _is_the_same(one, said, found[-1]):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 
 from planaria.agent.records import MOST_BYTES, NEXT, ROUND
-from planaria.insight.gather import AgentSource, open_plain
+from planaria.insight.gather import AgentSource
 from planaria.insight.loglines import Line, Place, Splitter, moved
+from planaria.insight.plainfiles import open_plain, opened_within
 from planaria.launch.owner_http import Door, NotAnswered, fetch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Protocol
 
     class Tail(Protocol):
@@ -22,16 +24,21 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 BLOCK_BYTES = 64 << 10
+NOBODY = -1
+MOST_CHUNKS = 16  # of one stream, before it is the turn of the next
+MOST_LAST_CHUNKS = 4096
 
 
 class FileTail:
     """Reads a file on this machine, from its last lines on; 0: from its beginning.
 
-    It has to be the `owner`'s: whoever names a file for others to read must not make root read what is root's.
+    It has to be the `owner`'s: whoever names a file for others to read must not make root read what is root's. Below `folder`,
+    where it has one, there are no links, and all of it is that owner's.
     """
 
-    def __init__(self, path: str, lines: int, owner: int) -> None:
+    def __init__(self, path: str, lines: int, owner: int, folder: str = "") -> None:
         self._path = path
+        self._folder = folder if folder and path.startswith(f"{folder}/") else ""
         self._lines = lines
         self._owner = owner
         self._offset: int | None = None
@@ -39,12 +46,10 @@ class FileTail:
     def read_on(self) -> bytes:
         """Return what was appended; nothing for a file that is gone."""
         try:
-            descriptor = open_plain(self._path)
-        except OSError:
+            descriptor = self._open()
+        except (OSError, ValueError):
             return b""
         try:
-            if os.fstat(descriptor).st_uid != self._owner:
-                return b""
             if self._offset is None:
                 self._offset = _start_of_last(descriptor, self._lines)
             chunk = os.pread(descriptor, CHUNK_BYTES, self._offset)
@@ -54,6 +59,15 @@ class FileTail:
             os.close(descriptor)
         self._offset += len(chunk)
         return chunk
+
+    def _open(self) -> int:
+        if not self._folder:
+            return open_plain(self._path, self._owner)
+        descriptor = opened_within(self._folder, *self._path.removeprefix(f"{self._folder}/").split("/"))
+        if os.fstat(descriptor).st_uid != self._owner:
+            os.close(descriptor)
+            raise OSError(0, "it is not of the owner of its journal")
+        return descriptor
 
 
 def _start_of_last(descriptor: int, lines: int) -> int:
@@ -111,17 +125,23 @@ class Reader:
         self.place = place
         self._tail = tail
         self._splitter = Splitter()
+        self.has_more = False
 
-    def read_on(self) -> list[Line]:
-        """Return the lines that are whole now."""
-        found = []
-        while chunk := self._tail.read_on():
-            found += [Line(self.place, text) for text in self._splitter.feed(chunk)]
-        return found
+    def read_on(self, most: int = MOST_CHUNKS) -> Iterator[Line]:
+        """Yield the lines that are whole now, chunk by chunk; `has_more` tells whether there was more than that."""
+        for _ in range(most):
+            chunk = self._tail.read_on()
+            self.has_more = bool(chunk)
+            if not chunk:
+                return
+            for text in self._splitter.feed(chunk):
+                yield Line(self.place, text)
 
-    def finish(self) -> list[Line]:
-        """Return what is left, when no more is expected."""
-        return [*self.read_on(), *(Line(self.place, text) for text in self._splitter.end())]
+    def finish(self) -> Iterator[Line]:
+        """Yield what is left, when no more is expected. Who writes faster than one can read does not keep us for ever."""
+        yield from self.read_on(MOST_LAST_CHUNKS)
+        for text in self._splitter.end():
+            yield Line(self.place, text)
 
 
 def reader_of(place: Place, agents: dict[str, AgentSource], lines: int) -> Reader:
@@ -129,7 +149,7 @@ def reader_of(place: Place, agents: dict[str, AgentSource], lines: int) -> Reade
     agent = agents.get(place.source)
     if agent is None:
         path = moved(place.path, place.node, place.source)
-        return Reader(place, FileTail(path, lines, os.stat(place.source).st_uid))
+        return Reader(place, FileTail(path, lines, NOBODY if place.owner is None else place.owner, place.source))
     if isinstance(agent.target, Door):
         return Reader(place, FileTail(place.path, lines, agent.target.owner))
     return Reader(place, AgentTail(agent, place, lines))

@@ -42,7 +42,7 @@ def watch(
             size = os.get_terminal_size(1)
             rows = draw(run, (size.columns or 80, max(1, (size.lines or 24) - 1)))
             tell(1, HOME + "".join(f"{row}{CLEAR_LINE}\n" for row in rows) + CLEAR_BELOW)
-            if run.is_over or run.state == "gone" or _has_ended(every_s):
+            if run.is_past or _has_ended(every_s):
                 return run
     except (KeyboardInterrupt, _Told):
         return None

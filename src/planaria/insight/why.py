@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from planaria.insight.model import Effective, Outcome, Restart, RunSeen
 
 _AT_WORK = "running"
+_PAST = {
+    "gone": "nobody of the run is left, and no end was written: its agents were killed, or do not answer",
+    "silent": "nothing was heard of the run for long, and no end was written",
+}
 
 
 class Decision(Value):
@@ -154,7 +158,7 @@ def _unfinished(run: RunSeen) -> Decision:
         newest = max((node.round for node in run.nodes if node.round is not None), default=None)
         cause = next((one for one in run.failures if one.round == newest), None)
     kind = "waiting" if run.state == "waiting" else run.state
-    sentence = said[0] if len(said) == 1 else f"the run is {run.state}"
+    sentence = said[0] if len(said) == 1 else _PAST.get(run.state, f"the run is {run.state}")
     return Decision(kind, sentence, first_cause=cause, notes=notes if len(said) > 1 else ())
 
 
@@ -169,7 +173,10 @@ def lines(reasons: Reasons) -> list[str]:
     """Return the answer as lines for a terminal; everything foreign in them is harmless."""
     decision = reasons.decision
     when = "" if decision.timestamp is None else f" at {date(decision.timestamp)}"
-    told = [f"run {safe_line(reasons.run_id, 200)}: {decision.kind}{when}", f"  {safe_line(decision.sentence)}"]
+    told = [
+        f"run {safe_line(reasons.run_id, 200)}: {safe_line(decision.kind, 40)}{when}",
+        f"  {safe_line(decision.sentence)}",
+    ]
     if decision.first_cause is not None:
         told += _cause_lines(decision.first_cause)
     told += _phase_lines(decision)

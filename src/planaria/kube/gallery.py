@@ -27,12 +27,14 @@ class Gallery:
         self._sizes: dict[Key, Sizes] = {}
 
     def saw(self, key: Key) -> None:
-        """Take note of how many pods of a job run, whenever anything of it has changed."""
+        """Take note of how many pods of a job run, and of the round they are in, whenever anything of it has changed."""
         if self._books.jobs.get(key) is None:
             self._sizes.pop(key, None)
             return
         size = sum(_runs(pod) for pod in self._books.pods.of_job(key))
-        self._sizes[key] = self._sizes.get(key, Sizes()).with_size(self._now_ms(), size)
+        found = self._sizes.get(key, Sizes()).with_size(self._now_ms(), size)
+        pushed = self._pushed(key)
+        self._sizes[key] = found if pushed is None else found.with_round(self._now_ms(), pushed)
 
     def runs(self) -> list[Json]:
         """Return every job, those first that still go on."""
@@ -53,23 +55,24 @@ class Gallery:
         obj = self._books.jobs.get((namespace, name))
         if obj is None:
             return None
-        job, pushed = job_seen(obj), read(self._books.progress((namespace, name)))
-        told = pushed if isinstance(pushed, Record) else None
-        sizes = self._sizes.get((namespace, name), Sizes())
-        return portrait(job, self._pods(job), told, sizes, self._now_ms())
+        job, sizes = job_seen(obj), self._sizes.get((namespace, name), Sizes())
+        return portrait(job, self._pods(job), self._pushed((namespace, name)), sizes, self._now_ms())
 
     def log_tail(self, run_id: str, rank: int, stream: str) -> Json | None:  # noqa: ARG002  as every source has it
         """Say where logs are."""
         namespace, _, name = run_id.partition("/")
         return {"text": "", "why": f"the pods have the logs: kubectl logs -n {namespace} POD, of job {name}"}
 
-    def evidence(self, run_id: str, node: str, name: str, file: str) -> bytes | None:  # noqa: ARG002  as above
+    def evidence(self, run_id: str, node: str, name: str, file: str) -> None:
         """Have none."""
-        return None
 
     def order(self, run_id: str, command: str, node: str) -> tuple[bool, str]:  # noqa: ARG002  as above
         """Refuse: who may change a job is decided by Kubernetes."""
         return False, "jobs are changed with kubectl"
+
+    def _pushed(self, key: Key) -> Record | None:
+        found = read(self._books.progress(key))
+        return found if isinstance(found, Record) else None
 
     def _pods(self, job: JobSeen) -> tuple[PodSeen, ...]:
         return self._books.world(job, NO_METRICS).pods

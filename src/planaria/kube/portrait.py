@@ -6,9 +6,10 @@ never reads the token of a job. Pods stand for nodes, and a pod that runs counts
 
 from __future__ import annotations
 
-from planaria.base.value import Value
+from planaria.base.value import Value, replace
 from planaria.contract.progress import Record
 from planaria.insight.model import Effective, Moment, Node, Outcome, RunSeen
+from planaria.insight.sentences import several
 from planaria.kube.times import seconds
 
 TYPE_CHECKING = False
@@ -26,15 +27,25 @@ NO_RANKS = (
 
 
 class Sizes(Value):
-    """How many pods of a job ran when, as far as this operator has seen it: milliseconds since 1970, and pods."""
+    """How many pods of a job ran when, as far as this operator has seen it: milliseconds since 1970, and pods.
+
+    `rounds` has the first record of each round that was pushed, and when it was seen.
+    """
 
     seen: tuple[tuple[int, int], ...] = ()
+    rounds: tuple[tuple[int, Record], ...] = ()
 
     def with_size(self, now_ms: int, size: int, most: int = 500) -> Sizes:
         """Return it with one more entry, if that says anything new."""
         if self.seen and self.seen[-1][1] == size:
             return self
-        return Sizes((*self.seen, (now_ms, size))[-most:])
+        return replace(self, seen=(*self.seen, (now_ms, size))[-most:])
+
+    def with_round(self, now_ms: int, pushed: Record, most: int = 100) -> Sizes:
+        """Return it with one more record, if that is of a round that was not there yet."""
+        if self.rounds and self.rounds[-1][1].round == pushed.round:
+            return self
+        return replace(self, rounds=(*self.rounds, (now_ms, pushed))[-most:])
 
 
 def run_id(job: JobSeen) -> str:
@@ -70,7 +81,7 @@ def portrait(
         restarts=(),
         failures=(),
         newest_commit={},
-        timeline=_timeline(status, job.name),
+        timeline=_timeline(status, job.name, sizes),
         world_over_time=world,
         hang=None,
         stragglers=(),
@@ -115,14 +126,19 @@ def _nobody(state: str, condition: Plain) -> tuple[Node, ...]:
     return (Node("", "the job", state, why, None, (), 0.0, "kubernetes"),)
 
 
-def _timeline(status: Plain, name: str) -> tuple[Moment, ...]:
-    found = []
+def _timeline(status: Plain, name: str, sizes: Sizes) -> tuple[Moment, ...]:
+    found = [Moment(at_ms, name, "planaria.round.started", _round(pushed)) for at_ms, pushed in sizes.rounds]
     for one in status.get("conditions") or ():
         at_ms = _ms(one.get("lastTransitionTime"))
         said = ": ".join(str(one[key]) for key in ("type", "message") if one.get(key))
         if at_ms is not None and said:
             found.append(Moment(at_ms, name, f"planaria.job.{one.get('reason', '')}", said))
     return tuple(sorted(found, key=lambda moment: moment.timestamp))
+
+
+def _round(pushed: Record) -> str:
+    sizes = several(pushed.world, "worker"), several(pushed.nodes, "node")
+    return f"the agents are in round {pushed.round}, with {sizes[0]} on {sizes[1]}"
 
 
 def _ms(text: object) -> int | None:

@@ -121,12 +121,15 @@ def _read_fields(lines: list[bytes]) -> dict[str, str] | Reply:
     return found
 
 
-def write_reply(reply: Reply, *, keeps_alive: bool, has_body: bool) -> bytes:
-    """Return the bytes of an answer; `has_body` is False for the answer to a HEAD, which says how long it would be."""
+def write_reply(reply: Reply, *, keeps_alive: bool, has_body: bool, length: int = 0) -> bytes:
+    """Return the bytes of an answer; `has_body` is False for the answer to a HEAD, which says how long it would be.
+
+    `length` is what follows the body in parts.
+    """
     lines = [f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}"]
     fields = [
         ("Content-Type", reply.content_type),
-        ("Content-Length", str(len(reply.body))),
+        ("Content-Length", str(len(reply.body) + length)),
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
         ("Connection", "keep-alive" if keeps_alive else "close"),

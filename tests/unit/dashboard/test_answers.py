@@ -8,6 +8,7 @@ from typing import Any
 import pictures
 from dashboard_stage import Cast
 
+from planaria.base.value import replace
 from planaria.contract.secret import Secret
 from planaria.dashboard.answers import FRESH_S, Answers
 from planaria.observe.request import Reply, Request
@@ -25,7 +26,8 @@ class Page:
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> Reply:
         given = {"host": "127.0.0.1", **{name.replace("_", "-"): value for name, value in headers.items()}}
-        return asyncio.run(self.answers.answer(Request(method, path, given), True))
+        found = asyncio.run(self.answers.answer(Request(method, path, given), True))
+        return found if isinstance(found, Reply) else replace(found.reply, body=found.file.read())
 
     def json(self, path: str) -> Any:
         reply = self.ask(path)
@@ -126,3 +128,5 @@ def test_orders_are_passed_on_with_the_token_only() -> None:
     page.ask(f"/api/run/{RUN}/drain/node-b-1a2b", "POST", authorization="Bearer sesame")
     assert page.cast.orders == [(RUN, "stop", ""), (RUN, "drain", "node-b-1a2b")]
     assert page.json("/api/runs")["takes_orders"] is True
+    assert page.ask("/api/token", authorization="Bearer sesame").status == 200
+    assert page.ask("/api/token", authorization="Bearer wrong").status == 403

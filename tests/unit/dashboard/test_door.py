@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import pytest
 
 from planaria.dashboard import door as doors
 from planaria.dashboard.door import Door
+from planaria.dashboard.parcel import PART_BYTES, Parcel, packed
 from planaria.observe.request import Reply, Request
 
 if TYPE_CHECKING:
@@ -20,9 +22,12 @@ async def echo(request: Request, is_loopback: bool) -> Reply:
     return Reply(status, f"{request.method} {request.path} {request.body.decode()} {is_loopback}".encode())
 
 
-def talk(script: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:
+def talk(
+    script: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    answer: Callable[[Request, bool], Awaitable[Reply | Parcel]] = echo,
+) -> None:
     async def run() -> None:
-        door = Door(echo)
+        door = Door(answer)
         port = await door.open("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
@@ -55,6 +60,51 @@ def test_what_has_not_changed_has_no_body() -> None:
         assert (await answer(reader))[1] == b"GET /2  True"
 
     talk(script)
+
+
+class Counted(BytesIO):
+    """A file that notes how much was asked of it at once, and whether it is closed."""
+
+    most = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        assert size is not None
+        self.most = max(self.most, size)
+        return super().read(size)
+
+
+def test_a_file_is_sent_in_parts_and_closed() -> None:
+    content = bytes(range(256)) * 4096
+    files: list[Counted] = []
+
+    async def send(_: Request, is_here: bool) -> Parcel:
+        assert is_here
+        files.append(Counted(content))
+        return packed(Reply(200), files[-1])
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            writer.write(HEAD % (1, b""))
+            assert (await answer(reader))[1] == content
+        writer.write((HEAD % (1, b"")).replace(b"GET", b"HEAD"))
+        assert b"Content-Length: %d\r\n" % len(content) in await reader.readuntil(b"\r\n\r\n")
+
+    talk(script, send)
+    assert [one.most for one in files] == [PART_BYTES, PART_BYTES, 0]
+    assert all(one.closed for one in files)
+
+
+def test_a_file_that_becomes_shorter_ends_the_connection() -> None:
+    async def send(_: Request, is_here: bool) -> Parcel:
+        assert is_here
+        return Parcel(Reply(200), BytesIO(b"abc"), 9)
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD % (1, b""))
+        assert (await reader.read()).endswith(b"\r\n\r\nabc")
+        assert not writer.is_closing()
+
+    talk(script, send)
 
 
 @pytest.mark.parametrize(

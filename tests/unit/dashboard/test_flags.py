@@ -7,12 +7,22 @@ from planaria.dashboard.flags import HELP, PORT, Settings, check_host, read_flag
 
 
 def test_without_flags_it_is_for_this_machine_only() -> None:
-    assert read_flags([]) == Settings("127.0.0.1", PORT, (), ())
+    assert read_flags([]) == Settings("127.0.0.1", PORT, (), (), all_users=False)
 
 
 def test_every_flag_is_heard() -> None:
-    argv = ["--host", "::1", "--port=0", "--at=node-a:8080", "--at=[::1]:81", "--run-dir=/a", "--run-dir", "b"]
-    assert read_flags(argv) == Settings("::1", 0, (("node-a", 8080), ("::1", 81)), ("/a", "b"))
+    argv = [
+        "--all-users",
+        "--host",
+        "::1",
+        "--port=0",
+        "--at=node-a:8080",
+        "--at=[::1]:81",
+        "--run-dir=/a",
+        "--run-dir",
+        "b",
+    ]
+    assert read_flags(argv) == Settings("::1", 0, (("node-a", 8080), ("::1", 81)), ("/a", "b"), all_users=True)
 
 
 @pytest.mark.parametrize("word", ["--help", "-h"])
@@ -21,7 +31,7 @@ def test_help_wins(word: str) -> None:
 
 
 def test_the_help_has_every_flag_and_fits_a_terminal() -> None:
-    for name in ("--host", "--port", "--at", "--run-dir", "--help"):
+    for name in ("--host", "--port", "--at", "--run-dir", "--all-users", "--help"):
         assert f"\n  {name}" in HELP
     assert max(map(len, HELP.splitlines())) <= 128
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from planaria.dashboard.files import owner_of, read_part
+from planaria.base.value import replace
 from planaria.dashboard.logs import MOST_BYTES, tail
 from planaria.insight.loglines import Place
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def place(folder: Path, path: str) -> Place:
-    return Place(folder.name, str(folder), "node-a", 1, 0, 0, "stdout", path)
+    return Place(folder.name, str(folder), "node-a", 1, 0, 0, "stdout", path, os.geteuid())
 
 
 def test_the_end_of_a_log_begins_with_a_whole_line(tmp_path: Path) -> None:
@@ -45,9 +45,15 @@ def test_what_cannot_be_read_is_nothing(tmp_path: Path, path: str) -> None:
     assert tail(place(tmp_path, path), None) is None
 
 
-def test_a_file_of_another_user_is_nobodys_to_name(tmp_path: Path) -> None:
-    log = tmp_path / "stdout.log"
-    log.write_text("secret\n")
-    assert read_part(str(log), os.geteuid(), 100, from_end=True) == b"secret\n"
-    assert read_part(str(log), os.geteuid() + 1, 100, from_end=True) is None
-    assert owner_of(str(tmp_path / "nowhere")) == -1
+def test_a_link_and_a_file_of_another_user_are_nothing(tmp_path: Path) -> None:
+    log, link = tmp_path / "stdout.log", tmp_path / "link"
+    log.write_text("sesame\n")
+    link.symlink_to(log)
+    folder = tmp_path / "node-a"
+    folder.mkdir()
+    (folder / "l").symlink_to(tmp_path)
+    assert tail(place(folder, str(log)), None) == "sesame\n"
+    for path in (link, folder / "l" / "stdout.log"):
+        assert tail(place(folder, str(path)), None) is None
+    for other in (None, os.geteuid() + 1):
+        assert tail(replace(place(folder, str(log)), owner=other), None) is None

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from journals import Node
 
-from planaria.dashboard.lookout import Lookout
-from planaria.insight.gather import AgentSource
+from planaria.dashboard import lookout as lookouts
+from planaria.dashboard.lookout import LIST_S, Lookout
+from planaria.insight.gather import AgentSource, run_folders
 from planaria.insight.model import NodeSeen
 from planaria.launch.owner_http import Door
 
@@ -39,14 +40,24 @@ def statuses(lookout: Lookout, run_id: str = "job7") -> dict[str, bool]:
 
 def test_nodes_are_grouped_by_the_run_that_they_name() -> None:
     agents = [Agent("a"), Agent("b"), Agent("c", run_id="other")]
-    lookout = Lookout(agents, [], list)
+    lookout = Lookout(agents, [], list, lambda: 0.0)
     assert statuses(lookout) == {"a": True, "b": True}
     assert statuses(lookout, "other") == {"c": True}
 
 
+def test_an_agent_that_cannot_be_understood_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = Agent("a"), Agent("b")
+
+    def fail() -> list[NodeSeen]:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(bad, "look", fail)
+    assert statuses(Lookout([good, bad], [], list, lambda: 0.0)) == {"a": True}
+
+
 def test_an_agent_that_is_slow_keeps_nobody_waiting_and_counts_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     quick, slow = Agent("a"), Agent("b")
-    lookout = Lookout([quick, slow], [], list)
+    lookout = Lookout([quick, slow], [], list, lambda: 0.0)
     assert statuses(lookout) == {"a": True, "b": True}
     slow.may_answer.clear()
     monkeypatch.setattr("planaria.dashboard.lookout.PATIENCE_S", 0.01)
@@ -60,12 +71,30 @@ def test_an_agent_that_is_slow_keeps_nobody_waiting_and_counts_as_it_was(monkeyp
     assert statuses(lookout) == {"b": False}
 
 
+def test_a_folder_of_many_runs_is_listed_again_when_one_was_added_or_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments, lists = [0.0], []
+    monkeypatch.setattr(lookouts, "run_folders", lambda path: lists.append(path) or run_folders(path))
+    Node("node-a", 0).begins().write(tmp_path)
+    lookout = Lookout([], [str(tmp_path)], list, lambda: moments[0])
+    assert list(lookout.look()) == list(lookout.look()) == ["job7"]
+    assert len(lists) == 1
+    Node("node-a", 0, run_id="job8").begins().write(tmp_path)
+    os.utime(tmp_path, ns=(1, 1))  # as the kernel does it, whose clock may not have moved
+    assert set(lookout.look()) == {"job7", "job8"}
+    assert len(lists) == 2
+    moments[0] += LIST_S
+    lookout.look()
+    assert len(lists) == 3
+
+
 def test_of_an_agent_that_has_ended_its_folder_tells_the_story(tmp_path: Path) -> None:
     node = Node("node-a", 0).begins().starts(1.0, 1)
     folder = node.write(tmp_path)
     agent = Agent(folder.name)
     agent.status = {"job": {"run_id": "job7", "run_folder": str(folder.parent)}}
-    lookout = Lookout([agent], [], list)
+    lookout = Lookout([agent], [], list, lambda: 0.0)
     assert [one.agent is None for one in lookout.look()["job7"]] == [False], (
         "another machine's word is not ours to follow"
     )

@@ -28,6 +28,7 @@ def refused(
     [
         ("/", Question("file", parts=("/",))),
         ("/app.js", Question("file", parts=("/app.js",))),
+        ("/api/token", Question("token")),
         ("/api/runs", Question("runs")),
         ("/api/run/job7", Question("picture", "job7")),
         ("/api/run/a%2Fb%20c", Question("picture", "a/b c")),
@@ -89,6 +90,15 @@ def test_an_order_needs_the_token_wherever_it_comes_from(path: str) -> None:
     assert refused("/api/runs", "POST", authorization="Bearer sesame") == 405
 
 
+def test_a_token_is_checked_wherever_it_comes_from() -> None:
+    assert refused("/api/token") == 401
+    assert refused("/api/token", authorization="Bearer wrong") == 403
+    assert refused("/api/token", authorization="Bearer sesame") == 0
+    assert refused("/api/token", here=False, authorization="Bearer sesame") == 0
+    assert refused("/api/token", token=None, authorization="Bearer sesame") == 403
+    assert refused("/api/token", "POST", authorization="Bearer sesame") == 405
+
+
 @pytest.mark.parametrize("name", ["evil.example", "evil.example:8265", "127.0.0.1.evil.example", "", "node-a"])
 def test_a_name_that_anybody_can_point_here_is_refused(name: str) -> None:
     assert refused(host="127.0.0.1") == 0
@@ -114,6 +124,17 @@ def test_other_pages_are_refused_our_own_is_not() -> None:
     assert refused(sec_fetch_site="cross-site") == 403
     assert refused(sec_fetch_site="same-site") == 403
     assert refused(sec_fetch_site="same-origin") == 0
+
+
+def test_a_link_from_elsewhere_opens_the_page_and_nothing_else() -> None:
+    link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+    assert refused("/", **link) == 0
+    assert refused("/api/runs", **link) == 403
+    assert refused("/api/run/job7/evidence/n/hang-1/host.txt", **link) == 403
+    assert refused("/", "HEAD", **link) == 403
+    assert refused("/", origin="http://evil.example", **link) == 403
+    assert refused("/", **link | {"sec_fetch_dest": "iframe"}) == 403
+    assert refused("/app.js", **link | {"sec_fetch_mode": "no-cors", "sec_fetch_dest": "script"}) == 403
 
 
 def test_the_policy_lets_nothing_in_that_is_not_ours() -> None:

@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING
 
 from journals import Node, failed_run
 
+from planaria.base.value import replace
 from planaria.dashboard.lookout import Lookout
 from planaria.dashboard.source import FRESH_S, Seen
+from planaria.insight.gather import FolderSource
+from planaria.insight.picture import picture
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    import pytest
+
+    from planaria.insight.model import NodeSeen, RunSeen
 
 
 class Time:
@@ -23,7 +31,7 @@ class Time:
 
 
 def looking_at(folder: Path) -> Seen:
-    return Seen(Lookout([], [str(folder)], list), Time())
+    return Seen(Lookout([], [str(folder)], list, lambda: 0.0), Time())
 
 
 def test_the_runs_of_a_folder_are_told_apart_by_what_they_say(tmp_path: Path) -> None:
@@ -40,6 +48,59 @@ def test_the_runs_of_a_folder_are_told_apart_by_what_they_say(tmp_path: Path) ->
     assert found is not None
     assert found["outcome"]["first_cause"]["rank"] == 3
     assert seen.picture("job8") is None
+
+
+def test_a_run_that_cannot_be_read_or_drawn_is_told_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed_run()[0].write(tmp_path)
+    Node("node-b", 0, run_id="hostile").begins().starts(1.0, 1).write(tmp_path)
+    (tmp_path / "closed" / "node-c" / "journal.jsonl").mkdir(parents=True)
+
+    def draw(nodes: Sequence[NodeSeen]) -> RunSeen:
+        if nodes[0].node.startswith("node-b"):
+            raise OverflowError("\x1b[2Jtoo large")
+        return picture(nodes)
+
+    monkeypatch.setattr("planaria.dashboard.source.picture", draw)
+    good, *bad = looking_at(tmp_path).runs()
+    assert good == {"run_id": "job7", "state": "failed", "is_over": True}
+    told = {str(one["run_id"]): (one["state"], str(one["why"])) for one in bad}
+    assert told["hostile"] == ("unreadable", "this is a bug of planaria's: OverflowError('\\x1b[2Jtoo large')")
+    assert told["closed"][0] == "unreadable"
+    assert told["closed"][1].startswith("cannot read the journal in ")
+
+
+def test_a_run_whose_agent_was_killed_is_over_though_nothing_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Node("node-a", 0).begins().starts(1.0, 1, nodes=1).write(tmp_path)
+    alive = [True]
+    look = FolderSource.look
+    monkeypatch.setattr(
+        FolderSource, "look", lambda self: [replace(one, is_alive=alive[0], age_s=9.0) for one in look(self)]
+    )
+    seen = looking_at(tmp_path)
+    assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("running", False)]
+    alive[0] = False
+    assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("gone", True)]
+
+
+def test_a_folder_whose_reader_fails_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed_run()[0].write(tmp_path)
+    Node("node-b", 0, run_id="hostile").begins().write(tmp_path)
+    look = FolderSource.look
+
+    def fail(self: FolderSource) -> list[NodeSeen]:
+        if self.path.endswith("hostile"):
+            raise MemoryError("too much")
+        return look(self)
+
+    monkeypatch.setattr(FolderSource, "look", fail)
+    good, bad = looking_at(tmp_path).runs()
+    assert good["run_id"] == "job7"
+    assert (bad["run_id"], bad["state"]) == ("hostile", "unreadable")
+    assert str(bad["why"]).endswith("hostile cannot be read: MemoryError('too much')")
 
 
 def test_a_run_that_has_ended_is_not_read_again_until_it_is_written_to(tmp_path: Path) -> None:
@@ -61,7 +122,10 @@ def test_evidence_is_what_a_node_lists_and_nothing_else(tmp_path: Path) -> None:
     (folder / "evidence" / "hang-1").mkdir(parents=True)
     (folder / "evidence" / "hang-1" / "host.txt").write_text("load 7\n")
     seen = looking_at(tmp_path)
-    assert seen.evidence("job7", folder.name, "hang-1", "host.txt") == b"load 7\n"
+    found = seen.evidence("job7", folder.name, "hang-1", "host.txt")
+    assert found is not None
+    with found:
+        assert found.read() == b"load 7\n"
     for name, file in (("hang-1", "../../journal.jsonl"), ("..", "journal.jsonl"), ("hang-1", "none"), (".", "hang-1")):
         assert seen.evidence("job7", folder.name, name, file) is None
     assert seen.evidence("job7", "other", "hang-1", "host.txt") is None

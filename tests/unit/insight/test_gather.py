@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 from journals import Node, failed_run
 
-from planaria.agent.journal import JOURNAL, MOST_WAITING, OLDER_JOURNAL, Journal, make_folder
+from planaria.agent.journal import JOURNAL, Journal, make_folder
+from planaria.agent.scribe import MOST_WAITING, OLDER_JOURNAL
 from planaria.insight.flags import Asked
 from planaria.insight.follow import follow
-from planaria.insight.gather import FolderSource, node_folders, run_folder, run_folders
-from planaria.insight.loglines import Splitter, moved, places
+from planaria.insight.gather import AgentSource, FolderSource, node_folders, run_folder, run_folders
+from planaria.insight.loglines import Place, Splitter, moved, places
 from planaria.insight.model import NodeSeen
 from planaria.insight.picture import picture
 from planaria.insight.sources import Found, find
-from planaria.insight.tail import FileTail
+from planaria.insight.tail import MOST_CHUNKS, MOST_LAST_CHUNKS, FileTail, Reader
+from planaria.launch.owner_http import NotAnswered
 
 
 def test_the_folder_of_runs_of_a_run_and_of_a_node_all_lead_there(tmp_path: Path) -> None:
@@ -99,7 +101,7 @@ def write_all(journal: Journal, *events: dict[str, object]) -> None:
 
 
 def test_a_journal_begins_a_new_page_before_it_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planaria.agent.journal.HALF_BYTES", 4096)
+    monkeypatch.setattr("planaria.agent.scribe.HALF_BYTES", 4096)
     said: list[str] = []
     folder = make_folder(str(tmp_path), "job/../7", "node")
     assert folder == str(tmp_path / "job____7" / "node")
@@ -113,7 +115,7 @@ def test_a_journal_begins_a_new_page_before_it_is_too_long(tmp_path: Path, monke
 def test_a_journal_whose_folder_is_gone_says_so_once_and_goes_on_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planaria.agent.journal.HALF_BYTES", 10)
+    monkeypatch.setattr("planaria.agent.scribe.HALF_BYTES", 10)
     said: list[str] = []
     folder = make_folder(str(tmp_path), "job7", "node")
     journal = Journal("node", folder, said.append)
@@ -131,7 +133,7 @@ def test_a_disk_that_does_not_keep_up_holds_nobody_up(tmp_path: Path) -> None:
     scribe = journal._scribe
     assert scribe is not None
     held = threading.Event()
-    file = scribe._file
+    file = scribe._journal.file
     assert file is not None
     write = file.handle
     file.handle = lambda event: (held.wait(), write(event))  # type: ignore[method-assign, assignment, func-returns-value]
@@ -142,6 +144,20 @@ def test_a_disk_that_does_not_keep_up_holds_nobody_up(tmp_path: Path) -> None:
     write_all(journal)
     with open(os.path.join(folder, JOURNAL)) as lines:
         assert MOST_WAITING <= len(lines.readlines()) <= MOST_WAITING + 1
+
+
+def test_a_report_for_a_disk_that_hangs_holds_nobody_up_and_is_written_when_it_goes_on(tmp_path: Path) -> None:
+    folder = make_folder(str(tmp_path), "job7", "node")
+    journal = Journal("node", folder, print)
+    scribe = journal._scribe
+    assert scribe is not None
+    held = threading.Event()
+    scribe._order(held.wait)
+    journal.keep("report.json", b"{}")
+    assert not os.path.exists(os.path.join(folder, "report.json"))
+    held.set()
+    write_all(journal)
+    assert (Path(folder) / "report.json").read_bytes() == b"{}"
 
 
 def test_the_names_of_evidence_are_those_that_events_speak_of() -> None:
@@ -203,3 +219,37 @@ def test_places_are_those_of_the_newest_round_that_were_asked_for() -> None:
     assert moved(found[0].path, node.name, "/copy") == "/copy/logs/attempt_1/1/stderr.log"
     assert moved(f"/x/{node.name}/../../etc/passwd", node.name, "/copy") == f"/x/{node.name}/../../etc/passwd"
     assert moved("/elsewhere/stdout.log", node.name, "/copy") == "/elsewhere/stdout.log"
+
+
+class Endless:
+    """A worker that writes faster than anybody reads."""
+
+    def __init__(self) -> None:
+        self.chunks = 0
+
+    def read_on(self) -> bytes:
+        self.chunks += 1
+        return b"line\n" * 10
+
+
+def test_a_stream_is_read_a_turn_at_a_time_and_its_end_is_not_waited_for_for_ever() -> None:
+    endless = Endless()
+    reader = Reader(Place("n", "/x", "a", 0, 0, 0, "stdout"), endless)
+    lines = reader.read_on()
+    assert str(next(lines)) == "a:0 | line"
+    assert endless.chunks == 1  # what is there is said before more is read
+    assert len(list(lines)) == 10 * MOST_CHUNKS - 1
+    assert reader.has_more
+    assert len(list(reader.finish())) == 10 * MOST_LAST_CHUNKS
+
+
+def test_agents_are_asked_at_the_same_time_and_told_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(3, timeout=60)
+
+    def ask(target: tuple[str, int], *_args: object, **_options: object) -> tuple[int, object]:
+        both.wait()
+        raise NotAnswered(f"{target[0]} is away")
+
+    monkeypatch.setattr("planaria.insight.gather.ask", ask)
+    found = Found([AgentSource((host, 1)) for host in "cab"])
+    assert [node.node for node in found.look()] == ["c:1", "a:1", "b:1"]

@@ -70,6 +70,7 @@ def test_a_picture_has_pods_and_what_agents_pushed_and_how_many_ran_when() -> No
     assert found["world_size"] == 2
     assert found["world_over_time"] == [[100_000, 0], [101_000, 1], [102_000, 2]]
     assert found["progress"]["step"] == 120  # type: ignore[index]  # it is JSON
+    assert [one["sentence"] for one in found["timeline"]] == ["the agents are in round 3, with 4 workers on 2 nodes"]  # type: ignore[index, attr-defined]  # it is JSON
     assert gallery.picture("team/other") is None
     assert gallery.picture("nonsense") is None
 

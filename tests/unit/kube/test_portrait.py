@@ -39,6 +39,17 @@ def test_a_job_that_runs_has_its_pods_its_step_and_its_restarts() -> None:
     assert [one["sentence"] for one in found["timeline"]] == ["Running"]
 
 
+def test_rounds_that_agents_push_are_events_once_each() -> None:
+    sizes = Sizes().with_round(NOW_MS - 50, RECORD).with_round(NOW_MS - 40, RECORD)
+    sizes = sizes.with_round(NOW_MS - 30, Record("planaria 0.1.0", 4, 1, 2, 130, None, 1.0))
+    found = portrait(job(), [pod(0)], RECORD, sizes, NOW_MS)
+    rounds = [one["sentence"] for one in found["timeline"] if one["name"] == "planaria.round.started"]
+    assert rounds == [
+        "the agents are in round 3, with 4 workers on 2 nodes",
+        "the agents are in round 4, with 2 workers on 1 node",
+    ]
+
+
 def test_what_keeps_a_pod_is_told_in_its_own_words() -> None:
     pods = [
         pod(

@@ -2,7 +2,7 @@
 
 import { drawLegend, drawRecoveries, drawStrip, drawWorld } from "./charts.js";
 import { byId, clock, plain, plural, setClass, setText } from "./dom.js";
-import { showEvents, showEvidence, showGaps, showNodes, showTiles, showVerdict } from "./panels.js";
+import { isPast, showEvents, showEvidence, showGaps, showNodes, showTiles, showVerdict, unreadable, verdict, withoutTheLeft } from "./panels.js";
 import { RankTable } from "./ranks.js";
 
 const EVERY_MS = 1000;
@@ -74,7 +74,7 @@ async function lookAtRuns() {
   state.takesOrders = found.takes_orders;
   const wanted = fromAddress();
   if (!state.runs.some((run) => run.run_id === state.chosenRun)) {
-    const best = state.runs.find((run) => run.run_id === wanted) || state.runs.find((run) => run.state === "running") || state.runs[0];
+    const best = state.runs.find((run) => run.run_id === wanted) || state.runs.find((run) => run.state === "running") || state.runs.find((run) => !run.why) || state.runs[0];
     if (best) chooseRun(best.run_id);
   }
   const options = state.runs.map((run) => {
@@ -117,12 +117,13 @@ async function lookAtLog() {
 }
 
 // Draw a picture; how long it took, layout included, is a measure of the browser's: performance.getEntriesByName("update").
-function update(seen) {
+function update(found) {
   const begun = performance.now();
+  const seen = withoutTheLeft(found);
   state.seen = seen;
   document.title = `${plain(seen.run_id)} · Planaria`;
   const chosen = state.chosenRank ?? firstOfInterest(seen);
-  showVerdict(seen);
+  showVerdict(verdict(seen));
   showTiles(seen);
   const width = byId("world").clientWidth || 900;
   const recoveries = seen.restarts.list;
@@ -192,7 +193,7 @@ function connected() {
   state.wantsToken = false;
   state.lostAt = null;
   document.body.classList.remove("lost");
-  const ended = state.seen && state.seen.is_over;
+  const ended = state.seen && isPast(state.seen);
   setClass(byId("link"), ended ? "pill" : "pill live");
   setText(byId("link"), ended ? "ended" : "live");
 }
@@ -207,6 +208,7 @@ function lost() {
 function refusedBy(problem) {
   setClass(byId("link"), "pill lost");
   setText(byId("link"), plain(problem.message));
+  if (problem.status === 500 && state.seen === null && state.chosenRun !== null) showVerdict(unreadable(state.chosenRun, problem.message));
   if (problem.status !== 401 && problem.status !== 403) return;
   state.wantsToken = true;
   if (state.token !== null) state.tags.clear();
@@ -231,11 +233,11 @@ function showOrders() {
 }
 
 // Ask something in the page's own dialog; return whether the answer was yes.
-function ask({ title, text, yes, danger = false, wantsToken = false }) {
+function ask({ title, text, yes, danger = false, wantsToken = false, problem = "" }) {
   const dialog = byId("ask");
   setText(byId("ask-title"), title);
   setText(byId("ask-text"), text);
-  setText(byId("ask-problem"), "");
+  setText(byId("ask-problem"), problem);
   setText(byId("ask-yes"), yes);
   setClass(byId("ask-yes"), danger ? "danger" : "");
   byId("ask-token").hidden = !wantsToken;
@@ -248,14 +250,32 @@ function ask({ title, text, yes, danger = false, wantsToken = false }) {
 }
 
 async function unlock() {
-  if (state.token !== null) {
-    state.token = null;
-  } else if (await ask({ title: "Token of the run", text: "Whoever has it may drain nodes and stop the run. It stays in this tab's memory only.", yes: "Unlock", wantsToken: true })) {
-    state.token = byId("ask-token").value.trim() || null;
-  }
-  byId("ask-token").value = "";
+  state.token = state.token === null ? await askForToken() : null;
   showOrders();
   if (state.seen) update(state.seen);
+}
+
+// Return a token that the server knows; null when the user gives up.
+async function askForToken() {
+  const question = { title: "Token of the run", text: "Whoever has it may drain nodes and stop the run. It stays in this tab's memory only.", yes: "Unlock", wantsToken: true };
+  for (let problem = ""; await ask({ ...question, problem }); ) {
+    const typed = byId("ask-token").value.trim();
+    byId("ask-token").value = "";
+    problem = typed ? await whyNot(typed) : "There is nothing to unlock with.";
+    if (!problem) return typed;
+  }
+  byId("ask-token").value = "";
+  return null;
+}
+
+// Return what the server has against a token; nothing when it is the right one.
+async function whyNot(token) {
+  try {
+    const answer = await fetch("/api/token", { headers: { Authorization: `Bearer ${token}` }, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+    return answer.ok ? "" : plain(await answer.text()).trim() || `status ${answer.status}`;
+  } catch (problem) {
+    return problem instanceof TypeError ? "There was no answer, or no token has such characters." : "There was no answer.";
+  }
 }
 
 async function order(path, question) {

@@ -12,6 +12,30 @@ const POLICIES = {
   stop: "The agents end the run (--hang-policy=stop).",
 };
 
+const PAST = {
+  gone: { line: "No agent of this run is left", more: "None of them wrote an end: they were killed, or do not answer." },
+  silent: { line: "Nothing was heard of this run for long", more: "No end was written, and nobody can see from here whether its agents live." },
+};
+
+// Whether nothing more is to be expected of a run.
+export const isPast = (seen) => seen.is_over || seen.state in PAST;
+
+// Return the picture without the workers of nodes that left a run which goes on without them: a drained node is not its end.
+export function withoutTheLeft(seen) {
+  if (isPast(seen) || !seen.nodes.some(hasLeft)) return seen;
+  const nodes = seen.nodes.map((node) => (hasLeft(node) ? { ...node, ranks: [], isLeft: true } : node));
+  const left = new Set(nodes.filter(hasLeft).map((node) => node.node));
+  return { ...seen, nodes, ranks: seen.ranks.filter((rank) => !left.has(rank.node)) };
+}
+
+const hasLeft = (node) => node.has_ended || node.state === "lost";
+
+// How many nodes work, or would.
+function countNodes(seen) {
+  const here = seen.nodes.filter((node) => !node.isLeft);
+  return here.filter((node) => node.ranks.length).length || here.length;
+}
+
 // The one sentence that a person comes for, and how it should look.
 export function verdict(seen) {
   const name = `Run ${plain(seen.run_id)}`;
@@ -27,17 +51,28 @@ export function verdict(seen) {
     const more = `${POLICIES[seen.hang.policy] || ""} What every rank was doing is listed below, under Evidence.`;
     return { mood: "bad", kicker: `${name} · hangs`, line: sentence(said), more };
   }
-  if (seen.nodes.length && seen.nodes.every((node) => node.age_s === null)) {
+  const isSilent = seen.nodes.length && seen.nodes.every((node) => node.age_s === null);
+  if (isSilent && !seen.timeline.length && seen.gaps.length) return unreadable(seen.run_id, seen.gaps[0]);
+  if (isSilent) {
     return { mood: "calm", kicker: name, line: "No agent of this run answers any more", more: "How it ended is known where planaria run had --run-dir. " + lastRestart(seen) };
   }
+  if (isPast(seen)) {
+    const { line, more } = PAST[seen.state];
+    return { mood: "calm", kicker: `${name} · ${plain(seen.state)}`, line, more: `${more} ${lastRestart(seen)}` };
+  }
   return { kicker: `${name} · ${plain(seen.state)}`, ...running(seen) };
+}
+
+// What is said of a run that nothing is known of but why.
+export function unreadable(runId, why) {
+  return { mood: "bad", kicker: `Run ${plain(runId)}`, line: "This run cannot be read", more: `${sentence(plain(why))}. The other runs are in the list above.` };
 }
 
 function running(seen) {
   const waiting = seen.nodes.find((node) => node.why_not_ready);
   const workers = plural(seen.world_size || 0, "worker");
   if (waiting) return { mood: "warn", line: `${plain(waiting.host)}: ${plain(waiting.why_not_ready)}`, more: lastRestart(seen) };
-  const line = `${workers} on ${plural(seen.nodes.filter((node) => node.ranks.length).length || seen.nodes.length, "node")} at work`;
+  const line = `${workers} on ${plural(countNodes(seen), "node")} at work`;
   if (!seen.stragglers.length) return { mood: "good", line, more: lastRestart(seen) };
   const slow = seen.stragglers.slice(0, 4).map((one) => `rank ${whole(one.rank)} on ${plain(one.host)} (${number(one.slower_by, 2)}×)`);
   return { mood: "warn", line, more: `Slower than the others: ${slow.join(", ")}` };
@@ -62,8 +97,7 @@ function lastRestart(seen) {
   return last.first_cause ? `${told} ${failure(last.first_cause)}.` : told;
 }
 
-export function showVerdict(seen) {
-  const found = verdict(seen);
+export function showVerdict(found) {
   setClass(byId("verdict"), `verdict ${found.mood}`);
   setText(byId("verdict-kicker"), found.kicker);
   setText(byId("verdict-line"), found.line);
@@ -82,7 +116,7 @@ export function showTiles(seen) {
   const best = commits.length ? Math.max(...commits.map(([, commit]) => commit.step)) : null;
   const effective = seen.effective || {};
   tiles([
-    ["Workers", whole(seen.world_size), `on ${plural(seen.nodes.length, "node")}${seen.is_over ? ", in the last round" : ""}`],
+    ["Workers", whole(seen.world_size), `on ${plural(countNodes(seen), "node")}${seen.is_over ? ", in the last round" : ""}`],
     ["Step", steps.length ? whole(Math.max(...steps)) : "–", steps.length ? spread(seen.ranks, steps) : "no rank has told its step"],
     ["Steps per second", number(rate, 2), samples.length ? `${number(total)} samples/s together` : "median of the ranks"],
     ["Restarts", whole(seen.restarts.used), isNumber(seen.restarts.allowed) ? `of ${whole(seen.restarts.allowed)} allowed` : ""],
@@ -127,7 +161,8 @@ export function showEvents(events) {
 export function showNodes(nodes, drain) {
   const rows = nodes.slice(0, MOST_NODES).map((node) => {
     const ranks = node.ranks.length ? `ranks ${span(node.ranks)}` : "";
-    const more = [plain(node.state), ranks, plain(node.why_not_ready)].filter(Boolean).join(" · ");
+    const state = node.isLeft && !["left", "lost"].includes(node.state) ? `left (${plain(node.state)})` : plain(node.state);
+    const more = [state, ranks, plain(node.why_not_ready)].filter(Boolean).join(" · ");
     const row = el("li", "", el("span", "name", plain(node.host)), el("span", "what", more));
     if (drain && !node.source.startsWith("/")) {
       const button = el("button", "small danger", "Drain");

@@ -1,0 +1,107 @@
+"""The run as a whole, from what its nodes told: restarts used, commits, the hang, and how much of its time it trained. Pure."""
+
+from __future__ import annotations
+
+from planaria.insight.fields import integer, number, part, text
+from planaria.insight.heard import ENDED
+from planaria.insight.model import Effective
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from planaria.insight.heard import Heard
+
+TIERS = ("node", "buddy", "disk")
+
+
+def budget(heard: Sequence[Heard]) -> tuple[int | None, int | None]:
+    """Return how many restarts were used, and how many are allowed."""
+    used: int | None = None
+    allowed: int | None = None
+    for one in heard:
+        restarts = part(one.seen.status, "restarts")
+        report = one.seen.report or {}
+        started = next((event for event in one.events if event.name == "planaria.run.started"), None)
+        counts = [integer(restarts, "used"), integer(report, "restarts")]
+        counts += [integer(event.data, "restart_count") for event in one.events]
+        limits = [integer(restarts, "allowed"), integer(report, "max_restarts")]
+        limits += [None if started is None else integer(started.data, "max_restarts")]
+        used = max((count for count in (used, *counts) if count is not None), default=None)
+        allowed = max((limit for limit in (allowed, *limits) if limit is not None), default=None)
+    return used, allowed
+
+
+def commits(heard: Sequence[Heard]) -> dict[str, Mapping[str, object] | None]:
+    """Return the newest commit of each tier."""
+    newest: dict[str, Mapping[str, object] | None] = dict.fromkeys(TIERS)
+    for one in heard:
+        for event in one.events:
+            if event.name == "planaria.commit":
+                _keep_newer(newest, text(event.data, "tier"), event.data)
+        for tier in part(one.seen.status, "newest_commit"):
+            _keep_newer(newest, tier, part(one.seen.status, "newest_commit", tier))
+    return newest
+
+
+def _keep_newer(newest: dict[str, Mapping[str, object] | None], tier: str, stamp: Mapping[str, object]) -> None:
+    told_stamp = {key: integer(stamp, key) for key in ("step", "round", "generation")}
+    if tier not in newest or told_stamp["step"] is None:
+        return
+    other = newest[tier]
+    if other is None or (told_stamp["step"] or 0) >= (integer(other, "step") or 0):
+        newest[tier] = told_stamp
+
+
+def hang(heard: Sequence[Heard], newest: int) -> Mapping[str, object] | None:
+    """Return the hang of the newest round that is not over. Who answers is believed; else the journals tell.
+
+    Of several nodes' hangs it is one that names a rank which stands differently, not one whose ranks wait for another node.
+    """
+    here = [one for one in heard if (one.round or 0) == newest]
+    answering = [one for one in here if one.answers]
+    told = [part(one.seen.status, "hang") for one in answering] if answering else list(_told_hangs(here, newest))
+    found = [one for one in told if one]
+    return min(found, key=lambda one: (one.get("elsewhere") is True, -(integer(one, "timestamp") or 0)), default=None)
+
+
+def _told_hangs(heard: Iterable[Heard], newest: int) -> Iterable[Mapping[str, object]]:
+    for one in heard:
+        last: Mapping[str, object] = {}
+        for event in one.events:
+            if event.name == "planaria.hang" and (integer(event.data, "round") or 0) == newest:
+                last = {**event.data, "timestamp": event.timestamp}
+            elif event.name == "planaria.hang.over":
+                last = {}
+        yield last
+
+
+def effective(heard: Sequence[Heard]) -> Effective:
+    """Return how much of its time the node trained that has lived longest; others came later, or went earlier."""
+    found = [_effective_of(one) for one in heard]
+    return max(found, key=lambda one: one.seconds, default=Effective(None, 0.0, 0.0, is_reported=False))
+
+
+def _effective_of(one: Heard) -> Effective:
+    status = one.seen.status or {}
+    uptime_s, began = number(status, "uptime_s"), number(status, "started_at")
+    if uptime_s is not None:
+        since = None if began is None else round(began * 1000)
+        return Effective(since, uptime_s, number(status, "trained_s") or 0.0, status.get("steps_reported") is True)
+    if not one.events:
+        return Effective(None, 0.0, 0.0, is_reported=False)
+    kept = [event.data for event in one.events if number(event.data, "trained_s") is not None]
+    newest = kept[-1] if kept else {}
+    is_reported = any(event.name == "planaria.progress" for event in one.events)
+    since, seconds = _lifetime(one)
+    return Effective(since, seconds, number(newest, "trained_s") or 0.0, is_reported)
+
+
+def _lifetime(one: Heard) -> tuple[int, float]:
+    """Return when a node began and how long its journal tells of it, also where its beginning is not kept any more."""
+    first, last = one.events[0], one.events[-1]
+    for event in reversed(one.events):
+        lived_s = number(event.data, "duration_s" if event.name == ENDED else "uptime_s")
+        if lived_s is not None:
+            return round(event.timestamp - lived_s * 1000), max(0.0, lived_s + last.at - event.at)
+    return first.timestamp, max(0.0, last.at - first.at)
