@@ -7,13 +7,14 @@ import json
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import termios
 from typing import TYPE_CHECKING, Any
 
 from crew import Crew
-from harness import LAUNCHER, PATIENCE_S, Launcher, wait_until
+from harness import LAUNCHER, PATIENCE_S, Launcher, kill, wait_until
 from probes import planaria, port_of
 from programs import clean_environment
 
@@ -213,3 +214,29 @@ def test_why_names_the_cause_of_a_failed_run_of_three_nodes(room: Room) -> None:
     (restart,) = run["restarts"]["list"]
     assert (restart["first_cause"]["rank"], restart["first_cause"]["meaning"]) == (2, "exit status 3")
     assert set(restart["phases"]) == {"detect", "decide", "stop", "rendezvous", "start", "ready"}
+
+
+def test_a_run_that_was_killed_is_gone_and_its_next_start_is_shown_alone(room: Room) -> None:
+    """The workers outlive the agent for a moment at most, and hold nothing of its folder."""
+    body = "from planaria.worker import report_progress\nreport_progress(5)\ntell(f'up {RANK}')\nwait_forever()\n"
+    flags = [*two(room), "--run-dir=runs", "--redirects=3"]
+    launcher = room.start(flags, body)
+    room.hear_many(["up 0", "up 1"])
+    wait_until(
+        lambda: [one["step"] for one in seen(room, "--run-dir=runs")["ranks"]] == [5, 5], "progress in the folder"
+    )
+    assert seen(room, "--run-dir=runs")["state"] == "running"
+    kill(launcher.agent())
+    launcher.wait()
+    room.wait_deserted()
+    gone = seen(room, "--run-dir=runs")
+    assert (gone["state"], [node["state"] for node in gone["nodes"]]) == ("gone", ["lost"])
+    assert [(one["step"], one["rate"]) for one in gone["ranks"]] == [(5, None), (5, None)]
+    assert ask(room, "logs", "-f", "--run-dir=runs").returncode == 0  # it does not wait for more
+    again = room.start(flags, body)
+    room.hear_many(["up 0", "up 1"])
+    for found in (seen(room), seen(room, "--run-dir=runs")):
+        assert (found["state"], len(found["nodes"]), len(found["ranks"])) == ("running", 1, 2)
+        assert found["nodes"][0]["node"] != gone["nodes"][0]["node"]
+    again.signal(signal.SIGTERM)
+    again.wait()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MOST_IN_MEMORY = 1000
+MOST_BYTES_IN_MEMORY = 4 << 20
 REPORT, EVIDENCE, LOGS = "report.json", "evidence", "logs"
 
 
@@ -58,7 +59,9 @@ class Journal:
     def __init__(self, node: str, folder: str | None, warn: Callable[[str], object]) -> None:
         self.node = node
         self.folder = folder
-        self.notebook = Notebook(MOST_IN_MEMORY)
+        self.unwritten = ""
+        """When it is closed: a sentence about what could not be written, if there is one to say."""
+        self.notebook = Notebook(MOST_IN_MEMORY, MOST_BYTES_IN_MEMORY)
         self._scribe = None if folder is None else Scribe(folder, warn)
 
     @property
@@ -80,14 +83,14 @@ class Journal:
 
     def take(self, event: Mapping[str, object]) -> None:
         """Keep an event. A folder that has gone meanwhile, or does not answer, costs what is not written and nothing else."""
-        self.notebook.take(event)
+        self.notebook.take(event, len(str(event)))
         if self._scribe is not None:
             self._scribe.take(event)
 
     def close(self) -> None:
         """Write nothing more; what has been taken is given a moment."""
         if self._scribe is not None:
-            self._scribe.close()
+            self.unwritten = self._scribe.close()
             self._scribe = None
 
 

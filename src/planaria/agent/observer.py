@@ -9,7 +9,17 @@ from __future__ import annotations
 from planaria.agent.machine import step
 from planaria.agent.membership import LeaseMoved, TakePlace
 from planaria.agent.meters import Meters
-from planaria.agent.model import RUNNING, Begun, Finish, ProgressReported, StartWorkers, WorkerExited, WorkersStarted
+from planaria.agent.model import (
+    DRAINING,
+    RESIZING,
+    RUNNING,
+    Begun,
+    Finish,
+    ProgressReported,
+    StartWorkers,
+    WorkerExited,
+    WorkersStarted,
+)
 from planaria.agent.pace import Pace, samples_of
 from planaria.agent.phases import SignsGivenUp, Watch, WorkerSigned, follow
 from planaria.agent.pulse import Pulse
@@ -62,7 +72,7 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_S = 0.01  # a Python interpreter needs about as long to come to its first line
 LONGEST_LOOK_S = 0.5
-LAST_WORDS = 4000  # characters of a traceback, or of stderr, that a journal keeps of a worker that failed
+LAST_WORDS = 4000  # characters of a message, and of the end of a traceback and of stderr, that events have of a worker
 SIGNS_WITHIN_S = 60.0  # an interpreter on a slow network disk may need that long; after it nobody looks any more
 
 
@@ -137,7 +147,7 @@ class Observer:
         if isinstance(event, WorkersStarted) and self._watch.silent:
             self._look_again(FIRST_LOOK_S, ordered_at + SIGNS_WITHIN_S)
         self._meters.group(group)
-        self.pace.is_at_work(ordered_at, at_work=group.phase == RUNNING)
+        self.pace.is_at_work(ordered_at, at_work=_is_at_work(group))
         for effect in effects:
             if isinstance(effect, Finish):
                 self._ended(effect.outcome, group, ordered_at)
@@ -246,7 +256,7 @@ class Observer:
             result = "failed" if kept else "stopped"
             told |= {
                 "status": failure.status,
-                "message": failure.message,
+                "message": failure.message[:LAST_WORDS],
                 "kind": failure.kind,
                 "killer": failure.killer,
             }
@@ -264,7 +274,7 @@ class Observer:
             "outcome": outcome.kind,
             "status": outcome.status,
             "signal": signals.name_of(outcome.signal) if outcome.signal else None,
-            "explanation": outcome.explanation,
+            "explanation": outcome.explanation[:LAST_WORDS],
             "restarts": group.restarts,
             "duration_s": at - self._began_at,
         }
@@ -311,9 +321,15 @@ class Observer:
             self._follow(WorkerSigned(local_rank, at), (), self._loop.now())
 
 
+def _is_at_work(group: Group) -> bool:
+    """Tell whether the workers may step: also those that were only told that the world changes, or that the node drains."""
+    return group.phase in (RUNNING, RESIZING) or (group.phase == DRAINING and group.ladder < 0)
+
+
 def _last_words(failure: Failure) -> dict[str, object]:
     """Return what a journal keeps of a failure beyond what handlers are told."""
     return {
+        "message": failure.message[:LAST_WORDS],
         "type": failure.type,
         "where": failure.where,
         "traceback": failure.traceback[-LAST_WORDS:],

@@ -1,6 +1,7 @@
 """How fast a node's workers step, and for how long they have stepped. Pure: whoever tells, tells when.
 
 A life trains from the first step that was reported in it to the last: what lies before is start-up, what lies after was lost.
+Between two reports of a rank it trains, too, unless that was a silence far longer than its steps usually take.
 Where no worker ever reports, the time at work has to stand for it.
 """
 
@@ -16,6 +17,7 @@ WINDOW_S = 10.0
 SAMPLE_S = 0.5  # ranks may report a thousand times a second
 FRESH_S = 10.0  # a step may take this long, or three times the usual, before it no longer counts as training
 FRESH_STEPS = 3.0
+GAPS = 9  # a rank's last so many gaps tell what is usual: one long silence among them changes nothing
 
 
 def samples_of(report: Progress) -> float | None:
@@ -27,14 +29,20 @@ def samples_of(report: Progress) -> float | None:
 class _Runner:
     """One rank of a life: where it began, where it is, and where it was during the last seconds."""
 
-    __slots__ = ("first", "newest", "trail")
+    __slots__ = ("first", "gaps", "newest", "trail")
 
     def __init__(self, step: int, samples: float | None, at: float) -> None:
         self.first = step
+        self.gaps: list[float] = []
         self.newest = (at, step, samples)
         self.trail = [self.newest]
 
+    def is_fresh(self, gap_s: float) -> bool:
+        """Tell whether a silence of this length is one of a rank that trains."""
+        return gap_s <= FRESH_S or (bool(self.gaps) and gap_s <= FRESH_STEPS * sorted(self.gaps)[len(self.gaps) // 2])
+
     def report(self, step: int, samples: float | None, at: float) -> None:
+        self.gaps = [*self.gaps[1 - GAPS :], at - self.newest[0]]
         self.newest = (at, step, samples)
         if at - self.trail[-1][0] >= SAMPLE_S:
             self.trail.append(self.newest)
@@ -48,9 +56,7 @@ class Pace:
     def __init__(self) -> None:
         self._runners: dict[int, _Runner] = {}
         self._at_work_since: float | None = None
-        self._first_at: float | None = None
-        self._last_at = 0.0
-        self._steps = 0
+        self._counted_until: float | None = None
         self._stepping_s = 0.0
         self._working_s = 0.0
         self.is_reported = False
@@ -63,34 +69,33 @@ class Pace:
     def is_at_work(self, now: float, *, at_work: bool) -> None:
         """Note whether the workers of this node are at work in a round."""
         if at_work and self._at_work_since is None:
-            self._at_work_since, self._first_at, self._steps = now, None, 0
+            self._at_work_since, self._counted_until = now, None
         elif not at_work and self._at_work_since is not None:
             self._working_s += now - self._at_work_since
-            self._stepping_s += 0.0 if self._first_at is None else self._last_at - self._first_at
-            self._at_work_since = self._first_at = None
+            self._at_work_since = self._counted_until = None
 
     def report(self, local_rank: int, step: int, samples: float | None, at: float) -> None:
         """Take a rank's word for how far it is."""
         runner = self._runners.get(local_rank)
+        if self._at_work_since is not None:
+            self._counted_until = at if self._counted_until is None else self._counted_until
+            if runner is not None and (not runner.gaps or runner.is_fresh(at - runner.newest[0])):
+                self._stepping_s += max(0.0, at - max(runner.newest[0], self._counted_until))
+            self._counted_until = max(at, self._counted_until)
         if runner is None:
             self._runners[local_rank] = _Runner(step, samples, at)
         else:
             runner.report(step, samples, at)
         self.is_reported = True
-        if self._at_work_since is not None:
-            self._first_at = at if self._first_at is None else self._first_at
-            self._last_at = at
-            self._steps += 1
 
     def trained_s(self, now: float) -> float:
-        """Return for how many seconds the workers have trained."""
+        """Return for how many seconds the workers have trained; the silence that goes on counts while it is not too long."""
         if not self.is_reported:
             return self._working_s + (0.0 if self._at_work_since is None else now - self._at_work_since)
-        if self._first_at is None:
+        counted_until = self._counted_until
+        if counted_until is None or not any(one.is_fresh(now - one.newest[0]) for one in self._runners.values()):
             return self._stepping_s
-        usual_s = (self._last_at - self._first_at) / max(1, self._steps - 1)
-        is_fresh = now - self._last_at <= max(FRESH_S, FRESH_STEPS * usual_s)
-        return self._stepping_s + (now if is_fresh else self._last_at) - self._first_at
+        return self._stepping_s + max(0.0, now - counted_until)
 
     def first_step(self, local_rank: int) -> int | None:
         """Return the first step that a rank reported in this life."""

@@ -41,4 +41,5 @@ def follow(asked: Asked, found: Found, say: Callable[[Line], object]) -> int:
                 del readers[key]
         if is_last:
             return len(known)
-        wait_for_any((), LOOK_S)
+        if not any(reader.has_more for reader in readers.values()):
+            wait_for_any((), LOOK_S)

@@ -15,7 +15,7 @@ from planaria.launch.owner_runs import all_here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from planaria.insight.flags import Asked
     from planaria.insight.gather import Source
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 RUN_DIR = "PET_RUN_DIR"
 MOST_SHOWN = 8
+MOST_ASKED = 32  # agents at a time
 
 
 class Found:
@@ -34,8 +35,33 @@ class Found:
         self.agents = {source.name: source for source in sources if isinstance(source, AgentSource)}
 
     def look(self) -> list[NodeSeen]:
-        """Look everywhere once."""
-        return [node for source in self.sources for node in source.look()]
+        """Look everywhere once. Agents are asked in threads, many at a time: one that hangs costs our patience with it only."""
+        from threading import Thread
+
+        found: dict[int, list[NodeSeen]] = {}
+
+        def look(number: int) -> None:
+            found[number] = self.sources[number].look()
+
+        asked = [number for number, source in enumerate(self.sources) if isinstance(source, AgentSource)]
+        at_once = asked if len(asked) > 1 else []
+        threads = [
+            Thread(target=_each, args=(look, at_once[first::MOST_ASKED]), daemon=True) for first in range(MOST_ASKED)
+        ]
+        threads = threads[: len(at_once)]
+        for thread in threads:
+            thread.start()
+        for number in range(len(self.sources)):
+            if number not in at_once:
+                look(number)
+        for thread in threads:
+            thread.join()
+        return [node for number in range(len(self.sources)) for node in found.get(number, [])]
+
+
+def _each(look: Callable[[int], object], numbers: list[int]) -> None:
+    for number in numbers:
+        look(number)
 
 
 def find(asked: Asked, environ: Mapping[str, str]) -> Found | str:

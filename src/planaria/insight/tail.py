@@ -12,6 +12,7 @@ from planaria.launch.owner_http import Door, NotAnswered, fetch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Protocol
 
     class Tail(Protocol):
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 20
 BLOCK_BYTES = 64 << 10
 NOBODY = -1
+MOST_CHUNKS = 16  # of one stream, before it is the turn of the next
+MOST_LAST_CHUNKS = 4096
 
 
 class FileTail:
@@ -122,17 +125,23 @@ class Reader:
         self.place = place
         self._tail = tail
         self._splitter = Splitter()
+        self.has_more = False
 
-    def read_on(self) -> list[Line]:
-        """Return the lines that are whole now."""
-        found = []
-        while chunk := self._tail.read_on():
-            found += [Line(self.place, text) for text in self._splitter.feed(chunk)]
-        return found
+    def read_on(self, most: int = MOST_CHUNKS) -> Iterator[Line]:
+        """Yield the lines that are whole now, chunk by chunk; `has_more` tells whether there was more than that."""
+        for _ in range(most):
+            chunk = self._tail.read_on()
+            self.has_more = bool(chunk)
+            if not chunk:
+                return
+            for text in self._splitter.feed(chunk):
+                yield Line(self.place, text)
 
-    def finish(self) -> list[Line]:
-        """Return what is left, when no more is expected."""
-        return [*self.read_on(), *(Line(self.place, text) for text in self._splitter.end())]
+    def finish(self) -> Iterator[Line]:
+        """Yield what is left, when no more is expected. Who writes faster than one can read does not keep us for ever."""
+        yield from self.read_on(MOST_LAST_CHUNKS)
+        for text in self._splitter.end():
+            yield Line(self.place, text)
 
 
 def reader_of(place: Place, agents: dict[str, AgentSource], lines: int) -> Reader:

@@ -331,6 +331,31 @@ def test_a_journal_has_the_last_words_that_handlers_are_spared() -> None:
     assert "planaria.progress" not in {event["name"] for event in rig.kept.events}
 
 
+def test_a_message_of_megabytes_is_cut_before_it_is_told() -> None:
+    rig = Rig()
+    rig.observer.journal = Journal("host-a-1", None, print)
+    rig.begin()
+    bad = failure(0, 3, at=109.5, message="y" * 3_000_000)
+    group = replace(GROUP, failures=(bad,), causes=(bad,))
+    rig.see(WorkerExited(0, 110.0, bad), *STOP, group=group)
+    rig.see(TreeEnded(112.0), Finish(Outcome("failed", 1, explanation="z" * 3_000_000)), group=group)
+    for event in rig.observer.journal.notebook.events:
+        assert len(str(event)) < 20_000
+    assert len(rig.last("worker.exited")["metadata"]["message"]) == 4000
+
+
+def test_workers_train_while_they_are_only_told_that_the_world_changes() -> None:
+    rig = Rig()
+    rig.begin()
+    running = replace(GROUP, phase="running", running=frozenset({0, 1}))
+    rig.see(WorkersStarted(101.0), group=running)
+    rig.see(RoundStarted(place(1), 105.0), group=replace(running, phase="resizing"))
+    for at in range(106, 121):
+        rig.loop.run_until(float(at))
+        rig.see(ProgressReported(0, at), group=replace(running, phase="resizing"))
+    assert rig.observer.pace.trained_s(120.0) == 14.0
+
+
 def test_an_observer_that_fails_costs_nothing_but_itself() -> None:
     """The job goes on, and one line says what is missing from now on."""
 

@@ -81,3 +81,29 @@ def test_where_nobody_reports_the_time_at_work_counts() -> None:
     pace.is_at_work(25.0, at_work=False)
     pace.is_at_work(30.0, at_work=True)
     assert (pace.trained_s(35.0), pace.is_reported) == (15.0, False)
+
+
+def test_a_silence_stays_no_training_when_it_is_over() -> None:
+    pace = Pace()
+    pace.is_at_work(0.0, at_work=True)
+    stepping(pace, begin=0.0, count=11, every_s=1.0)
+    assert pace.trained_s(3000.0) == 10.0
+    stepping(pace, begin=3610.0, count=11, every_s=1.0, first=12)
+    assert pace.trained_s(3620.0) == 20.0
+
+
+def test_what_is_usual_is_a_matter_of_each_rank_and_not_of_how_many_there_are() -> None:
+    pace = Pace()
+    pace.is_at_work(0.0, at_work=True)
+    for step in range(5):
+        for local_rank in range(8):
+            pace.report(local_rank, step, None, step * 30.0)
+    assert pace.trained_s(149.0) == 149.0
+
+
+def test_steps_that_have_become_slower_for_good_are_training() -> None:
+    pace = Pace()
+    pace.is_at_work(0.0, at_work=True)
+    stepping(pace, begin=0.0, count=11, every_s=1.0)
+    stepping(pace, begin=70.0, count=20, every_s=60.0, first=12)
+    assert pace.trained_s(70.0 + 19 * 60.0) >= 10.0 + 14 * 60.0

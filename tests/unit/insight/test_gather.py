@@ -14,12 +14,13 @@ from planaria.agent.journal import JOURNAL, Journal, make_folder
 from planaria.agent.scribe import MOST_WAITING, OLDER_JOURNAL
 from planaria.insight.flags import Asked
 from planaria.insight.follow import follow
-from planaria.insight.gather import FolderSource, node_folders, run_folder, run_folders
-from planaria.insight.loglines import Splitter, moved, places
+from planaria.insight.gather import AgentSource, FolderSource, node_folders, run_folder, run_folders
+from planaria.insight.loglines import Place, Splitter, moved, places
 from planaria.insight.model import NodeSeen
 from planaria.insight.picture import picture
 from planaria.insight.sources import Found, find
-from planaria.insight.tail import FileTail
+from planaria.insight.tail import MOST_CHUNKS, MOST_LAST_CHUNKS, FileTail, Reader
+from planaria.launch.owner_http import NotAnswered
 
 
 def test_the_folder_of_runs_of_a_run_and_of_a_node_all_lead_there(tmp_path: Path) -> None:
@@ -145,6 +146,37 @@ def test_a_disk_that_does_not_keep_up_holds_nobody_up(tmp_path: Path) -> None:
         assert MOST_WAITING <= len(lines.readlines()) <= MOST_WAITING + 1
 
 
+def test_a_report_for_a_disk_that_hangs_holds_nobody_up_and_is_written_when_it_goes_on(tmp_path: Path) -> None:
+    folder = make_folder(str(tmp_path), "job7", "node")
+    journal = Journal("node", folder, print)
+    scribe = journal._scribe
+    assert scribe is not None
+    held = threading.Event()
+    scribe._order(held.wait)
+    journal.keep("report.json", b"{}")
+    assert not os.path.exists(os.path.join(folder, "report.json"))
+    held.set()
+    write_all(journal)
+    assert (Path(folder) / "report.json").read_bytes() == b"{}"
+
+
+def test_a_report_that_cannot_be_written_is_told_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal("node", make_folder(str(tmp_path), "job7", "node"), print)
+    (tmp_path / "job7" / "node" / "report.json").mkdir()
+    journal.keep("report.json", b"{}")
+    write_all(journal)
+    assert journal.unwritten == f"cannot write {tmp_path}/job7/node/report.json: Is a directory"
+    monkeypatch.setattr("planaria.agent.scribe.CLOSE_S", 0.0)
+    hung = Journal("node", make_folder(str(tmp_path), "job8", "node"), print)
+    scribe, held = hung._scribe, threading.Event()
+    assert scribe is not None
+    scribe._order(held.wait)
+    hung.close()
+    assert hung.unwritten == f"{tmp_path}/job8/node does not keep up, going on without what is not written"
+    held.set()
+    scribe._thread.join()
+
+
 def test_the_names_of_evidence_are_those_that_events_speak_of() -> None:
     journal = Journal("node", None, print)
     for path in ("/runs/job7/node/evidence/hang-1", None, 5, "/runs/job7/node/evidence/hang-1", "/tmp/e/hang-2"):
@@ -204,3 +236,37 @@ def test_places_are_those_of_the_newest_round_that_were_asked_for() -> None:
     assert moved(found[0].path, node.name, "/copy") == "/copy/logs/attempt_1/1/stderr.log"
     assert moved(f"/x/{node.name}/../../etc/passwd", node.name, "/copy") == f"/x/{node.name}/../../etc/passwd"
     assert moved("/elsewhere/stdout.log", node.name, "/copy") == "/elsewhere/stdout.log"
+
+
+class Endless:
+    """A worker that writes faster than anybody reads."""
+
+    def __init__(self) -> None:
+        self.chunks = 0
+
+    def read_on(self) -> bytes:
+        self.chunks += 1
+        return b"line\n" * 10
+
+
+def test_a_stream_is_read_a_turn_at_a_time_and_its_end_is_not_waited_for_for_ever() -> None:
+    endless = Endless()
+    reader = Reader(Place("n", "/x", "a", 0, 0, 0, "stdout"), endless)
+    lines = reader.read_on()
+    assert str(next(lines)) == "a:0 | line"
+    assert endless.chunks == 1  # what is there is said before more is read
+    assert len(list(lines)) == 10 * MOST_CHUNKS - 1
+    assert reader.has_more
+    assert len(list(reader.finish())) == 10 * MOST_LAST_CHUNKS
+
+
+def test_agents_are_asked_at_the_same_time_and_told_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(3, timeout=60)
+
+    def ask(target: tuple[str, int], *_args: object, **_options: object) -> tuple[int, object]:
+        both.wait()
+        raise NotAnswered(f"{target[0]} is away")
+
+    monkeypatch.setattr("planaria.insight.gather.ask", ask)
+    found = Found([AgentSource((host, 1)) for host in "cab"])
+    assert [node.node for node in found.look()] == ["c:1", "a:1", "b:1"]
