@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-from harness.children import LIMIT_S, Child
-from harness.model import Bench, MeasurementError, Metric, Sample
-from harness.processes import children_of_all, usage
+from harness.children import Child
+from harness.model import Bench, Metric, Sample
+from harness.processes import usage
+from harness.side import agent_of, read, wait_for
 
 from rows.launch import script
 
@@ -29,12 +30,12 @@ def _measure(launcher: Launcher, settings: Settings) -> Sample:
     program = (script(settings, "steps.py"), side, go, str(_STEPS), str(_PACE))
     try:
         with Child((*launcher.command, *flags, *program), settings.scratch) as child:
-            _wait_for(child, side, b"ready")
-            agent = _agent_of(child)
+            wait_for(child, side, b"ready", WORKERS)
+            agent = agent_of(child, WORKERS)
             before, began = usage([agent]), time.monotonic()
             with open(go, "wb"):
                 pass
-            _wait_for(child, side, b"done")
+            wait_for(child, side, b"done", WORKERS)
             after, seconds = usage([agent]), time.monotonic() - began
             os.unlink(go)
             child.expect_success()
@@ -42,35 +43,13 @@ def _measure(launcher: Launcher, settings: Settings) -> Sample:
     finally:
         if os.path.exists(go):
             os.unlink(go)
-    spent_ns = [int(line.split()[1]) for line in _read(side).splitlines() if line.startswith(b"done")]
+    spent_ns = [int(line.split()[1]) for line in read(side).splitlines() if line.startswith(b"done")]
     agents = (after.cpu_ns - before.cpu_ns) / 1e9 / seconds / WORKERS * 100
     own = sum(spent_ns) / len(spent_ns) / 1e9 / (_STEPS / _PACE) * 100
     return Sample(
         {"all": [agents + own], "agent": [agents], "worker": [own]},
         {"nobody was called": "yes" if " hangs " not in said else said},
     )
-
-
-def _wait_for(child: Child, side: str, word: bytes) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while _read(side).count(word) < WORKERS:
-        if time.monotonic() > deadline or child.exit_status() is not None:
-            raise MeasurementError(f"{_read(side).count(word)} of {WORKERS} workers: {word!r}{child.last_words()}")
-        time.sleep(0.02)
-
-
-def _agent_of(child: Child) -> int:
-    """Return the process that has the workers as its children."""
-    below = children_of_all()
-    found = [pid for pid in below.get(child.pid, ()) if len(below.get(pid, ())) >= WORKERS]
-    if not found:
-        raise MeasurementError("no agent with that many workers")
-    return found[0]
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 BENCHES = (

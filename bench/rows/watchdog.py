@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from harness.children import LIMIT_S, Child
-from harness.model import Bench, MeasurementError, Metric, Sample
-from harness.processes import children_of_all, usage
+from harness.children import Child
+from harness.model import Bench, Metric, Sample
+from harness.processes import usage
+from harness.side import agent_of, read, wait_for
 
 from rows.launch import script
 
@@ -33,19 +33,19 @@ def _measure(kind: str, pace: int, launcher: Launcher, settings: Settings) -> Sa
     program = (script(settings, "scopes.py"), kind, side, go, str(_PAIRS), str(_LIMIT_S), str(pace))
     try:
         with Child((*launcher.command, *flags, *program), settings.scratch, variables=_ENABLED) as child:
-            _wait_for(child, side, b"ready")
-            agent = _agent_of(child)
+            wait_for(child, side, b"ready", WORKERS)
+            agent = agent_of(child, WORKERS)
             before = usage([agent])
             with open(go, "wb"):
                 pass
-            _wait_for(child, side, b"done")
+            wait_for(child, side, b"done", WORKERS)
             after = usage([agent])
             child.expect_success()  # a release that was lost would have ended a worker, and with it the job
             said = child.last_words()
     finally:
         if os.path.exists(go):
             os.unlink(go)
-    spans = [line.split()[1:] for line in _read(side).splitlines() if line.startswith(b"done")]
+    spans = [line.split()[1:] for line in read(side).splitlines() if line.startswith(b"done")]
     seconds = (max(int(end) for _, end in spans) - min(int(begin) for begin, _ in spans)) / 1e9
     pairs = WORKERS * _PAIRS
     return Sample(
@@ -56,28 +56,6 @@ def _measure(kind: str, pace: int, launcher: Launcher, settings: Settings) -> Sa
         },
         {"every release heard, no complaint": "yes" if "watchdog" not in said else said},
     )
-
-
-def _wait_for(child: Child, side: str, word: bytes) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while _read(side).count(word) < WORKERS:
-        if time.monotonic() > deadline or child.exit_status() is not None:
-            raise MeasurementError(f"{_read(side).count(word)} of {WORKERS} workers: {word!r}{child.last_words()}")
-        time.sleep(0.02)
-
-
-def _agent_of(child: Child) -> int:
-    """Return the process that has the workers as its children."""
-    below = children_of_all()
-    found = [pid for pid in below.get(child.pid, ()) if len(below.get(pid, ())) >= WORKERS]
-    if not found:
-        raise MeasurementError("no agent with that many workers")
-    return found[0]
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _bench(name: str, kind: str, pace: int, title: str) -> Bench:

@@ -35,12 +35,33 @@ for step in range(12):
     worker.report_progress(step)
 """
 
+BACKWARD = """
+import os, queue
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from meeting import RANK, work
+from planaria import worker
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+def stuck():
+    queue.Queue().get()  # HERE
+for step in range(12):
+    work()
+    if step == 8 and RANK == 1 - int(os.environ["TORCHELASTIC_RESTART_COUNT"]):
+        stuck()
+    model(torch.ones(2, 4)).sum().backward()
+    worker.report_progress(step)
+"""
+
 
 def test_the_rank_that_misses_a_collective_is_named_and_so_is_the_collective(tmp_path: Path) -> None:
     jobs = Jobs(str(tmp_path), ranks=2)
     try:
         jobs.start("recorded", SCRIPT, env={"TORCH_FR_BUFFER_SIZE": "200"})
-        end = jobs.wait()["recorded"]
+        jobs.start("backward", BACKWARD, "--max-restarts=1")
+        end, backward = jobs.wait().values()
     finally:
         jobs.close()
     assert_caught(end, SCRIPT)
@@ -51,3 +72,8 @@ def test_the_rank_that_misses_a_collective_is_named_and_so_is_the_collective(tmp
     assert by_rank[1]["collective"] == ""
     assert sum(by_rank[0]["collectives_begun"].values()) == 1 + sum(by_rank[1]["collectives_begun"].values())
     assert "gloo:all_reduce" in end.file("rank0.collectives.json")
+
+    # Without a recorder, and with peers that wait in a backward pass; the first life hangs at rank 1, the second at rank 0.
+    assert [hang["ranks"] for hang in backward.hangs] == [[1], [0]], backward.err
+    assert [hang["waiting"] for hang in backward.hangs] == [[0], [1]], backward.err
+    assert backward.report["first_cause"]["rank"] == 0, backward.err

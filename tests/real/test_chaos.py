@@ -1,10 +1,11 @@
 """`planaria chaos` for real: a campaign that a job survives, a job that cannot, and ends before the end.
 
-PLANARIA_TEST_CHAOS says how many faults (30; 300 at night), PLANARIA_TEST_SEED which campaign.
+PLANARIA_TEST_CHAOS says how many faults (20, the fewest with every kind; 300 at night), PLANARIA_TEST_SEED which campaign.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -18,9 +19,10 @@ import pytest
 from harness import wait_until
 from programs import clean_environment, marked
 
+from planaria.base.linux import is_running
 from planaria.chaos import hosts
 
-FAULTS = int(os.environ.get("PLANARIA_TEST_CHAOS", "30"))
+FAULTS = int(os.environ.get("PLANARIA_TEST_CHAOS", "20"))
 SEED = os.environ.get("PLANARIA_TEST_SEED", "3")
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "numpy" / "main.py")
 STEPS_OF_AN_EPOCH = 42  # three workers with 16 of 2,000 samples a step
@@ -44,6 +46,55 @@ while step < 90:
     worker.report_progress(step)
     time.sleep(0.02)
 print("sum", total, flush=True)
+'''
+CARELESS = '''
+"""Leaves shared memory and a process that nothing marks, and kills whoever would have seen to them."""
+import os, signal, subprocess, sys, time
+from planaria import worker
+
+def is_ours(pid):
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return b"PLANARIA_CHAOS_MARK" in file.read()
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+step = 0
+while True:
+    step += 1
+    worker.report_progress(step)
+    if step == 30 and os.environ["RANK"] == "0":
+        open(f"/dev/shm/{sys.argv[2]}", "w").close()
+        left = subprocess.Popen(["env", "-i", "setsid", "sleep", "300"])
+        with open(f"{sys.argv[1]}/left", "w") as file:
+            file.write(str(left.pid))
+        line = [os.getpid()]
+        while is_ours(parent(line[-1])):
+            line.append(parent(line[-1]))
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in reversed(line[1:]):
+                os.kill(pid, number)
+        os._exit(1)
+    time.sleep(0.02)
+'''
+BACKWARDS = '''
+"""Has its commit back, and begins before it all the same."""
+import time
+from planaria import worker
+
+class State(worker.ElasticState):
+    def restore(self):
+        found = super().restore()
+        self.step = 0
+        return found
+
+def step(state):
+    time.sleep(0.02)
+    if state.step == 80:
+        raise StopIteration
+
+worker.train_loop(State(step=0), step)
 '''
 
 
@@ -105,11 +156,44 @@ def test_a_job_that_keeps_its_state_in_memory_alone_is_found_out(tmp_path: Path)
     flags = ["--nodes=2", "--faults=2", "--kinds=kill-worker", f"--keep={tmp_path / 'logs'}"]
     out, err = run(*flags, "--", script(tmp_path, FORGETFUL), str(tmp_path), folder=tmp_path, status=1)
     assert "without faults it is 'sum 4095'" in out, err
-    broken = [line.split()[1] for line in out.splitlines() if line.startswith("BROKEN")]
-    assert broken == ["result:"], out
+    assert broken(out) == ["result:"], out
     assert "at work again after" in out.partition("\nresult: ")[2], "the story begins with the fault"
     assert f"logs and events: {tmp_path / 'logs'}" in out
     assert {"n1.1.err", "n1.1.events.jsonl", "n1.1.out"} <= set(os.listdir(tmp_path / "logs"))
+
+
+def broken(out: str) -> list[str]:
+    return [line.split()[1] for line in out.splitlines() if line.startswith("BROKEN")]
+
+
+def test_a_process_without_a_mark_and_shared_memory_are_found_and_the_process_is_ended(tmp_path: Path) -> None:
+    shared = Path("/dev/shm", f"chaostest{os.getpid()}")
+    flags = ["--nodes=2", "--faults=1", "--kinds=pause-worker", "--compare=none", f"--keep={tmp_path / 'logs'}"]
+    job = script(tmp_path, CARELESS)
+    try:
+        out, err = run(*flags, "--", job, str(tmp_path), shared.name, folder=tmp_path, status=1)
+    finally:
+        shared.unlink(missing_ok=True)
+    left = int((tmp_path / "left").read_text())
+    assert {"no-orphans:", "no-leaks:"} <= set(broken(out)), f"{out}\n{err}"
+    assert f"there still was pid {left}: sleep 300" in out
+    assert not is_running(left)
+    assert f"the job left {shared} in /dev/shm" in out
+
+
+def test_a_commit_that_is_not_gone_on_from_is_lost(tmp_path: Path) -> None:
+    flags = ["--nodes=2", "--faults=1", "--kinds=kill-worker", "--compare=none", f"--keep={tmp_path / 'logs'}"]
+    out, err = run(*flags, "--", script(tmp_path, BACKWARDS), folder=tmp_path, status=1)
+    assert broken(out) == ["commits:"], f"{out}\n{err}"
+    assert " went on from step 0; step " in out
+
+
+def test_a_file_that_is_there_is_not_taken_for_the_result(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    _, err = run(f"--compare={mine}", "--", "no_such_script.py", folder=tmp_path, status=2)
+    assert err == f"planaria: --compare expects a file that is not there yet: both runs write it, got '{mine}'\n"
+    assert mine.read_text() == "precious"
 
 
 def test_ctrl_c_ends_everything_that_was_started_and_says_what_was_seen(tmp_path: Path) -> None:
@@ -118,7 +202,10 @@ def test_ctrl_c_ends_everything_that_was_started_and_says_what_was_seen(tmp_path
     chaos = start(*flags, "--", endless, str(tmp_path), folder=tmp_path)
     assert chaos.stderr is not None
     assert chaos.stderr.readline().startswith("[1/50] ")
-    chaos.send_signal(signal.SIGINT)
+    while chaos.poll() is None:  # none but the first is heard
+        chaos.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            chaos.wait(0.01)
     out, _ = chaos.communicate(timeout=60)
     assert chaos.returncode == 130
     assert out.endswith("\ninterrupted; nothing broken so far\n")
@@ -141,6 +228,8 @@ def test_a_job_that_fails_by_itself_is_not_struck(tmp_path: Path) -> None:
     words = ["--nodes=2", "--", script(tmp_path, "raise SystemExit('no data')")]
     _, err = run(*words, folder=tmp_path, status=2)
     assert "no data" in err
+    _, told = run(f"--keep={tmp_path / 'logs'}", *words, folder=tmp_path, status=2)
+    assert f"planaria chaos: logs and events: {tmp_path / 'logs'}\n" in told
     assert err.endswith("planaria: the job does not end well even undisturbed: its status is 1\n")
     _, err = run("--nodes=2", "--", script(tmp_path, "pass"), folder=tmp_path, status=2)
     assert "there is no result to compare: rank 0 prints nothing" in err
@@ -155,6 +244,9 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     plan = json.loads(run("--json", *words, folder=tmp_path)[0])
     assert len(plan["faults"]) == 9
     assert set(plan["skipped"]) >= {"cut-network", "slow-network"}
+    for more, variant in (("--no-python", "for ever"), ("--hang-policy=report", "")):
+        hang = run("--json", "--kinds=hang", f"--with={more}", *words, folder=tmp_path)[0]
+        assert {fault["variant"] for fault in json.loads(hang)["faults"]} == {variant}
 
 
 def test_logs_are_not_mixed_with_what_is_there(tmp_path: Path) -> None:

@@ -57,6 +57,10 @@ class Jobs:
         self.wrong.create(["/job/wrong.py"], 1, spec={"backoffLimit": 1}, resources=some)
         for job in self.training:
             job.wait_for_world(-1)
+        for job in self.training:
+            job.wait_for_steps(
+                5
+            )  # what befalls a job in its first second is for the tests of agents, which try it often
         # Kubelets look after volumes now and then only: meanwhile there is other weather.
         self.before_filling, self.filled = self.second.look(), self.second.on_node("node2")
         self.second.steps.order("fill", self.filled)

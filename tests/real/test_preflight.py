@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from harness import Room
 
 FULL = 'mount -t tmpfs -o size=100m tmpfs "$1" && head -c 95000000 /dev/zero >"$1/fill" && shift && exec "$@"'
+NO_SUCH = {"GLOO_SOCKET_IFNAME": "nosuch0"}
 
 
 def test_a_node_alone_that_fails_ends_with_71_and_one_that_passes_runs(room: Room) -> None:
-    end = room.run(["--preflight=environment"], "tell('ran')\n", env={"OMP_NUM_THREADS": "many"})
+    end = room.run(["--preflight=network"], "tell('ran')\n", env=NO_SUCH)
     assert end.status == 71
-    assert "job failed: this node failed its checks: environment.threads: OMP_NUM_THREADS=many" in end.err
+    assert "job failed: this node failed its checks: network.chosen: GLOO_SOCKET_IFNAME=nosuch0" in end.err
     assert room.heard() == []
-    end = room.run(["--preflight=environment,system"], "tell('ran')\n")
+    end = room.run(["--preflight=environment,system"], "tell('ran')\n", env={"OMP_NUM_THREADS": "many"})
     assert (end.status, room.heard()) == (0, ["ran"])
+    assert "preflight: environment.threads: OMP_NUM_THREADS=many" in end.err
 
 
 @pytest.mark.root
@@ -55,7 +57,7 @@ def test_a_node_with_a_full_disk_is_set_aside_and_joins_once_there_is_room(room:
 
 def test_a_node_that_is_set_aside_ends_when_its_owner_says_so(room: Room) -> None:
     crew = Crew(room, "--max-restarts=0", nodes="1:2")
-    node = crew.add("a", "--preflight=environment", "--preflight-cooldown=600", env={"OMP_NUM_THREADS": "many"})
+    node = crew.add("a", "--preflight=network", "--preflight-cooldown=600", env=NO_SUCH)
     node.wait_said("this node is set aside for 600 s")
     told = planaria(room, "drain", f"--pid={node.pid}")
     assert told.returncode == 0, told.stderr + node.err()

@@ -303,7 +303,7 @@ class Driver:
         Raises:
             ValueError: It is not a message of ours.
         """
-        from planaria.contract.control import Acquire, Phase, Progress, Release, Witness, decode
+        from planaria.contract.control import Acquire, Finished, Phase, Progress, Release, Witness, decode
 
         message = decode(line)
         if isinstance(message, Progress):
@@ -311,6 +311,8 @@ class Driver:
             self._watch_progress().speaks(peer.local_rank)
         elif isinstance(message, Phase):
             self.entered(peer.local_rank, message.phase)
+        elif isinstance(message, Finished):
+            self._watch_progress().finished(peer.local_rank)
         elif isinstance(message, Witness):
             peer.is_witness = True
         elif isinstance(message, (Acquire, Release)):

@@ -1,7 +1,8 @@
 """Look at workers that hang and write down what is seen: the main program of a process of its own.
 
-    agent --request, black boxes as descriptors--> examiner --verdict on stdout--> agent
+    agent --request, black boxes as descriptors--> examiner --lines on stdout: there is a folder, the verdict--> agent
 
+The verdict is told before files are written and tools are run, which take their time: the end of stdout is the end of those.
 Reading about a stuck process, or writing to a disk that is stuck itself, can take for ever; the agent's loop must not. It
 gives the examiner some time, and goes on without it after that. Nothing here ends a worker; `resume` lets one that is stopped
 go on, for workers that are about to be ended anyway.
@@ -14,6 +15,7 @@ import os
 import shutil
 import sys
 import time
+from contextlib import suppress
 
 from planaria.agent import proc
 from planaria.agent.suspects import Examined, as_text, frames, judge
@@ -38,6 +40,7 @@ MOST_CHILDREN = 8
 MOST_NATIVE = 4
 TOOL_S = 8.0
 ALL_TOOLS_S = 16.0
+KILLED_S = 1.0  # for one to end that was killed; in an uninterruptible wait it does not
 _SIGCONT = signals.SIGCONT
 _STACK_BYTES = 1 << 20
 _FLIGHT_BYTES = 64 << 20
@@ -137,12 +140,13 @@ class Examiner:
         self._is_kept = True
         self._subjects = [Subject(told) for told in request["ranks"]]
 
-    def run(self) -> dict[str, object]:
-        """Look at everything, write it down, and return what the agent wants to know."""
+    def run(self) -> None:
+        """Look at everything, tell the agent what it wants to know as soon as that is known, write it all down."""
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
         except OSError:  # who it is can be said without a place to write
             self._is_kept = False
+        _tell({"kept": self._is_kept})
         began = time.monotonic()
         stacks = self._stacks()
         for one in self._subjects:
@@ -150,25 +154,28 @@ class Examiner:
         self._hear_witnesses()
         time.sleep(max(0.0, began + LEAST_LOOK_S - time.monotonic()))  # noqa: TID251  the same
         examined = [one.examined(stacks[one.pid]) for one in self._subjects]
-        self._save_ranks(examined)
         verdict = judge(
             examined,
             host=self._request["host"],
             is_alone=self._request["alone"],
             evidence=self._folder if self._is_kept else "",
         )
+        _tell(
+            {
+                "ranks": list(verdict.ranks),
+                "waiting": list(verdict.waiting),
+                "brief": verdict.brief,
+                "sentence": verdict.sentence,
+                "elsewhere": verdict.elsewhere,
+                "unclear": verdict.unclear,
+            }
+        )
         self._summarize(examined, verdict.sentence, as_text(examined, verdict, self._request["heading"]), verdict.ranks)
+        self._save_ranks(examined)
         self._save("host.txt", proc.host(self._folder))
-        self._look_native(examined, verdict.ranks)
-        self._save("gpu.txt", _tool(("nvidia-smi",), TOOL_S))
-        return {
-            "ranks": list(verdict.ranks),
-            "waiting": list(verdict.waiting),
-            "brief": verdict.brief,
-            "sentence": verdict.sentence,
-            "elsewhere": verdict.elsewhere,
-            "kept": self._is_kept,
-        }
+        if self._request["trace"]:
+            self._look_native(examined, verdict.ranks)
+        self._save("gpu.txt", _tool(("nvidia-smi",), TOOL_S)[0])
 
     def _stacks(self) -> dict[int, str]:
         marks = {one.pid: one.size for one in self._subjects}
@@ -196,15 +203,14 @@ class Examiner:
                 self._save(f"{subject.name}.child{pid}.txt", f"{proc.process(pid)}\n{stack}")
 
     def _look_native(self, examined: list[Examined], suspects: tuple[int, ...]) -> None:
-        """Have the stacks of threads outside of Python, where a tool for it is installed: of suspects, and of the silent."""
-        words = next((words for name, words in _NATIVE.items() if shutil.which(name)), ())
+        """Have the stacks of threads outside of Python, where a tool for it is installed: of suspects, and of the silent.
+
+        The tools stop a process for seconds, so only one that is about to be ended is looked at.
+        """
         wanted = [one for one in examined if not one.stack or one.rank in suspects[:1]][:MOST_NATIVE]
         until = time.monotonic() + ALL_TOOLS_S
         for one in wanted:
-            left_s = min(TOOL_S, until - time.monotonic())
-            if words and left_s > 0:
-                text = _tool(tuple(word.format(pid=one.pid) for word in words), left_s)
-                self._save(f"rank{one.rank}.native.txt", text)
+            self._save(f"rank{one.rank}.native.txt", _native(one.pid, until))
 
     def _summarize(self, examined: list[Examined], sentence: str, text: str, ranks: tuple[int, ...]) -> None:
         content = {
@@ -228,7 +234,8 @@ class Examiner:
         """Write a file of the folder; what is empty or cannot be written is left out."""
         try:
             if text:
-                with open(f"{self._folder}/{name}", "w", encoding="utf-8", errors="backslashreplace") as file:
+                descriptor = os.open(f"{self._folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
                     file.write(text)
         except OSError:
             return
@@ -236,27 +243,50 @@ class Examiner:
 
 _GDB_ORDER = ("-ex", "thread apply all bt 40")
 _NATIVE = {
-    "py-spy": ("py-spy", "dump", "--native", "--nonblocking", "--pid", "{pid}"),
+    "py-spy": ("py-spy", "dump", "--native", "--pid", "{pid}"),
     "gdb": ("gdb", "-q", "-nx", "-batch", "-iex", "set debuginfod enabled off", *_GDB_ORDER, "-p", "{pid}"),
 }
 
 
-def _tool(words: tuple[str, ...], within_s: float) -> str:
+def _native(pid: int, until: float) -> str:
+    """Return what the first tool says that can; of those that cannot, why."""
+    told = ""
+    for words in _NATIVE.values():
+        left_s = min(TOOL_S, until - time.monotonic())
+        text, is_done = _tool(tuple(word.format(pid=pid) for word in words), left_s) if left_s > 0 else ("", False)
+        if is_done:
+            return text
+        told += text
+    return told
+
+
+def _tool(words: tuple[str, ...], within_s: float) -> tuple[str, bool]:
+    """Return what a tool says, and whether it did what it was asked for. One that cannot even be killed is left behind."""
     import subprocess
 
     if shutil.which(words[0]) is None:
-        return ""
+        return "", False
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(words, capture_output=True, timeout=within_s, check=False, stdin=subprocess.DEVNULL)
+        started = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT)
+        said = started.communicate(timeout=within_s)[0].decode("utf-8", "replace")
     except subprocess.TimeoutExpired:
-        return f"{words[0]} took longer than {within_s:.0f} s\n"
+        started.kill()
+        with suppress(subprocess.TimeoutExpired):
+            started.communicate(timeout=KILLED_S)
+        return f"{words[0]} took longer than {within_s:.0f} s\n", False
     except OSError as problem:
-        return f"{words[0]} cannot be run: {problem.strerror}\n"
-    return (done.stdout + done.stderr).decode("utf-8", "replace")
+        return f"{words[0]} cannot be run: {problem.strerror}\n", False
+    return said, started.returncode == 0
+
+
+def _tell(line: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
     """Read the request from the descriptor that the command line names, look, answer."""
     with open(int(sys.argv[1]), encoding="utf-8") as file:
         request = json.load(file)
-    sys.stdout.write(json.dumps(Examiner(request).run()))
+    Examiner(request).run()

@@ -13,18 +13,20 @@ from planaria.process.spawn import Start, spawn
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from planaria.agent.suspects import Examined
     from planaria.base.loop import Loop, Timer
 
 WITHIN_S = 30.0
 _MOST_BYTES = 1 << 20
+_VERDICT = b'"sentence": '
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop()); from planaria.agent.examine import main; main()"
 
 
 class Request(Value):
     """What is to be looked at, and where it is to be written. `subjects` are ranks, each with its black box, and whether it
-    has a thread that answers; `resume` lets stopped ones go on.
+    has a thread that answers; `resume` lets stopped ones go on, `trace` allows tools that stop a process for a while.
     """
 
     folder: str
@@ -34,12 +36,14 @@ class Request(Value):
     about: Mapping[str, object]
     is_alone: bool
     resume: bool
+    trace: bool
 
     def as_json(self) -> str:
         """Return what the examiner reads."""
         ranks = [{"known": as_dict(one), "box": box, "witness": witness} for one, box, witness in self.subjects]
         told = {"folder": self.folder, "host": self.host, "heading": self.heading, "about": dict(self.about)}
-        return json.dumps({**told, "ranks": ranks, "alone": self.is_alone, "resume": self.resume})
+        how = {"alone": self.is_alone, "resume": self.resume, "trace": self.trace}
+        return json.dumps({**told, **how, "ranks": ranks})
 
 
 class Found(Value):
@@ -50,22 +54,29 @@ class Found(Value):
     brief: str = ""
     sentence: str = ""
     elsewhere: bool = False
+    unclear: bool = False
     is_kept: bool = False
     """There is a folder."""
 
 
 class Examination:
-    """One of them. `on_found` is called once, unless it is cancelled before.
+    """One of them. `on_found` is called once, unless it is cancelled before; `on_over` after it, when all is written.
 
     Raises:
         OSError: No process can be started.
     """
 
     def __init__(
-        self, loop: Loop, environment: Mapping[str, str], request: Request, on_found: Callable[[Found], object]
+        self,
+        loop: Loop,
+        environment: Mapping[str, str],
+        request: Request,
+        on_found: Callable[[Found], object],
+        on_over: Callable[[], object],
     ) -> None:
         self._loop = loop
-        self._on_found = on_found
+        self._on_found: Callable[[Found], object] | None = on_found
+        self._on_over = on_over
         self._heard = b""
         self._read_fd: int | None
         self._read_fd, write_fd = os.pipe()
@@ -97,7 +108,7 @@ class Examination:
         self._timer: Timer = loop.call_later(WITHIN_S, self._end)
 
     def cancel(self) -> None:
-        """End it without an answer. The agent buries all its children, this one too."""
+        """End it, and the tools it runs. The agent buries all its children, this one too."""
         if self._read_fd is None:
             return
         self._timer.cancel()
@@ -106,6 +117,7 @@ class Examination:
         self._read_fd = None
         try:
             os.kill(self._pid, signals.SIGKILL)
+            os.killpg(self._pid, signals.SIGKILL)  # it leads a session, as all that we spawn
         except ProcessLookupError:
             return
 
@@ -116,20 +128,33 @@ class Examination:
         except BlockingIOError:
             return
         self._heard += chunk
+        if _VERDICT in self._heard and self._heard.endswith(b"\n"):
+            self._tell()
         if not chunk or len(self._heard) > _MOST_BYTES:
             self._end()
 
+    def _tell(self) -> None:
+        on_found, self._on_found = self._on_found, None
+        if on_found is not None:
+            on_found(_found(self._heard))
+
     def _end(self) -> None:
         self.cancel()
-        self._on_found(_found(self._heard))
+        self._tell()
+        self._on_over()
 
 
 def _found(heard: bytes) -> Found:
+    """Return what its whole lines say. Without a verdict, whether there is a folder."""
+    told: dict[str, Any] = {}
     try:
-        told = json.loads(heard)
+        for line in heard.splitlines():
+            told |= json.loads(line)
+    except (ValueError, TypeError):  # it was ended in the middle of a line
+        pass
+    try:
         ranks, waiting = tuple(map(int, told["ranks"])), tuple(map(int, told["waiting"]))
-        return Found(
-            ranks, waiting, str(told["brief"]), str(told["sentence"]), bool(told["elsewhere"]), bool(told["kept"])
-        )
+        words = str(told["brief"]), str(told["sentence"])
+        return Found(ranks, waiting, *words, *(bool(told[name]) for name in ("elsewhere", "unclear", "kept")))
     except (ValueError, KeyError, TypeError):
-        return Found()
+        return Found(is_kept=told.get("kept") is True)

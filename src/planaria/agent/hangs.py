@@ -15,7 +15,7 @@ from planaria.contract.control import START, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
 LOOKS = 8  # how often we look within a floor, beside every moment at which a rank would be late
 _AFTER_S = 1e-3  # a rank is late beyond its limit, not at it
@@ -44,11 +44,11 @@ class Call(Value):
 
 
 class _Rank:
-    __slots__ = ("is_called", "is_over", "phase", "samples", "sign", "step")
+    __slots__ = ("began", "is_called", "is_over", "phase", "samples", "sign", "step")
 
     def __init__(self, now: float) -> None:
         self.phase = START
-        self.sign = now
+        self.began = self.sign = now
         self.step: int | None = None
         self.samples: float | None = None
         self.is_called = False
@@ -85,12 +85,13 @@ class Hangs:
         if rank is None:
             return False
         self._known.add(local_rank)
-        rank.is_over = False
+        if rank.is_over:  # what it did since it was judged no more was no gap
+            rank.is_over, rank.sign = False, now
         moved = rank.step != step or rank.samples != samples
         rank.step, rank.samples = step, samples
         if not moved and rank.phase == STEP:
             return False
-        was_called = self._sign(rank, now)
+        was_called = self._sign(rank, now, is_report=True)
         if rank.phase == START:
             rank.phase = STEP
         return was_called
@@ -101,7 +102,7 @@ class Hangs:
         if rank is None:
             return False
         was_called = self._sign(rank, now)
-        rank.phase = phase or (START if rank.step is None else STEP)
+        rank.phase, rank.began = phase or (START if rank.step is None else STEP), now
         return was_called
 
     def ended(self, local_rank: int) -> None:
@@ -111,10 +112,13 @@ class Hangs:
             self._leave_phase(rank, rank.sign)
             rank.is_over = True
 
-    def _sign(self, rank: _Rank, now: float) -> bool:
-        since = rank.sign if rank.is_marked else max(rank.sign, self._marked_until)
-        is_fair = rank.is_marked or (rank.sign >= self._marked_until and not self._someone_marked(rank))
+    def _sign(self, rank: _Rank, now: float, *, is_report: bool = False) -> bool:
         was_called, rank.is_called = rank.is_called, False
+        if rank.is_marked:  # reports that go on in it do not tell how long it takes, unless one was missed
+            since, is_fair = (rank.sign if is_report else rank.began), was_called or not is_report
+        else:
+            since = max(rank.sign, self._marked_until)
+            is_fair = rank.sign >= self._marked_until and not self._someone_marked(rank)
         if is_fair:
             self._pace(rank.phase).add(max(now - since, 0.0), was_called=was_called)
         self._leave_phase(rank, now)
@@ -153,6 +157,7 @@ class Hangs:
         """Count some seconds for nobody: this agent was stopped itself, and its workers may have been."""
         for rank in self._ranks.values():
             rank.sign += late_s
+            rank.began += late_s
         self._marked_until += late_s
 
     def call(self, now: float) -> Call | None:
@@ -171,6 +176,16 @@ class Hangs:
             judged[number].is_called = True
         found = [self._standing(number, now) for number in still]
         return Call(now, tuple(sorted(found, key=_behind_first)), len(self._known))
+
+    def judge_anew(self, now: float, suspected: Container[int] = ()) -> None:
+        """Judge those that were called and still stand from now on again, as if they had just given a sign.
+
+        They stood still with one that has gone on; not so those that are `suspected` themselves. Of the gap nothing is learned
+        but what is left of it.
+        """
+        for number, rank in self._ranks.items():
+            if rank.is_called and number not in suspected:
+                rank.is_called, rank.sign = False, now
 
     def next_look(self, now: float) -> float | None:
         """Return when to look again; None when there is nobody to look at."""

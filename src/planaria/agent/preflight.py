@@ -10,9 +10,12 @@ import os
 import sys
 
 from planaria.agent.model import CheckNode, NodeChecked, TellSetAside
+from planaria.agent.quarantine import aside_line, problem_of, sets_aside
 from planaria.base import linux, signals
-from planaria.base.addresses import join_address, split_address
+from planaria.base.addresses import join_address, look_up, split_address
 from planaria.base.text import safe_line
+from planaria.base.value import replace
+from planaria.rendezvous.addresses import Endpoint, Routes, known, reach, spread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,13 +23,11 @@ if TYPE_CHECKING:
 
     from planaria.agent.driver import Driver
     from planaria.agent.model import Job, Meeting
+    from planaria.base.addresses import Target
     from planaria.base.loop import Loop, Timer
 
 WITHIN_S = 30.0  # the doctor gives up on what hangs after half of that
 _MOST_BYTES = 1 << 20
-_SHOWN = 3
-ELSEWHERE = ("dns.endpoint", "ports.reach")
-"""What fails when another node is only late: the rendezvous waits for it, and says so."""
 
 
 def doctor_argv(job: Job) -> list[str]:
@@ -40,7 +41,7 @@ def doctor_argv(job: Job) -> list[str]:
     flags += [f"{name}={path}" for name, path in folders.items() if path and path != os.devnull]
     if job.meeting is not None:
         flags += _meeting_flags(job.meeting)
-    return [sys.executable, "-P", "-m", "planaria", "doctor", "--json", *flags]
+    return [sys.executable, "-P", "-m", "planaria", "doctor", "--json", f"--parent={os.getpid()}", *flags]
 
 
 def _meeting_flags(meeting: Meeting) -> list[str]:
@@ -55,6 +56,12 @@ def _meeting_flags(meeting: Meeting) -> list[str]:
     return [f"--rdzv-endpoint={','.join(endpoints)}", f"--rdzv-backend={backend}"]
 
 
+def has_endpoint(endpoint: Endpoint) -> bool:
+    """Tell whether other nodes meet at this one. Loopback is every node's own, and says nothing."""
+    spots = spread([endpoint])
+    return len(spots) == 1 and not endpoint.is_loopback and reach(spots, os.uname().nodename, None, Routes()).owned == 0
+
+
 class Preflight:
     """Performs what a group that is being checked orders."""
 
@@ -62,6 +69,8 @@ class Preflight:
         self, job: Job, loop: Loop, driver: Driver, environ: Mapping[str, str], say: Callable[[str], object]
     ) -> None:
         self._argv = doctor_argv(job)
+        self._meeting = job.meeting
+        self._has_endpoint = False
         self._loop = loop
         self._driver = driver
         self._environ = environ
@@ -74,8 +83,9 @@ class Preflight:
     def perform(self, effect: CheckNode | TellSetAside) -> None:
         """Check the node, or say what came of it."""
         if isinstance(effect, TellSetAside):
-            self._say(f"this node is set aside for {effect.after_s:g} s and joins nobody: {effect.problem}")
+            self._say(aside_line(effect.problem, effect.after_s, has_endpoint=self._has_endpoint))
             return
+        self._look_for_endpoint()
         self._heard.clear()
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         try:
@@ -94,6 +104,25 @@ class Preflight:
             os.close(write_end)
         self._timer = self._loop.call_later(WITHIN_S, lambda: self._conclude(read_end, f" within {WITHIN_S:g} s"))
         self._loop.on_readable(read_end, lambda: self._read(read_end))
+
+    def _look_for_endpoint(self) -> None:
+        """Find out, by the time the checks end if names are found by then, whether everybody waits for this node."""
+        meeting = self._meeting
+        if meeting is None or len(meeting.endpoints) != 1:
+            return
+        if meeting.backend == "static":
+            self._has_endpoint = meeting.node_rank == 0
+        elif meeting.backend == "embedded":
+            host, port = split_address(meeting.endpoints[0])
+            endpoint = known(Endpoint(host, port))
+            self._has_endpoint = has_endpoint(endpoint)
+            if endpoint.addresses is None:
+                look_up(self._loop, host, port, lambda found: self._located(endpoint, found))
+
+    def _located(self, endpoint: Endpoint, found: list[Target] | str) -> None:
+        if not isinstance(found, str):
+            addresses = tuple(str(address[0]) for _, address in found)
+            self._has_endpoint = has_endpoint(replace(endpoint, addresses=addresses))
 
     def _read(self, pipe: int) -> None:
         data = os.read(pipe, 1 << 16)
@@ -118,22 +147,26 @@ class Preflight:
         self._let_go(pipe)
         try:
             findings = json.loads(self._heard)["findings"]
-            failed = [one for one in findings if not one["ok"] and one["check"] not in ELSEWHERE]
-            told = [f"{one['check']}: {one['sentence']} -> {one['remedy']}" for one in failed]
-        except (ValueError, LookupError, TypeError):
-            self._post(f"the checks did not come to an end{late}: run planaria doctor")
+            failed = [one for one in findings if not one["ok"] and sets_aside(one["check"])]
+            problem = problem_of(failed)
+            bad = [one for one in findings if one["verdict"] != "ok"]
+            lines = [safe_line(f"{one['check']}: {one['sentence']}", 500) for one in bad if one not in failed]
+        except (ValueError, LookupError, TypeError, AttributeError):
+            # That we are slow, or wrong, is no fault of the node.
+            self._warn(
+                [f"the checks did not come to an end{late}, and this node goes on unchecked: run planaria doctor"]
+            )
+            self._post("")
             return
-        self._tell([one for one in findings if one["verdict"] != "ok"], len(findings))
-        more = f"; and {len(told) - _SHOWN} more: run planaria doctor" if len(told) > _SHOWN else ""
-        self._post(safe_line("; ".join(told[:_SHOWN]) + more, 1000))
-
-    def _tell(self, found: list[dict[str, object]], count: int) -> None:
-        """Tell those who watch of everything that is not well, and people of each warning once."""
         if self._driver.observer is not None:
-            self._driver.observer.checked(found, count, self._loop.now())
-        for one in found:
-            line = safe_line(f"{one['check']}: {one['sentence']}", 500)
-            if (one["ok"] or one["check"] in ELSEWHERE) and line not in self._warned:
+            self._driver.observer.checked(bad, len(findings), self._loop.now())
+        self._warn(lines)
+        self._post(problem)
+
+    def _warn(self, lines: list[str]) -> None:
+        """Say each line once."""
+        for line in lines:
+            if line not in self._warned:
                 self._warned.add(line)
                 self._say(f"preflight: {line}")
 

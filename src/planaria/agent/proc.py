@@ -15,6 +15,8 @@ _MOST_THREADS = 64
 _FILES = ("status", "wchan", "syscall", "stack", "io", "limits")
 _HOST_FILES = ("loadavg", "uptime", "meminfo", "pressure/cpu", "pressure/memory", "pressure/io", "diskstats")
 _LINES = 60
+_SECRETS = ("token", "secret", "password", "passwd", "key", "credential", "auth")
+HIDDEN = "***"
 
 
 def state(pid: int) -> str:
@@ -37,7 +39,7 @@ def wchan(pid: int) -> str:
 
 def process(pid: int) -> str:
     """Return all that is to be read about a process and its threads."""
-    parts = [f"command: {_text(f'/proc/{pid}/cmdline')}"]
+    parts = [f"command: {command(linux.read_file(f'/proc/{pid}/cmdline', 1 << 16))}"]
     parts += [f"--- {name}\n{_text(f'/proc/{pid}/{name}', _LINES)}" for name in _FILES]
     parts.append("--- threads: id, name, state, place in the kernel, system call")
     try:
@@ -51,6 +53,28 @@ def process(pid: int) -> str:
         parts.append(f"{thread} {_text(where + '/comm')} {letter} {wchan_of(where)} {_text(where + '/syscall')}")
     parts += [f"and {len(threads) - _MOST_THREADS} more"] * (len(threads) > _MOST_THREADS)
     return "\n".join(parts) + "\n"
+
+
+def command(words: bytes) -> str:
+    """Return a command line without what may be a secret: its words that name one lose their value, or the word behind them."""
+    shown: list[str] = []
+    is_next_secret = False
+    for word in words.decode("utf-8", "replace").rstrip("\0").split("\0"):
+        name, has_value, value = word.partition("=")
+        if is_next_secret and not word.startswith("-"):
+            shown.append(HIDDEN)
+            is_next_secret = False
+            continue
+        is_secret = any(part in name.lower() for part in _SECRETS)
+        is_next_secret = is_secret and not has_value and word.startswith("-")
+        shown.append(f"{name}={HIDDEN}" if is_secret and value else _without_user(word))
+    return " ".join(shown)
+
+
+def _without_user(word: str) -> str:
+    """Leave user and password out of an address."""
+    before, is_address, behind = word.partition("://")
+    return f"{before}://{HIDDEN}@{behind.rpartition('@')[2]}" if is_address and "@" in behind else word
 
 
 def wchan_of(folder: str) -> str:

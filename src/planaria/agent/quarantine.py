@@ -27,12 +27,15 @@ from planaria.agent.model import (
     TellSetAside,
 )
 from planaria.base import signals
+from planaria.base.text import safe_line
 from planaria.base.value import replace
 from planaria.contract import exit_status
 from planaria.errors import InvalidTransition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from planaria.agent.model import Effect, Event, Group
 
     Step = tuple[Group, tuple[Effect, ...]]
@@ -40,6 +43,32 @@ if TYPE_CHECKING:
 LONGEST_S = 600.0  # what is mended by hand is not noticed later than this
 MOST_SETBACKS = 10  # some 70 minutes by default; then whoever keeps the nodes should hear of it
 TREE_S = 5.0
+
+
+ELSEWHERE = ("dns.endpoint", "ports.reach")
+"""What fails when another node is only late: the rendezvous waits for it, and says so."""
+HANGS = ("disk.answer", "gpu.answer")
+"""What hangs with these hangs workers, too. Others that do not answer in time are slow, and no more is known of them."""
+_LATE, _BUG = ".answer", ".bug"
+_SHOWN = 3
+
+
+def sets_aside(check: str) -> bool:
+    """Tell whether a failure of this check keeps a node from joining. A bug of ours does not."""
+    return check in HANGS or not (check in ELSEWHERE or check.endswith((_LATE, _BUG)))
+
+
+def problem_of(failed: Sequence[Mapping[str, object]]) -> str:
+    """Return in a line what keeps a node from joining; empty when nothing does."""
+    told = [f"{one['check']}: {one['sentence']} -> {one['remedy']}" for one in failed]
+    more = f"; and {len(told) - _SHOWN} more: run planaria doctor" if len(told) > _SHOWN else ""
+    return safe_line("; ".join(told[:_SHOWN]) + more, 1000)
+
+
+def aside_line(problem: str, after_s: float, *, has_endpoint: bool) -> str:
+    """Return what is said of a node that is set aside; `has_endpoint`: the only one, so nobody meets without this node."""
+    others = ", and all others wait, since the only endpoint is here" if has_endpoint else ""
+    return f"this node is set aside for {after_s:g} s and joins nobody{others}: {problem}"
 
 
 def cooldown_s(first_s: float, setbacks: int) -> float:

@@ -1,7 +1,8 @@
 """Who of the ranks that stand still is the cause, as far as stacks, states and collectives tell. Pure.
 
-In this order: a process that is stopped; one that has begun fewer collectives than the others; one that is in no collective
-while others are; the lowest step; one that is where few others are; one in a phase of its own.
+In this order: a process that is stopped; one that has begun fewer collectives than the others; one that does not wait while
+others do; the lowest step; one that is where few others are; one in a phase of its own. Waiting is to be in a collective, or
+idle in a backward pass, where DDP has its collectives, or in a wait for the GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ STOPPED = {"T": "stopped", "t": "stopped by a debugger", "Z": "a zombie", "X": "
 _STATES = {"R": "running", "S": "asleep", "D": "in an uninterruptible wait of the kernel", "I": "idle", **STOPPED}
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>", "/planaria/worker/")
 _COLLECTIVES = ("/torch/distributed/", "/planaria/worker/agreement.py", "/planaria/worker/exchange.py")
+_BACKWARD = ("/torch/autograd/graph.py", "_engine_run_backward")
+_DEVICE = (("/torch/cuda/__init__.py", "synchronize"), ("/torch/cuda/streams.py", "synchronize"))
+_STANDARD = "/lib/python3"
+_IDLE_CPU = 0.5  # of a core; a rank that computes takes a whole one
 _INNER_FRAMES = 8
+UNKNOWN = "unknown"
+"""The phase of a rank that has never reported."""
 SHOWN_OTHERS = 4
 
 
@@ -64,6 +71,8 @@ class Verdict(Value):
     sentence: str
     elsewhere: bool = False
     """All of this node wait for somebody who is not here."""
+    unclear: bool = False
+    """Somebody who is not here may be the cause as well."""
 
 
 def frames(stack: str) -> tuple[Frame, ...]:
@@ -102,37 +111,96 @@ def is_in_collective(one: Examined) -> bool:
     return bool(one.collective) or any(part in frame.file for frame in inner for part in _COLLECTIVES)
 
 
+def is_waiting(one: Examined) -> bool:
+    """Tell whether a rank waits for others, as far as its stack tells: C code that waits has no line of its own."""
+    inner = frames(one.stack)[:_INNER_FRAMES]
+    if is_in_collective(one) or any(_is_at(frame, where) for frame in inner[:1] for where in _DEVICE):
+        return True
+    return _is_idle(one) and any(_is_at(frame, _BACKWARD) for frame in inner[:1])
+
+
+def _is_at(frame: Frame, where: tuple[str, str]) -> bool:
+    return frame.file.endswith(where[0]) and frame.function == where[1]
+
+
+def _is_idle(one: Examined) -> bool:
+    return one.state != "R" and (one.cpu is None or one.cpu < _IDLE_CPU)
+
+
+def _may_wait(one: Examined) -> bool:
+    """Tell whether a rank may wait for others after all: in C code below its innermost line, such as that of `.item()`."""
+    found = frames(one.stack)
+    return one.state not in STOPPED and (not found or (_STANDARD not in found[0].file or "-packages/" in found[0].file))
+
+
 def judge(examined: Sequence[Examined], *, host: str, is_alone: bool, evidence: str = "") -> Verdict:
-    """Say who is behind among the ranks that stand still, and where the `evidence` is."""
+    """Say who is behind among the ranks that stand still, and where the `evidence` is.
+
+    Where all of those wait, one that has never reported anything and does not wait is behind.
+    """
     still = [one for one in examined if one.still]
     if not still:
         return Verdict((), (), "", "")
+    silent = [one for one in examined if not one.still and one.phase == UNKNOWN]
+    if all(map(is_waiting, still)):
+        still += [one for one in silent if not is_waiting(one)]
     facts = _Facts(still)
     ordered = sorted(still, key=lambda one: (*facts.key(one), -one.silent_s, one.rank))
-    first = facts.key(ordered[0])
-    suspects = [one for one in ordered if facts.key(one) == first]
-    alike = len(suspects) == len(still) and len(still) > 1
-    elsewhere = not is_alone and all(map(is_in_collective, still)) and len(still) == len(examined)
+    suspects = [one for one in ordered if facts.key(one) == facts.key(ordered[0])]
     others = [one for one in ordered if one not in suspects]
-    silence, condition = _silence(suspects[0]), _condition(suspects[0])
-    condition += [f"evidence in {evidence}"] * bool(evidence)
-    told = [f"{_who(suspects, host, waits=elsewhere)} {silence}", *condition]
-    if elsewhere:
-        told.append("all ranks of this node wait in a collective: the one they wait for is on another node")
-    elif alike:
-        told.append("all of them stand alike")
-    told += [_other(one) for one in others[:SHOWN_OTHERS]]
-    told += [f"{len(others) - SHOWN_OTHERS} more stand still"] * (len(others) > SHOWN_OTHERS)
+    elsewhere = not is_alone and all(map(is_waiting, still)) and all(one.still or one in silent for one in examined)
+    told = _Told(suspects, others, host, evidence)
     guilty = [] if elsewhere else suspects
     ranks, waiting = (tuple(one.rank for one in ordered if (one in guilty) is wanted) for wanted in (True, False))
-    return Verdict(ranks, waiting, "; ".join((f"hangs {silence}", *condition)), "; ".join(told), elsewhere)
+    is_clear = len(suspects) == 1 and (not _may_wait(suspects[0]) or any(map(is_waiting, others)))
+    unclear = not is_alone and not elsewhere and not is_clear
+    return Verdict(ranks, waiting, told.brief, told.sentence(elsewhere=elsewhere), elsewhere, unclear)
+
+
+class _Told:
+    """The words for a verdict. Of several suspects none is presented as the cause."""
+
+    def __init__(self, suspects: Sequence[Examined], others: Sequence[Examined], host: str, evidence: str) -> None:
+        self._suspects = suspects
+        self._others = others
+        self._host = host
+        self._evidence = [f"evidence in {evidence}"] * bool(evidence)
+        self._silence = _silence(suspects[0])
+        self._is_one_place = len({place(frames(one.stack)) for one in suspects}) == 1
+
+    @property
+    def brief(self) -> str:
+        """Return what the first suspect does, without its name."""
+        also = ""
+        if len(self._suspects) > 1:  # first, for it may be cut off at its end
+            does = "do" if len(self._suspects) > 2 else "does"
+            also = f" as {does} {_named(self._suspects[1:])}, nothing tells which is the cause,"
+        return "; ".join((f"hangs{also} {self._silence}", *_condition(self._suspects[0]), *self._evidence))
+
+    def sentence(self, *, elsewhere: bool) -> str:
+        """Return all of it."""
+        told = [f"{_who(self._suspects, self._host, waits=elsewhere)} {self._silence}"]
+        if self._is_one_place:
+            told += _condition(self._suspects[0], all_of_them=len(self._suspects) > 1)
+        told += self._evidence
+        if elsewhere:
+            where = "a collective" if all(map(is_in_collective, self._suspects)) else "a collective or a backward pass"
+            told.append(f"all ranks of this node wait in {where}: the one they wait for is on another node")
+        elif not self._is_one_place:
+            told += [_other(one) for one in self._suspects[:SHOWN_OTHERS]]
+            told.append("nothing tells which of them is the cause")
+        elif len(self._suspects) > 1:
+            told.append("all of them stand alike" if not self._others else "these stand alike")
+        told += [_other(one) for one in self._others[:SHOWN_OTHERS]]
+        told += [f"{len(self._others) - SHOWN_OTHERS} more stand still"] * (len(self._others) > SHOWN_OTHERS)
+        return "; ".join(told)
 
 
 class _Facts:
     """What ranks that stand still are compared by."""
 
     def __init__(self, still: Sequence[Examined]) -> None:
-        self._waits = {one.rank: is_in_collective(one) for one in still}
+        self._waits = {one.rank: is_waiting(one) for one in still}
         places = {one.rank: place(frames(one.stack)) for one in still}
         self._company = {one.rank: _company(one, still, places) for one in still}
         self._of_phase = {one.phase: sum(other.phase == one.phase for other in still) for one in still}
@@ -161,21 +229,30 @@ def _who(suspects: Sequence[Examined], host: str, *, waits: bool) -> str:
     if len(suspects) == 1:
         does = "waits" if waits else "hangs"
         return f"rank {suspects[0].rank} (pid {suspects[0].pid} on {safe_line(host)}) {does}"
-    named = ", ".join(str(one.rank) for one in suspects[:SHOWN_OTHERS]) + ", ..." * (len(suspects) > SHOWN_OTHERS)
-    return f"ranks {named} on {safe_line(host)} {'wait' if waits else 'hang'}"
+    return f"{_named(suspects)} on {safe_line(host)} {'wait' if waits else 'hang'}"
+
+
+def _named(ranks: Sequence[Examined]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0].rank}"
+    return "ranks " + ", ".join(str(one.rank) for one in ranks[:SHOWN_OTHERS]) + ", ..." * (len(ranks) > SHOWN_OTHERS)
 
 
 def _silence(one: Examined) -> str:
+    if one.phase == UNKNOWN:
+        return f"{one.silent_s:.1f} s after its start: it has reported nothing, and the others wait"
     since = f"after step {one.step}" if one.step is not None else "before its first step"
     usual = f", usually {one.usual_s:.{'1f' if one.usual_s >= 1 else '2g'}} s" if one.usual_s else ""
     return f"in phase {safe_line(one.phase)} {since}: no sign for {one.silent_s:.1f} s{usual}"
 
 
-def _condition(one: Examined) -> list[str]:
+def _condition(one: Examined, *, all_of_them: bool = False) -> list[str]:
     told = []
     at = place(frames(one.stack))
     if at is not None:
-        told.append(f"it is at {safe_line(at.words)}")
+        told.append(f"{'they are' if all_of_them else 'it is'} at {safe_line(at.words)}")
+    if all_of_them:
+        return told
     if one.state in STOPPED:
         told.append(f"its process is {STOPPED[one.state]} (state {one.state})")
     elif one.state == "R":
@@ -189,7 +266,7 @@ def _condition(one: Examined) -> list[str]:
 
 def _other(one: Examined) -> str:
     at = place(frames(one.stack))
-    how = "waits" if is_in_collective(one) else "stands still"
+    how = "waits" if is_waiting(one) else "stands still"
     where = f" in {safe_line(one.collective)}" if one.collective else ""
     line = f" at {safe_line(at.words)}" if at is not None else ""
     return f"rank {one.rank} {how}{where}{line}"
@@ -201,7 +278,7 @@ def as_text(examined: Sequence[Examined], verdict: Verdict, heading: str) -> str
     for one in examined:
         at = place(frames(one.stack))
         step = "-" if one.step is None else str(one.step)
-        mark = "*" if one.rank in verdict.ranks[:1] else " "
+        mark = "*" if one.rank in verdict.ranks else " "
         where = safe_line(at.words) if at is not None else "no Python stack" + (f", {one.wchan}" if one.wchan else "")
         doing = f" [{safe_line(one.collective)}]" if one.collective else ""
         lines.append(
@@ -209,5 +286,5 @@ def as_text(examined: Sequence[Examined], verdict: Verdict, heading: str) -> str
             f"{one.state or '?':<6} {where}{doing}"
         )
     states = sorted({one.state for one in examined if one.state in _STATES})
-    lines += ["", *(f"state {letter}: {_STATES[letter]}" for letter in states), "* the first suspect"]
+    lines += ["", *(f"state {letter}: {_STATES[letter]}" for letter in states), "* suspected"]
     return "\n".join(lines) + "\n"

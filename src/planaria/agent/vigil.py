@@ -13,7 +13,7 @@ from planaria.agent.examiner import Examination, Found, Request
 from planaria.agent.hangs import Hangs
 from planaria.agent.model import EndRequested, ScopeExpired
 from planaria.agent.stragglers import Stragglers
-from planaria.agent.suspects import Examined
+from planaria.agent.suspects import UNKNOWN, Examined
 from planaria.base import signals
 from planaria.base.text import safe_line
 from planaria.base.value import Value, replace
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 LATE_S = 1.0  # a loop that comes so much later than it wanted was stopped itself
 STRAGGLERS_EVERY_S = 10.0
 MOST_FOLDERS = 64  # of evidence, in a job
+WRITING_S = 12.0  # what is to be ended waits so long for its evidence, once it is known who it is
 
 
 class _Hang(Value):
@@ -59,10 +60,13 @@ class Vigil:
         self._stragglers = Stragglers()
         self._timer: Timer | None = None
         self._examination: Examination | None = None
-        self._is_resumed = self._has_gone_on = False
+        self._is_judged = False  # and its files are being written
+        self._is_resumed = False
+        self._due: Callable[[], object] | None = None  # what is done about the newest hang
+        self._gone_on: dict[int, str] = {}  # while they were examined, and how
         self._called = 0
         self._speakers: set[int] = set()
-        self._named: tuple[int, ...] = ()
+        self._named: dict[int, dict[str, object]] = {}  # ranks that are suspected, with what was told of them
         self._compared_at = 0.0
         self.stragglers: tuple[Straggler, ...] = ()
         self.newest: dict[str, object] | None = None
@@ -79,15 +83,19 @@ class Vigil:
         if self._examination is not None:
             self._examination.cancel()
             self._examination = None
+        self._due = None
         self._look_at(None)
         self._watch.begin(())
         self._stragglers, self.stragglers = Stragglers(), ()
         self._speakers = set()
+        self._named = {}
         self.newest = None
 
     def exited(self, local_rank: int) -> None:
-        """Watch a worker no more."""
+        """Watch a worker no more. One that ends while it is examined did not hang."""
         self._watch.ended(local_rank)
+        if self._is_examined:
+            self._gone_on[self._rank(local_rank)] = "has ended"
 
     def speaks(self, local_rank: int) -> None:
         """Note that a rank reports by itself: when its connection goes, nothing more can be known of it."""
@@ -109,6 +117,11 @@ class Vigil:
             self._goes_on(local_rank)
         if self._timer is None:
             self._look_at(self._watch.next_look(now))
+
+    def finished(self, local_rank: int) -> None:
+        """Judge a rank no more that has made all its steps, unless it reports another one."""
+        self._watch.ended(local_rank)
+        self._goes_on(local_rank)
 
     def _look_at(self, when: float | None) -> None:
         if self._timer is not None:
@@ -160,10 +173,10 @@ class Vigil:
         still = {ranks[one.local_rank]: one for one in call.still if one.local_rank in ranks}
         if life is None or not still:  # they have ended meanwhile
             return
+        self._called += 1
         folder = self._folder(life.number)
         hang = _Hang(call.at, life, folder, still)
-        self._has_gone_on = self._is_resumed = False
-        self._called += 1
+        self._is_judged, self._is_resumed, self._gone_on = False, False, {}
         if self._called > MOST_FOLDERS:
             self._found(hang, Found())
             return
@@ -182,11 +195,12 @@ class Vigil:
             about=self._about(hang, call.still[0]),
             is_alone=life.world_size == life.local_world_size,
             resume=self._is_resumed,
+            trace=self._job.vigilance.policy != "report",
         )
         driver.workers.mark_black_boxes()
         try:
             self._examination = Examination(
-                self._loop, self._job.environment, request, lambda found: self._found(hang, found)
+                self._loop, self._job.environment, request, lambda found: self._found(hang, found), self._written
             )
         except OSError:  # no process or descriptor left: what is known without looking has to do
             self._found(hang, Found())
@@ -209,7 +223,7 @@ class Vigil:
         found = late or self._watch.standing(seen.local_rank, self._loop.now())
         if found is None:
             age_s = self._loop.now() - seen.started_at
-            return Examined(seen.rank, seen.local_rank, seen.pid, "unknown", None, age_s, 0.0, still=False)
+            return Examined(seen.rank, seen.local_rank, seen.pid, UNKNOWN, None, age_s, 0.0, still=False)
         return Examined(
             rank=seen.rank,
             local_rank=seen.local_rank,
@@ -222,60 +236,112 @@ class Vigil:
         )
 
     def _folder(self, number: int) -> str:
-        """Name a folder. Nobody looks whether there is one: its disk may be what hangs."""
+        """Name a folder, a new one each time. Nobody looks whether there is one: its disk may be what hangs."""
         when = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.wall_s()))
-        return os.path.join(self._driver.evidence_dir, f"{when}-round{number}-hang")
+        return os.path.join(self._driver.evidence_dir, f"{when}-round{number}-hang{self._called}")
+
+    @property
+    def _is_examined(self) -> bool:
+        return self._examination is not None and not self._is_judged
+
+    def _written(self) -> None:
+        """Note that all evidence is there, and do what waits for it."""
+        self._examination = None
+        self._do()
+
+    def _do(self) -> None:
+        due, self._due = self._due, None
+        if due is not None:
+            due()
 
     def _found(self, hang: _Hang, found: Found) -> None:
-        self._examination = None
+        self._is_judged = True
         driver = self._driver
         behind = tuple(hang.still)
         ranks, waiting = (found.ranks, found.waiting) if found.sentence else (behind[:1], behind[1:])
-        self._named = ranks or waiting
-        one = hang.still.get(self._named[0], next(iter(hang.still.values())))
-        unseen = f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s; nobody could look at it in time"
+        suspects = ranks or waiting
+        remaining = [rank for rank in suspects if rank not in self._gone_on]
+        first = (remaining or suspects)[0]
+        one = hang.still.get(first, next(iter(hang.still.values())))
         evidence = hang.folder if found.is_kept else None
-        more = "; it goes on meanwhile" if self._has_gone_on else ""
-        sentence = (found.sentence or f"rank {self._named[0]} on {self._host} {unseen}") + more
+        brief = (
+            found.brief if first == suspects[0] and found.brief else _brief(one, evidence, is_seen=bool(found.brief))
+        )
+        sentence = (found.sentence or f"rank {first} on {self._host} {brief}") + self._meanwhile(suspects)
         who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
         told = {**self._about(hang, one), **who, "evidence": evidence, "sentence": sentence}
-        self.newest = None if self._has_gone_on else told
+        # One that never reports cannot be seen to go on, but those that wait for it can.
+        watched = [rank for rank in remaining if rank in hang.still] or [
+            rank for rank in waiting if remaining and rank not in self._gone_on
+        ]
+        self._named.update((rank, told) for rank in watched)
+        self.newest = told if watched else None
+        if not watched:
+            self._judge_anew()
         self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
         if not self._is_resumed:  # else where it was stopped is nowhere but in there
             driver.workers.settle_black_boxes()
         event = {name: value for name, value in told.items() if name not in ("run_id", "host")}
         self._emit("planaria.hang", hang.at, **event)
         driver.say(sentence)
-        # Whoever waits for another node lets that one find its rank first.
-        wait_s = self._job.vigilance.floor_s if found.elsewhere else 0.0
-        self._loop.call_later(wait_s, lambda: self._act(told, (found.brief or unseen) + more, hang.life))
+        # Whoever waits for another node, or may do so, lets that one find its rank first.
+        wait_s = self._job.vigilance.floor_s if found.elsewhere or found.unclear else 0.0
+        self._due = lambda: self._loop.call_later(wait_s, lambda: self._act(told, remaining, brief, hang.life))
+        if self._examination is None:
+            self._do()
+        else:
+            self._loop.call_later(WRITING_S, lambda: self._do() if self._standing(told) else None)
 
-    def _act(self, told: dict[str, object], brief: str, life: Round) -> None:
+    def _meanwhile(self, suspects: tuple[int, ...]) -> str:
+        """Say which of the suspects did something while they were examined."""
+        if len(suspects) == 1:
+            return "".join(f"; it {how} meanwhile" for rank, how in self._gone_on.items() if rank in suspects)
+        return "".join(f"; rank {rank} {how} meanwhile" for rank, how in self._gone_on.items() if rank in suspects)
+
+    def _judge_anew(self) -> None:
+        """Give those that stood still with the suspect their time again: it has gone on, they may have not."""
+        first = self._rank(0)
+        self._watch.judge_anew(self._loop.now(), suspected={rank - first for rank in self._named})
+        if self._timer is None:
+            self._look_at(self._watch.next_look(self._loop.now()))
+
+    def _standing(self, told: dict[str, object]) -> list[int]:
+        """Return those by which a hang is known that have not gone on."""
+        return [rank for rank, about in self._named.items() if about is told]
+
+    def _act(self, told: dict[str, object], suspects: list[int], brief: str, life: Round) -> None:
         """Do what is to be done about a hang, if it still is one."""
         driver, policy = self._driver, self._job.vigilance.policy
-        if policy == "report" or self.newest is not told or driver.group.phase != "running" or driver.life is not life:
+        standing = self._standing(told)
+        if policy == "report" or not standing or driver.group.phase != "running" or driver.life is not life:
             return
-        now = self._loop.now()
+        now, blamed = self._loop.now(), next((rank for rank in suspects if rank in standing), suspects[0])
         if policy == "stop":
-            driver.post(EndRequested(f"rank {self._named[0]} on {self._host} {brief} (--hang-policy=stop)", 0.0, now))
+            driver.post(EndRequested(f"rank {blamed} on {self._host} {brief} (--hang-policy=stop)", 0.0, now))
             return
-        local_rank = self._named[0] - life.first_rank
+        local_rank = blamed - life.first_rank
         failure = driver.workers.suspect(local_rank, brief, now, signals.SIGTERM)
         failure = replace(failure, type=HANG, where=str(told["phase"]))
         driver.post(ScopeExpired(failure, failure.pid, signals.SIGTERM))
 
-    def _goes_on(self, local_rank: int) -> None:
-        """Say that a rank that was called goes on. Where it is being examined, that is told, and nothing is done to it."""
+    def _rank(self, local_rank: int) -> int:
         life = self._driver.life
-        rank = local_rank + (life.first_rank if life is not None else 0)
-        if self._examination is not None:
-            self._has_gone_on = not self._is_resumed  # else it goes on because we let it
+        return local_rank + (life.first_rank if life is not None else 0)
+
+    def _goes_on(self, local_rank: int) -> None:
+        """Say that the rank that was called goes on. Where it is being examined, that is told, and nothing is done to it."""
+        rank = self._rank(local_rank)
+        if self._is_resumed and (self._is_examined or self._due is not None):  # because we let it
             return
-        if self._named[:1] == (rank,):
-            self._named = ()
-            self.newest = None
+        if self._is_examined:
+            self._gone_on[rank] = "goes on"
+            return
+        told = self._named.pop(rank, None)
+        if told is not None and not self._standing(told):
+            self.newest = None if self.newest is told else self.newest
             self._driver.say(f"rank {rank} goes on: what looked like a hang was none, or is over")
             self._emit("planaria.hang.over", self._loop.now(), rank=rank)
+            self._judge_anew()
 
     def _emit(self, name: str, at: float, **metadata: object) -> None:
         if self._driver.observer is not None:
@@ -290,3 +356,10 @@ class Vigil:
     def seen(self) -> dict[str, Any]:
         """Return what `agent.status.View` has of all this."""
         return {"phases": self.phases(), "hang": self.newest, "stragglers": self.stragglers_as_json()}
+
+
+def _brief(one: Standing, evidence: str | None, *, is_seen: bool) -> str:
+    """Say of a rank what is known without a look at it."""
+    told = [f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s"]
+    told += ["nobody could look at it in time"] * (not is_seen) + [f"evidence in {evidence}"] * (evidence is not None)
+    return "; ".join(told)

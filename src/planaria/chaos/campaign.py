@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from planaria.base.value import Value, replace
-from planaria.chaos.hand import Hand, NotNow
+from planaria.chaos import interrupt, shared
+from planaria.chaos.hand import Hand, NotNow, Stuck
 from planaria.chaos.model import Budget, Observed, Strike
 from planaria.chaos.pace import Pace, Recovery
 from planaria.chaos.seen import floor, is_safe
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from planaria.chaos.watch import Watch
 
 PATIENCE_S = 120.0  # for a job to be at work again: a large model takes its time to start
+LEFT_WITHIN_S = 5.0  # for shared memory to go: on a busy machine others come and go
 TRIES = 3  # of a fault that has nothing to strike: a node may be on its way back, a commit on its way to the disk
-
-
-class Stuck(Exception):
-    """The campaign cannot go on; the text says why."""
 
 
 class Over(Exception):
@@ -41,6 +38,8 @@ class Settings(Value):
     time_limit_s: float
     expected: str | None
     compare: str
+    usual_leaks: tuple[str, ...] = ()
+    """What of shared memory the undisturbed run has left."""
 
 
 class Campaign:
@@ -60,6 +59,7 @@ class Campaign:
         self._began_at = time.monotonic()
         self._until = self._began_at + self._settings.time_limit_s
         stuck, is_interrupted, result = "", False, None
+        shared_before = shared.names()
         try:
             self._job.begin()
             self._strike_all(plan, tell)
@@ -69,8 +69,10 @@ class Campaign:
         except KeyboardInterrupt:
             is_interrupted = True
         finally:
+            interrupt.hush()
             self._job.end()
             self._watch.look()
+            self._watch.wait(lambda: not shared.left(shared_before, self._settings.usual_leaks), LEFT_WITHIN_S)
         return Observed(
             planned=len(plan.faults),
             began_at=self._began_at,
@@ -81,7 +83,7 @@ class Campaign:
             said=tuple(self._watch.said),
             memory={agent: tuple(samples) for agent, samples in self._watch.memory.items()},
             budgets=tuple(self._budget(era) for era in range(self._job.era + 1)),
-            shared_memory_left=tuple(sorted(filter(os.path.exists, self._watch.shared_files))),
+            shared_memory_left=shared.left(shared_before, self._settings.usual_leaks),
             expected=self._settings.expected,
             result=result,
             stuck=stuck,
@@ -101,10 +103,11 @@ class Campaign:
             if self._strikes and self._strikes[-1].back_s is None and not self._strikes[-1].left_out:
                 tell(self._strikes[-1], self._began_at)
 
-    def _strike(self, fault: Fault) -> None:
+    def _strike(self, planned: Fault) -> None:
         """Make a fault, and wait until the job is at work again. What has nothing to strike is tried again some steps later."""
         for tries_left in reversed(range(TRIES)):
-            before = self._wait_due(fault)
+            before = self._wait_due(planned)
+            fault = planned if before.step is not None else planned.where_no_steps_are_told()
             safe = floor(before, fault.loss)
             strike = Strike(fault, time.monotonic(), self._job.era, before.round, before.step, safe)
             self._strikes.append(strike)

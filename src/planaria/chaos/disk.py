@@ -7,6 +7,7 @@ import subprocess
 
 from planaria.archive.plan import folder_name
 from planaria.archive.shelf import Shelf
+from planaria.base.text import safe_line
 
 FLIPPED_BYTES = 16
 
@@ -17,7 +18,7 @@ def _mount(*words: str) -> str:
         done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
     except OSError as exc:
         return f"mount: {exc.strerror}"
-    return done.stderr.strip() if done.returncode else ""
+    return safe_line(done.stderr.strip()) or "mount failed" if done.returncode else ""
 
 
 class Disk:
@@ -33,15 +34,15 @@ class Disk:
             )
             self.why_never_full = why
 
-    def fill(self) -> None:
-        """Leave no room: the file system shrinks to what is in it."""
+    def fill(self) -> str:
+        """Leave no room: the file system shrinks to what is in it. Return why it does not; empty: it did."""
         size = os.statvfs(self.folder)
         used = (size.f_blocks - size.f_bfree) * size.f_frsize
-        _mount("-o", f"remount,size={max(used, size.f_frsize)}", self.folder)
+        return _mount("-o", f"remount,size={max(used, size.f_frsize)}", self.folder)
 
-    def empty(self) -> None:
-        """Have room again."""
-        _mount("-o", "remount,size=50%", self.folder)
+    def empty(self) -> str:
+        """Have room again; return why not, empty: there is."""
+        return _mount("-o", "remount,size=50%", self.folder)
 
     def corrupt(self) -> int | None:
         """Damage the newest complete commit; return the step of the one before it. None: there are no two."""

@@ -44,8 +44,8 @@ Examples:
   --time-limit SECONDS the job is ended when it takes longer than this; 900
   --ttl SECONDS        lease of a node, see --rdzv-conf of planaria run; 3
   --networks           give every node a network namespace of its own; only root can
-  --compare FILE       the file in which the job leaves its result; without it the last line that rank 0 prints is compared;
-                       none: nothing is
+  --compare FILE       the file in which the job leaves its result, not there yet; without it the last line that rank 0 prints
+                       is compared; none: nothing is
   --with FLAG          one more flag for planaria run, as --with=--standbys=auto; may be repeated
   --keep DIR           keep logs and events there; without it they are kept only when a promise was broken
   --json               print the verdict, or with --dry-run the plan, as one JSON object

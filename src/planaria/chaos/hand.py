@@ -29,6 +29,10 @@ class NotNow(Exception):
     """There is nothing to strike at this moment."""
 
 
+class Stuck(Exception):
+    """The campaign cannot go on; the text says why."""
+
+
 class Hand:
     """Strikes the nodes of a job."""
 
@@ -43,6 +47,7 @@ class Hand:
 
         Raises:
             NotNow: There is nothing to strike at this moment.
+            Stuck: What was done cannot be undone.
         """
         act: Callable[[Fault], int | None] = getattr(self, f"_{fault.kind.replace('-', '_')}")
         return act(fault)
@@ -81,15 +86,8 @@ class Hand:
         step = self._disk.step()
         if step is None:
             raise NotNow("there is no commit on disk")
-        self._end_all()
+        self._job.lose_all()
         return step
-
-    def _end_all(self) -> None:
-        pids = [pid for node in self._job.nodes for pid in node.processes()]
-        for node in self._job.nodes:
-            node.is_struck = node.is_littered = True
-        kill(pids)
-        self._job.begin_anew()
 
     # Pauses, and what is slow.
 
@@ -145,11 +143,14 @@ class Hand:
     def _fill_disk(self, fault: Fault) -> None:
         if self._disk.step() is None:
             raise NotNow("there is no commit on disk")
-        self._disk.fill()
+        if why := self._disk.fill():
+            raise NotNow(f"the disk cannot be filled: {why}")
         try:
             self._watch.rest(fault.lasts_s)
         finally:
-            self._disk.empty()
+            why = self._disk.empty()
+        if why:
+            raise Stuck(f"the disk of the commits stays full: {why}")
 
     def _corrupt_snapshot(self, fault: Fault) -> int | None:
         step = self._disk.corrupt()
@@ -157,7 +158,7 @@ class Hand:
             raise NotNow("there are no two commits on disk")
         if fault.loss != "all":
             return None
-        self._end_all()
+        self._job.lose_all()
         return step
 
     # From within a worker.
@@ -180,7 +181,14 @@ class Hand:
             file.write(f"{word} {lasts_s}")
         send([pid], orders.SIGNAL)
         heard = self._watch.wait(lambda: not os.path.exists(path), HEARD_WITHIN_S)
-        if not heard:
-            os.unlink(path)
+        if not heard and _is_taken_back(path):
             raise NotNow("the worker does not hear: its program has taken the signal, or is stuck in C")
         self._watch.rest(fault.lasts_s)
+
+
+def _is_taken_back(order: str) -> bool:
+    try:
+        os.unlink(order)
+    except FileNotFoundError:  # heard at the last moment
+        return False
+    return True

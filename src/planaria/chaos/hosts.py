@@ -71,12 +71,12 @@ def why_not() -> str:
     name = f"{MARK}{os.getpid()}xtry"
     tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
     if tried.returncode:
-        return f"no network namespace can be made: {tried.stderr.strip()}"
+        return f"no network namespace can be made: {' '.join(tried.stderr.split())}"
     rule = ("-A", "INPUT", "-m", "statistic", "--mode", "random", "--probability", "0.5", "-j", "DROP")
     words = ["ip", "netns", "exec", name, "iptables", *rule]
     tried = subprocess.run(words, capture_output=True, text=True, check=False)
     _run("ip", "netns", "del", name)
-    return f"iptables cannot drop packets at random: {tried.stderr.strip()}" if tried.returncode else ""
+    return f"iptables cannot drop packets at random: {' '.join(tried.stderr.split())}" if tried.returncode else ""
 
 
 def _run(*words: str) -> str:

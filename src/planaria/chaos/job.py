@@ -7,9 +7,10 @@ import signal
 import subprocess
 import time
 
+from planaria.base.linux import is_running
 from planaria.chaos.model import NodeEnd
 from planaria.chaos.nodes import Node
-from planaria.chaos.processes import kill, send
+from planaria.chaos.processes import has_mark, kill, kill_all, send, strays, words
 from planaria.chaos.seen import world
 
 TYPE_CHECKING = False
@@ -93,16 +94,35 @@ class Job:
 
     def bury(self, node: Node) -> None:
         """Wait for the end of a launcher, and see what it leaves."""
-        self._watch.wait(lambda: not node.is_running, GONE_WITHIN_S)
-        if node.is_running:
+        self._watch.wait(lambda: not node.is_running, END_WITHIN_S)
+        is_late = node.is_running
+        if is_late:
             node.process.kill()
         status, at = node.exit_status, time.monotonic()
-        self._watch.wait(lambda: not node.processes(), GONE_WITHIN_S)
-        left = node.processes()
-        kill(left)
+        self._watch.wait(lambda: not self._left(node), GONE_WITHIN_S)
+        left = self._end_left(node)
+        self._watch.wait(lambda: not self._end_left(node), GONE_WITHIN_S)
         self._watch.drop(node)
-        told = tuple(f"pid {pid}: {what}" for pid, what in left.items())
-        self.ends.append(NodeEnd(node.name, status, at, node.is_struck, told, node.litter()))
+        self.ends.append(NodeEnd(node.name, status, at, node.is_struck, _told(left), node.litter(), is_late))
+
+    def _left(self, node: Node) -> dict[int, str]:
+        """Return what still lives of a node whose launcher has ended: with its mark, on its host, or nobody else's."""
+        launchers = [other.process.pid for other in self.nodes]
+        lost = {pid: what for pid, what in strays(launchers).items() if not has_mark(pid, self._start.mark)}
+        on_host = node.host.pids() if node.host is not None else []
+        return {**lost, **{pid: words(pid) for pid in on_host if is_running(pid)}, **node.processes()}
+
+    def _end_left(self, node: Node) -> dict[int, str]:
+        left = self._left(node)
+        kill(left)
+        return left
+
+    def lose_all(self) -> None:
+        """Kill every process of every node at once, and start the job again."""
+        for node in self.nodes:
+            node.is_struck = node.is_littered = True
+        self._watch.wait(lambda: not kill_all(), GONE_WITHIN_S)
+        self.begin_anew()
 
     def bury_all(self) -> str:
         """Do so for every node of a job that is over; return why that was not right, empty when it was.
@@ -136,7 +156,9 @@ class Job:
             except subprocess.TimeoutExpired:
                 node.process.kill()
             self._watch.wait(lambda node=node: not node.processes(), GONE_WITHIN_S)  # type: ignore[misc]  # bound now
-            kill(node.processes())
+        if left := strays([]) if not self.nodes else {}:
+            self.ends.append(NodeEnd("the job", 0, time.monotonic(), is_ours=True, left=_told(left)))
+        self._watch.wait(lambda: not kill_all(), GONE_WITHIN_S)
         self.nodes = []
 
     def last_words(self, node: str) -> str | None:
@@ -144,3 +166,7 @@ class Job:
         with open(os.path.join(self._start.logs, f"{node}.out"), errors="replace") as file:
             lines = [line for line in file.read().splitlines() if line.strip()]
         return lines[-1] if lines else None
+
+
+def _told(left: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple(f"pid {pid}: {what}" for pid, what in left.items())

@@ -6,15 +6,15 @@ import contextlib
 import json
 import os
 import random
-import signal
 import tempfile
 import time
 
 from planaria.base.files import random_name, remove_tree, tell
+from planaria.base.linux import become_subreaper
 from planaria.base.text import safe, safe_line
 from planaria.base.usage import wrong
-from planaria.base.value import as_dict
-from planaria.chaos import story
+from planaria.base.value import as_dict, replace
+from planaria.chaos import interrupt, shared, story
 from planaria.chaos.campaign import Campaign, Settings, digest
 from planaria.chaos.disk import Disk
 from planaria.chaos.flags import help_text, read_flags
@@ -30,7 +30,6 @@ from planaria.chaos.watch import Watch
 from planaria.contract import chaos as orders
 from planaria.contract import exit_status
 from planaria.errors import UsageError
-from planaria.launch.flags import OURS_BY_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def chaos(argv: Sequence[str]) -> int:
 
 
 def _run(options: Options, environ: Mapping[str, str]) -> int:
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt.listen()
     folder = Folder(_short_folder(environ))
     try:
         disk = Disk(folder.part(COMMITS), mounts="fill-disk" in options.kinds)
@@ -72,11 +71,8 @@ def _run(options: Options, environ: Mapping[str, str]) -> int:
             return exit_status.DONE
         return _campaign(options, planned, disk, folder, environ)
     finally:
+        interrupt.hush()
         folder.close()
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _short_folder(environ: Mapping[str, str]) -> str:
@@ -94,31 +90,51 @@ def _facts(options: Options, disk: Disk) -> Facts:
         raise UsageError(f"--networks cannot be had here: {why}")
     if why:
         cannot |= {"slow-network": why, "cut-network": why}
-    return Facts(options.nodes, options.nproc, options.ttl_s, "--hang-policy" in OURS_BY_NAME, cannot)
+    return Facts(options.nodes, options.nproc, options.ttl_s, _finds_hangs(options.more), cannot)
+
+
+def _finds_hangs(more: Sequence[str]) -> bool:
+    """Tell whether nodes get our flags about hangs. With others nobody knows whether one is found, and when."""
+    return not any(word.replace("_", "-").startswith("--hang") for word in more)
 
 
 def _campaign(options: Options, planned: Plan, disk: Disk, folder: Folder, environ: Mapping[str, str]) -> int:
+    become_subreaper()
+    if _compared(options) and os.path.lexists(options.compare):
+        raise wrong("--compare", "a file that is not there yet: both runs write it", options.compare)
     logs = _logs(options.keep)
     scratch, asked = folder.part("t"), folder.part("orders")
     os.mkdir(scratch)
     os.mkdir(asked)
     variables = surroundings(environ, {orders.ORDERS: asked, "PLANARIA_TOKEN": random_name() + random_name()})
-    mark = random_name() + random_name()
     try:
-        expected = _expected(options, Start(options.script, variables, logs, scratch, mark))
+        seen = _observed(
+            options, planned, disk, Start(options.script, variables, logs, scratch, random_name() + random_name())
+        )
     except BaseException:
-        if not options.keep:
+        if options.keep:
+            tell(2, f"planaria chaos: logs and events: {safe_line(logs)}\n")
+        else:
             remove_tree(logs)
         raise
+    return _verdict(options, planned, seen, logs)
+
+
+def _observed(options: Options, planned: Plan, disk: Disk, start: Start) -> Observed:
+    """Run the job undisturbed, then the campaign; return what was seen of it."""
+    shared_before = shared.names()
+    expected = _expected(options, start)
+    usual_leaks = shared.left(shared_before, ())
     with contextlib.ExitStack() as stack:
         hosts = stack.enter_context(Network(options.nodes)).hosts if options.networks else []
         words = (*_words(options, planned, disk, [host.address for host in hosts]), *options.script)
         watch = Watch()
         size = options.nodes * options.nproc
-        job = Job(Start(words, variables, logs, scratch, mark), watch, options.nodes, size, hosts)
-        settings = Settings(options.pace_s, options.time_limit_s, expected, _compared(options))
-        seen = Campaign(job, watch, disk, asked, settings).run(planned, _teller(options.faults))
-    return _verdict(options, planned, seen, logs)
+        job = Job(replace(start, words=words), watch, options.nodes, size, hosts)
+        settings = Settings(options.pace_s, options.time_limit_s, expected, _compared(options), usual_leaks)
+        return Campaign(job, watch, disk, start.variables[orders.ORDERS], settings).run(
+            planned, _teller(options.faults)
+        )
 
 
 def _logs(keep: str) -> str:
@@ -148,9 +164,6 @@ def _expected(options: Options, start: Start) -> str | None:
         return None
     tell(2, "planaria chaos: the job runs undisturbed first\n")
     began_at = time.monotonic()
-    if options.compare:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(options.compare)
     words = (
         "--standalone",
         f"--nproc-per-node={options.nodes * options.nproc}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.base.value import Value
+from planaria.base.value import Value, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     Loss = Literal["nothing", "workers", "node", "all"]
 
 MOST_FAULTS = 100_000
+HANG_S = 0.7
+"""How long a worker hangs where nobody would find out that it does."""
 
 
 class Fault(Value):
@@ -41,6 +43,10 @@ class Fault(Value):
     def is_fatal(self) -> bool:
         """Tell whether the round cannot outlive it."""
         return self.kind in ("kill-worker", "kill-agent") or self.variant == "for ever"
+
+    def where_no_steps_are_told(self) -> Fault:
+        """Return what is done to a job of which nobody knows how far it is: a hang would be for ever indeed."""
+        return replace(self, variant="", lasts_s=HANG_S) if self.variant == "for ever" else self
 
     @property
     def is_charged(self) -> bool:
@@ -106,7 +112,8 @@ class Strike(Value):
 class NodeEnd(Value):
     """A launcher that ended: how, whether that was our doing, and what it left.
 
-    `left` has the processes that still lived some seconds later, `litter` what was in the folder for its temporary files.
+    `left` has the processes that still lived some seconds later, `litter` what was in the folder for its temporary files. One
+    that `is_late` did not end by itself after its agent had died, or was told to: we killed it.
     """
 
     node: str
@@ -115,6 +122,7 @@ class NodeEnd(Value):
     is_ours: bool
     left: tuple[str, ...] = ()
     litter: tuple[str, ...] = ()
+    is_late: bool = False
 
 
 class Said(Value):

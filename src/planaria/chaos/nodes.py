@@ -12,7 +12,7 @@ from planaria.agent.door import SOCKET_NAME
 from planaria.base.files import remove_tree
 from planaria.base.linux import set_parent_death_signal
 from planaria.base.value import Value
-from planaria.chaos.processes import MARK, marked
+from planaria.chaos.processes import MARK, kill_all, marked
 from planaria.launch.owner_http import Door, NotAnswered, ask
 from planaria.launch.owner_runs import FOLDER
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KEPT = "planaria_"
 """How the folders begin that an agent leaves for its owner to read."""
-_FOREIGN = ("PET_", "TORCH", "PLANARIA_", "MASTER_", "LOCAL_", "GROUP_", "ROLE_", "RANK", "WORLD_SIZE")
+_FOREIGN = ("PET_", "TORCHELASTIC_", "PLANARIA_", "MASTER_", "LOCAL_", "GROUP_", "ROLE_", "RANK", "WORLD_SIZE")
 """What would make a launcher another one, or belongs to a job that we are in ourselves."""
 
 
@@ -137,6 +137,8 @@ def run_undisturbed(words: Sequence[str], start: Start, time_limit_s: float) -> 
         raise
     finally:
         status = node.process.wait()
+        while kill_all():
+            continue
         node.litter()
     with open(node.out, errors="replace") as out, open(node.err, errors="replace") as err:
         return status, out.read(), err.read()

@@ -9,7 +9,7 @@ from planaria.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Protocol, TypeVar
 
     T = TypeVar("T")
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 MOST_STEPS = 4
-LOSS_OF_ALL_PER = 100  # faults: an agent has to live long enough for its memory to be judged
+LOSS_OF_ALL_PER = 100  # faults
 
 
 class Plan(Value):
@@ -42,7 +42,9 @@ class Plan(Value):
 
 
 def plan(draws: Draws, count: int, wanted: Sequence[str], facts: Facts) -> Plan:
-    """Draw so many faults of the wanted kinds. The last node is spared by `kill-agent`: its agent's memory is watched.
+    """Draw so many faults of the wanted kinds.
+
+    The last node is spared by `kill-agent`, and by losses of all nodes in the second half: its agent's memory is watched.
 
     Raises:
         UsageError: None of the kinds can be done here.
@@ -53,11 +55,21 @@ def plan(draws: Draws, count: int, wanted: Sequence[str], facts: Facts) -> Plan:
         told = "; ".join(f"{kind}: {why}" for kind, why in skipped.items())
         raise UsageError(f"--kinds names nothing that can be done here: {told}")
     kinds = _kinds(draws, count, able)
-    return Plan(tuple(_fault(draws, number + 1, kind, facts) for number, kind in enumerate(kinds)), skipped)
+    faults = [_fault(draws, number + 1, kind, facts) for number, kind in enumerate(kinds)]
+    return Plan(tuple(_with_losses(faults)), skipped)
+
+
+def _with_losses(faults: Sequence[Fault]) -> Iterator[Fault]:
+    """Let all nodes be lost with the first half of the damaged commits, so that the agents of the second half live long."""
+    losses = (sum(fault.kind == "corrupt-snapshot" for fault in faults) + 1) // 2
+    for fault in faults:
+        is_loss = fault.kind == "corrupt-snapshot" and losses > 0
+        losses -= is_loss
+        yield replace(fault, variant="all nodes lost") if is_loss else fault
 
 
 def _kinds(draws: Draws, count: int, able: Sequence[str]) -> list[str]:
-    """Draw from bags, so that every kind comes as often as it should; losses of all nodes are put between."""
+    """Draw from bags, so that every kind comes as often as it should; losses of all nodes are put into the first half."""
     bag = [kind for kind in able for _ in range(BY_NAME[kind].weight)]
     if not bag:
         return ["lose-all"] * count
@@ -68,9 +80,9 @@ def _kinds(draws: Draws, count: int, able: Sequence[str]) -> list[str]:
         draws.shuffle(fresh)
         drawn += fresh
     del drawn[count - losses :]
+    half = max(count // 2, losses)
     for part in range(losses):
-        first = part * LOSS_OF_ALL_PER
-        drawn.insert(draws.randint(first, min(first + LOSS_OF_ALL_PER, count) - 1), "lose-all")
+        drawn.insert(draws.randint(part * half // losses, (part + 1) * half // losses - 1), "lose-all")
     return drawn
 
 
@@ -88,7 +100,7 @@ def _fault(draws: Draws, number: int, kind: str, facts: Facts) -> Fault:
     if kind in ("pause-node", "cut-network"):
         return _long_or_short(fault, chance, time, facts)
     if kind == "corrupt-snapshot":
-        return replace(fault, variant="all nodes lost" if chance < 2 else "")
+        return fault
     if kind == "hang" and facts.finds_hangs:
         return replace(fault, variant="for ever", local_rank=rank)
     if kind in ("pause-worker", "slow-worker", "hang", "hold-gil"):

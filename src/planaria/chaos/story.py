@@ -5,7 +5,7 @@ from __future__ import annotations
 from planaria.base.text import safe_line
 from planaria.base.value import as_dict
 from planaria.chaos.model import Observed, Strike
-from planaria.chaos.verdict import PROMISES, Broken, growth
+from planaria.chaos.verdict import PROMISES, Broken, growth, made, reads_commits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def line(strike: Strike, planned: int, began_at: float) -> str:
 
 def story(seen: Observed, broken: Broken) -> list[str]:
     """Tell a breach in order: the fault before it, and what the nodes and their agents said until the next fault."""
-    made = [strike for strike in seen.strikes if not strike.left_out]
-    found = next((at for at, strike in enumerate(made) if strike.fault.number == broken.fault), None)
+    struck = made(seen)
+    found = next((at for at, strike in enumerate(struck) if strike.fault.number == broken.fault), None)
     if found is None:
-        since, until, lines = seen.began_at, made[0].at if made else seen.ended_at, ["before the first fault:"]
+        since, until, lines = seen.began_at, struck[0].at if struck else seen.ended_at, ["before the first fault:"]
     else:
-        since, until = made[found].at, made[found + 1].at if found + 1 < len(made) else seen.ended_at
-        lines = [line(made[found], seen.planned, seen.began_at)]
+        since, until = struck[found].at, struck[found + 1].at if found + 1 < len(struck) else seen.ended_at
+        lines = [line(struck[found], seen.planned, seen.began_at)]
     told = [said for said in seen.said if since <= said.at <= until]
     if len(told) > LONGEST_STORY:
         lines.append(f"({len(told) - LONGEST_STORY} lines less)")
@@ -49,6 +49,7 @@ def verdict_text(seen: Observed, plan: Plan, broken: Sequence[Broken], logs: str
     """Return the verdict for a reader."""
     lines = [_summary(seen)]
     lines += [f"skipped: {kind}: {why}" for kind, why in plan.skipped.items()]
+    lines += [f"left out: {kind}: {why}" for kind, why in left_out(seen).items()]
     lines += [f"memory: {told}" for told in _memory(seen)[:MOST_AGENTS]]
     for name, promise in PROMISES.items():
         found = [one for one in broken if one.promise == name]
@@ -78,11 +79,12 @@ def verdict_json(seen: Observed, plan: Plan, broken: Sequence[Broken], logs: str
         "schema": SCHEMA,
         "seed": seed,
         "planned": seen.planned,
-        "struck": len(_made(seen)),
+        "struck": len(made(seen)),
         "seconds": round(seen.ended_at - seen.began_at, 3),
         "interrupted": seen.is_interrupted,
         "kept": not broken,
         "skipped": dict(plan.skipped),
+        "left_out": left_out(seen),
         "result": {"expected": seen.expected, "got": seen.result},
         "promises": [
             {
@@ -103,8 +105,16 @@ def verdict_json(seen: Observed, plan: Plan, broken: Sequence[Broken], logs: str
     }
 
 
-def _made(seen: Observed) -> list[Strike]:
-    return [strike for strike in seen.strikes if not strike.left_out]
+def left_out(seen: Observed) -> dict[str, str]:
+    """Return the kinds of faults that were left out, how often, and the last reason."""
+    found: dict[str, list[Strike]] = {}
+    for strike in seen.strikes:
+        if strike.left_out:
+            found.setdefault(strike.fault.kind, []).append(strike)
+    return {
+        kind: f"{len(strikes)} of {sum(one.fault.kind == kind for one in seen.strikes)}, {safe_line(strikes[-1].left_out)}"
+        for kind, strikes in found.items()
+    }
 
 
 def _kept(seen: Observed, name: str) -> str:
@@ -112,7 +122,7 @@ def _kept(seen: Observed, name: str) -> str:
     told = {
         "result": seen.expected is not None and seen.result is not None,
         "memory": any(growth(samples) for samples in seen.memory.values()),
-        "commits": any(strike.floor is not None for strike in seen.strikes),
+        "commits": reads_commits(seen),
         "end": not seen.is_interrupted,
         "campaign": not seen.is_interrupted,
     }
@@ -120,10 +130,9 @@ def _kept(seen: Observed, name: str) -> str:
 
 
 def _summary(seen: Observed) -> str:
-    made = _made(seen)
-    back = sorted(strike.back_s for strike in made if strike.back_s is not None)
+    back = sorted(strike.back_s for strike in made(seen) if strike.back_s is not None)
     rounds = len({(worker.era, worker.round) for worker in seen.workers})
-    text = f"{len(made)} of {seen.planned} faults in {seen.ended_at - seen.began_at:.1f} s, {rounds} rounds, "
+    text = f"{len(made(seen))} of {seen.planned} faults in {seen.ended_at - seen.began_at:.1f} s, {rounds} rounds, "
     text += f"{len(seen.workers)} workers"
     if back:
         text += f"; at work again after {back[len(back) // 2]:.2f} s (median), {back[-1]:.2f} s (longest)"

@@ -25,8 +25,11 @@ PROMISES: Mapping[str, str] = {
 WAKING_S = 5.0
 """How long a worker of an older world may live on when its whole machine wakes; a busy one takes its time to end it."""
 LEAST_SAMPLES = 30  # of an agent's memory, one a second: before that it has not met everything yet
-GROWTH_KIB = 4096  # allocators round up, and an agent keeps the newest thousand events
-GROWTH_SHARE = 0.2
+GROWTH_KIB = 512  # allocators round up
+GROWTH_KIB_OF_A_ROUND = 12
+"""An agent keeps the newest thousand events, and for its report a record of every restart. Measured over 200 rounds: 25 KiB a
+round until there are a thousand, 9 KiB later; half a MiB from the second third to the last in either case."""
+SHARED_GROWTH_KIB, SHARED_GROWTH_SHARE = 4096, 0.2  # commits differ in size, and in how many processes share them
 
 
 class Broken(Value):
@@ -43,9 +46,20 @@ def judge(seen: Observed) -> tuple[Broken, ...]:
     return tuple(broken for check in checks for broken in check(seen))
 
 
+def made(seen: Observed) -> list[Strike]:
+    """Return the faults that came."""
+    return [strike for strike in seen.strikes if not strike.left_out]
+
+
+def reads_commits(seen: Observed) -> bool:
+    """Tell whether a life said where it goes on after a fault before which something was promised."""
+    firsts = [strike.at for strike in made(seen) if strike.floor is not None][:1]
+    return any(said.step is not None and said.at >= first for first in firsts for said in seen.said)
+
+
 def fault_before(seen: Observed, at: float) -> int:
     """Return the number of the last fault that came before a moment; 0: there was none."""
-    return max((strike.fault.number for strike in seen.strikes if strike.at <= at and not strike.left_out), default=0)
+    return max((strike.fault.number for strike in made(seen) if strike.at <= at), default=0)
 
 
 def growth(samples: Sequence[Memory]) -> tuple[int, int] | None:
@@ -65,12 +79,15 @@ def _median(numbers: Sequence[int]) -> int:
 
 
 def _campaign(seen: Observed) -> Iterator[Broken]:
-    missing = seen.planned - len(seen.strikes)
-    if missing > 0 and not seen.stuck and not seen.is_interrupted:
+    if seen.stuck or seen.is_interrupted:
+        return
+    if len(seen.strikes) < seen.planned:
         yield Broken(
             "campaign",
             f"the job was over after {len(seen.strikes)} of {seen.planned} faults: give it more steps, or ask for fewer faults",
         )
+    elif seen.planned and not made(seen):
+        yield Broken("campaign", "not one fault could be made: nothing has been tried")
 
 
 def _end(seen: Observed) -> Iterator[Broken]:
@@ -79,6 +96,8 @@ def _end(seen: Observed) -> Iterator[Broken]:
     for end in seen.ends:
         if not end.is_ours and end.status != 0:
             yield Broken("end", f"{end.node} ended with status {end.status}", fault_before(seen, end.at))
+        if end.is_late:
+            yield Broken("end", f"{end.node} did not end by itself and was killed", fault_before(seen, end.at))
 
 
 def _result(seen: Observed) -> Iterator[Broken]:
@@ -86,10 +105,14 @@ def _result(seen: Observed) -> Iterator[Broken]:
         return
     has_failed = any(end.status and not end.is_ours for end in seen.ends)
     if seen.result is None and not has_failed:
-        yield Broken("result", f"there is no result; without faults it is {seen.expected!r}", len(seen.strikes))
+        yield Broken(
+            "result", f"there is no result; without faults it is {seen.expected!r}", fault_before(seen, seen.ended_at)
+        )
     elif seen.result not in (None, seen.expected):
         yield Broken(
-            "result", f"the result is {seen.result!r}, without faults it is {seen.expected!r}", len(seen.strikes)
+            "result",
+            f"the result is {seen.result!r}, without faults it is {seen.expected!r}",
+            fault_before(seen, seen.ended_at),
         )
 
 
@@ -144,7 +167,11 @@ def _leaks(seen: Observed) -> Iterator[Broken]:
         if end.litter:
             yield Broken("no-leaks", f"{end.node} left {', '.join(end.litter)}", fault_before(seen, end.at))
     if seen.shared_memory_left:
-        yield Broken("no-leaks", f"the job left {', '.join(seen.shared_memory_left)} in /dev/shm", len(seen.strikes))
+        yield Broken(
+            "no-leaks",
+            f"the job left {', '.join(seen.shared_memory_left)} in /dev/shm",
+            fault_before(seen, seen.ended_at),
+        )
 
 
 def _memory(seen: Observed) -> Iterator[Broken]:
@@ -153,20 +180,28 @@ def _memory(seen: Observed) -> Iterator[Broken]:
         if grown is None:
             continue
         middle = samples[len(samples) // 2]
-        for kib, base, what in ((grown[0], middle.own_kib, "own"), (grown[1], middle.shared_kib, "shared")):
-            if kib > max(GROWTH_KIB, base * GROWTH_SHARE):
+        rounds = _rounds(seen, middle.at, samples[-len(samples) // 6].at)
+        own = GROWTH_KIB + GROWTH_KIB_OF_A_ROUND * rounds
+        shared = max(SHARED_GROWTH_KIB, int(middle.shared_kib * SHARED_GROWTH_SHARE))
+        for kib, most, what in ((grown[0], own, "own"), (grown[1], shared, "shared")):
+            if kib > most:
                 lived_s = samples[-1].at - samples[0].at
                 yield Broken(
                     "memory",
                     f"the agent of {agent} grew by {kib} KiB of {what} memory from the second third of its {lived_s:.0f} s to "
-                    "the last",
+                    f"the last, with {rounds} rounds between them; {most} are allowed",
                     fault_before(seen, samples[-1].at),
                 )
 
 
+def _rounds(seen: Observed, since: float, until: float) -> int:
+    """Return how many rounds began in a while."""
+    return len({(worker.era, worker.round) for worker in seen.workers if since < worker.started_at <= until})
+
+
 def _commits(seen: Observed) -> Iterator[Broken]:
-    made = [strike for strike in seen.strikes if not strike.left_out]
-    for strike, following in zip(made, [*made[1:], None], strict=False):
+    struck = made(seen)
+    for strike, following in zip(struck, [*struck[1:], None], strict=False):
         until = following.at if following is not None else seen.ended_at
         if strike.floor is None:
             continue
@@ -191,7 +226,7 @@ def _budget(seen: Observed) -> Iterator[Broken]:
             yield Broken(
                 "budget",
                 f"{budget.charged} restarts were charged, and only {budget.allowed} of the faults killed workers alone",
-                len(seen.strikes),
+                fault_before(seen, seen.ended_at),
             )
     counts: dict[tuple[int, int], set[int]] = {}
     for worker in seen.workers:

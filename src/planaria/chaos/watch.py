@@ -10,7 +10,7 @@ from select import select
 
 from planaria.base.value import replace
 from planaria.chaos.model import Memory, Said, Worker
-from planaria.chaos.processes import is_at_work, memory_kib, shared_files
+from planaria.chaos.processes import is_at_work, memory_kib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ class Watch:
         self._sampled_at = 0.0
         self.said: list[Said] = []
         self.memory: dict[str, list[Memory]] = {}
-        self.shared_files: set[str] = set()
         self.charged: dict[int, int] = {}
         """Restarts that were paid, by era."""
 
@@ -148,8 +147,6 @@ class Watch:
         """Look at memory. A worker that has ended is not looked at any more: another process may have its pid one day."""
         for pid in [pid for pid in self._alive if not is_at_work(pid) and memory_kib(pid) is None]:
             self._ended.append(self._alive.pop(pid))
-        for pid in self._alive:
-            self.shared_files |= shared_files(pid)
         for one in self._watched:
             kib = memory_kib(one.agent) if one.agent and not one.node.is_silent else None
             if kib is not None:

@@ -2,6 +2,7 @@
 
 From a worker:  {"type": "progress", "step": 12, ...numbers}
                 {"type": "phase", "phase": "evaluation"}, and with "" when it is over
+                {"type": "finished"}: no more steps come, unless one does
                 {"type": "witness"}: this connection is that of a thread which only answers "look"
                 {"type": "acquire", "id": 7, "scope": "step", "after_s": 60.0, "at": 1234.5}
                 {"type": "release", "id": 7}
@@ -41,6 +42,10 @@ class Phase(Value):
     """What a rank is at from now on; empty: at its steps again."""
 
     phase: str
+
+
+class Finished(Value):
+    """No more steps come: what a rank does from now on, such as saving a model, has no pace."""
 
 
 class Witness(Value):
@@ -86,7 +91,7 @@ class Release(Value):
 
 
 if TYPE_CHECKING:
-    Message = Progress | Phase | Witness | Look | Drain | Resize | Acquire | Release
+    Message = Progress | Phase | Finished | Witness | Look | Drain | Resize | Acquire | Release
 
 
 def encode(message: Message) -> bytes:
@@ -96,7 +101,7 @@ def encode(message: Message) -> bytes:
     fields: Mapping[str, object]
     if isinstance(message, Progress):
         fields = {**dict(message.values), "type": "progress", "step": message.step}
-    elif isinstance(message, (Phase, Witness, Look, Acquire, Release)):
+    elif isinstance(message, (Phase, Finished, Witness, Look, Acquire, Release)):
         fields = {"type": type(message).__name__.lower(), **as_dict(message)}
     else:
         kind = "drain" if isinstance(message, Drain) else "resize"
@@ -126,16 +131,16 @@ def decode(line: bytes) -> Message | None:
         return Progress(step, tuple(found.items()))
     if kind in ("acquire", "release"):
         return _scope(kind, found)
-    if kind in ("phase", "witness", "look"):
+    if kind in ("phase", "finished", "witness", "look"):
         return _about_hangs(kind, found)
     if kind in ("drain", "resize"):
         return _notice(Drain if kind == "drain" else Resize, found)
     return None
 
 
-def _about_hangs(kind: str, found: Mapping[str, Any]) -> Phase | Witness | Look:
-    if kind == "witness":
-        return Witness()
+def _about_hangs(kind: str, found: Mapping[str, Any]) -> Phase | Finished | Witness | Look:
+    if kind in ("finished", "witness"):
+        return Finished() if kind == "finished" else Witness()
     text = found.get("phase" if kind == "phase" else "folder")
     if type(text) is not str or len(text) > (LONGEST_PHASE if kind == "phase" else LINE_LIMIT_BYTES):
         raise ValueError(f"a {kind} message takes a short text")

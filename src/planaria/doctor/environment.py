@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planaria.doctor.dns import is_loopback
-from planaria.doctor.model import fail, ok, warn
+from planaria.doctor.model import ok, warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +76,11 @@ def _threads(variables: Mapping[str, str], workers: int, cpus: int) -> Finding:
         return ok(check, "OMP_NUM_THREADS is not set: planaria sets it to 1 where there are several workers")
     first = text.split(",")[0].strip()
     if not (first.isascii() and first.isdigit() and int(first)):
-        return fail(check, f"OMP_NUM_THREADS={text} is no number of threads", "unset it, or set it to a number from 1")
+        return warn(
+            check,
+            f"OMP_NUM_THREADS={text} is no number of threads: OpenMP takes as many as there are CPUs, in every worker",
+            "unset it, or set it to a number from 1",
+        )
     if int(first) * workers > cpus:
         return warn(
             check,

@@ -18,9 +18,10 @@ PORT = DEFAULT_PORTS["embedded"]
 TIMEOUT_S = 5.0
 _FOLDERS = ("--log-dir", SNAPSHOTS, "--run-dir")
 _OF_A_JOB = ("--nproc-per-node", "--rdzv-endpoint", "--rdzv-backend", *_FOLDERS)
-_VALUES = ("--checks", "--peer", "--port", "--host", "--timeout", *_OF_A_JOB)
+_VALUES = ("--checks", "--peer", "--port", "--host", "--timeout", "--parent", *_OF_A_JOB)
 _SWITCHES = ("--listen", "--json", "--verbose", "-v", "--help", "-h")
 _MOST_WORKERS = 100_000
+_MOST_PIDS = 1 << 22
 
 HELP = f"""\
 usage: planaria doctor [flags]
@@ -48,6 +49,7 @@ Examples:
   --port PORT             ... at this port; {PORT}
   --host HOST             ... at this address only
   --timeout SECONDS       how long a peer may take for each answer; {TIMEOUT_S:g}
+  --parent PID            end with the process that started this one, which has this pid
   --verbose, -v           say what is well, too
   --json                  print one JSON object
   --help                  this text
@@ -66,6 +68,8 @@ class Order(Value):
     host: str = ""
     port: int = PORT
     timeout_s: float = TIMEOUT_S
+    parent: int = 0
+    """The process to end with; 0: none."""
     is_long: bool = False
     json: bool = False
     help: bool = False
@@ -88,6 +92,7 @@ def read_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Order:
         host=found.get("--host", ""),
         port=_number(found, "--port", "a port from 0 to 65535", 0, 65535, PORT),
         timeout_s=_timeout_s(found),
+        parent=_number(found, "--parent", "a pid", 1, _MOST_PIDS, 0),
         is_long="--verbose" in found or "-v" in found,
         json="--json" in found,
     )

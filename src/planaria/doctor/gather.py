@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 
 from planaria.base.addresses import split_address
-from planaria.doctor.model import CHECKS, UNANSWERED, fail
+from planaria.doctor.model import BROKEN, CHECKS, UNANSWERED, fail
+from planaria.doctor.together import together
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     Look = Callable[[], list[Finding]]
 
-WITHIN_S = 15.0  # a resolver gives up on a server after 5 s, and on two of them after 10
+WITHIN_S = 15.0  # more than names and ports take at worst: look_network.py has a limit for each
 _REMEDIES = {
     "dns": "look at the name servers in /etc/resolv.conf: one of them does not answer",
     "disk": "a disk does not answer: look in dmesg, and at network file systems (`mount`, `df` hang on them, too)",
@@ -29,43 +28,30 @@ _REMEDIES = {
 def examine(
     asked: Asked, *, version: str, wall_s: float, token: bytes | None, within_s: float = WITHIN_S
 ) -> list[Finding]:
-    """Return what was found, group by group. A group whose facts do not come in time is a finding itself.
-
-    Each group has a thread: names, disks and drivers may block for as long as they like, in calls that nothing interrupts.
-    The threads are the process's to take along when it ends.
-    """
+    """Return what was found, group by group. A group whose facts do not come in time is a finding itself."""
     looks = {group: _look(group, asked, version, wall_s, token) for group in asked.groups}
-    found: dict[str, list[Finding]] = {}
-
-    def keep(group: str) -> None:
-        found[group] = looks[group]()
-
-    threads = {group: threading.Thread(target=keep, args=(group,), daemon=True) for group in looks}
-    for thread in threads.values():
-        thread.start()
-    deadline = time.monotonic() + within_s
-    for thread in threads.values():
-        thread.join(max(0.0, deadline - time.monotonic()))
-    ordered = [group for group in CHECKS if group in looks]
-    hanging = {group for group in ordered if threads[group].is_alive()}
+    found, late = together(looks, within_s)
     return [
         finding
-        for group in ordered
-        for finding in found.get(group) or [_unanswered(group, within_s, hangs=group in hanging)]
+        for group in CHECKS
+        if group in looks
+        for finding in found.get(group) or [_late(group, within_s) if group in late else _broken(group)]
     ]
 
 
-def _unanswered(group: str, within_s: float, *, hangs: bool) -> Finding:
-    if not hangs:
-        return fail(
-            f"{group}.{UNANSWERED}",
-            f"looking at {group} ended with an error: this is a bug in planaria",
-            "please report it with what was printed; --checks with the other groups leaves it out",
-        )
+def _late(group: str, within_s: float) -> Finding:
     return fail(
         f"{group}.{UNANSWERED}",
         f"what is asked about {group} was not answered within {within_s:g} s",
         _REMEDIES.get(group, "look in dmesg and at the machine's load"),
+    )
+
+
+def _broken(group: str) -> Finding:
+    return fail(
+        f"{group}.{BROKEN}",
+        f"looking at {group} ended with an error: this is a bug in planaria",
+        "please report it with what was printed; --checks with the other groups leaves it out",
     )
 
 

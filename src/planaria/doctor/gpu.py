@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from planaria.base.value import Value
-from planaria.doctor.model import fail, ok, size, warn
+from planaria.doctor.model import FAIL, fail, ok, size, warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from planaria.doctor.gpu_log import Xid
     from planaria.doctor.model import Finding
 
 HOUR_S = 3600.0
@@ -38,19 +39,15 @@ class GpuSeen(Value):
     remap_failed: bool = False
     has_mig: bool = False
     strangers: tuple[int, ...] | None = None
-
-
-class Xid(Value):
-    """An error that the driver logged, and how long ago."""
-
-    device: str
-    number: int
-    age_s: float
+    uuid: str = ""
+    bus: str = ""
+    """As `Xid.device` has it."""
 
 
 class GpuFacts(Value):
     """What is known of the GPUs. `devices` counts what the kernel's driver shows; `problem` is why NVML cannot be asked.
 
+    `lost` says of each GPU that NVML counts and does not answer for why. `is_by_bus`: CUDA numbers GPUs as NVML does.
     `torch_cuda`: the CUDA that the installed torch was built for, empty for one that was built for none.
     """
 
@@ -64,6 +61,8 @@ class GpuFacts(Value):
     visible: str | None = None
     workers: int = 1
     xids: tuple[Xid, ...] = ()
+    lost: tuple[str, ...] = ()
+    is_by_bus: bool = False
 
 
 def check_gpu(facts: GpuFacts) -> list[Finding]:
@@ -76,6 +75,23 @@ def check_gpu(facts: GpuFacts) -> list[Finding]:
     return [*found, *_xids(facts)]
 
 
+def spared(facts: GpuFacts) -> frozenset[int]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES is known to leave out, by index.
+
+    CUDA counts the fastest first unless it is told otherwise: by number GPUs are known where all are of one kind.
+    """
+    words = [word.strip() for word in (facts.visible or "").split(",")]
+    is_ordered = facts.is_by_bus or len({gpu.name for gpu in facts.gpus}) == 1
+    is_known = all(word.startswith("GPU-") or (is_ordered and word.lstrip("-").isdigit()) for word in words if word)
+    if facts.visible is None or not is_known:
+        return frozenset()
+    return frozenset(gpu.index for gpu in facts.gpus if not any(_names(word, gpu) for word in words))
+
+
+def _names(word: str, gpu: GpuSeen) -> bool:
+    return word == str(gpu.index) or (word.startswith("GPU-") and gpu.uuid.startswith(word))
+
+
 def _none(facts: GpuFacts) -> Finding:
     built = (
         f", though the installed torch {facts.torch} was built for CUDA {facts.torch_cuda}" if facts.torch_cuda else ""
@@ -85,11 +101,14 @@ def _none(facts: GpuFacts) -> Finding:
 
 def _driver(facts: GpuFacts) -> Finding:
     check = "gpu.driver"
-    if not facts.problem:
+    if facts.gpus and (facts.lost or len(facts.gpus) < facts.devices):
+        return _missing(facts)
+    if not facts.problem and facts.gpus:
         major, minor = facts.driver_cuda
-        shown = ", ".join(f"{gpu.index} {gpu.name} {size(gpu.total_bytes)}" for gpu in facts.gpus[:8])
+        shown = ", ".join(f"{gpu.index} {gpu.name} {_amount(gpu)}".rstrip() for gpu in facts.gpus[:8])
         return ok(check, f"driver {facts.driver}, for CUDA {major}.{minor} and below; GPUs: {shown}")
-    told = f"the kernel shows {facts.devices} NVIDIA GPUs that cannot be used: {facts.problem}"
+    why = facts.problem or "; ".join(facts.lost[:3]) or "the driver counts none"
+    told = f"the kernel shows {facts.devices} NVIDIA GPUs that cannot be used: {why}"
     if "mismatch" in facts.problem.lower():
         return fail(check, told, "the driver was updated under a running kernel module: reload it (rmmod), or reboot")
     if "librar" in facts.problem.lower():
@@ -99,6 +118,19 @@ def _driver(facts: GpuFacts) -> Finding:
             "install the driver's libraries; a container needs the NVIDIA container toolkit (docker run --gpus all)",
         )
     return fail(check, told, "run nvidia-smi and look in dmesg for NVRM; a reset (nvidia-smi -r) or a reboot may help")
+
+
+def _amount(gpu: GpuSeen) -> str:
+    return size(gpu.total_bytes) if gpu.total_bytes else ""
+
+
+def _missing(facts: GpuFacts) -> Finding:
+    """Judge that the driver does not answer for some. With CUDA_VISIBLE_DEVICES these may be GPUs that nobody wants."""
+    why = f" ({'; '.join(facts.lost[:3])})" if facts.lost else ""
+    count = max(facts.devices, len(facts.gpus) + len(facts.lost))
+    told = f"there are {count} NVIDIA GPUs, and the driver answers for {len(facts.gpus)} of them{why}"
+    judge = fail if facts.visible is None else warn
+    return judge("gpu.driver", told, "look in dmesg for NVRM: one may have fallen off the bus, which a reboot may mend")
 
 
 def _torch(facts: GpuFacts) -> list[Finding]:
@@ -151,34 +183,44 @@ def _visible(facts: GpuFacts) -> Finding:
 
 
 def _enough(facts: GpuFacts, count: int, told: str) -> Finding:
-    if facts.workers > count:
-        return warn(
-            "gpu.visible",
-            f"{told}, for {facts.workers} workers: NCCL refuses two of them on one GPU",
-            f"--nproc-per-node={count} (planaria run also takes gpu), or make more GPUs visible",
-        )
-    return ok("gpu.visible", told)
+    if facts.workers <= count:
+        return ok("gpu.visible", told)
+    needs_none = facts.torch is not None and not facts.torch_cuda
+    is_short = facts.workers > len(facts.gpus) and not needs_none
+    return (fail if is_short else warn)(
+        "gpu.visible",
+        f"{told}, for {facts.workers} workers: NCCL refuses two of them on one GPU",
+        f"--nproc-per-node={count} (planaria run also takes gpu), or make more GPUs visible; "
+        "CUDA_VISIBLE_DEVICES= for workers that need none",
+    )
 
 
 def _errors(facts: GpuFacts) -> Finding:
+    left_out = spared(facts)
+    found = [one for gpu in facts.gpus if (one := _error(gpu, is_used=gpu.index not in left_out)) is not None]
+    worst = sorted(found, key=lambda one: one.verdict != FAIL)
+    return worst[0] if worst else ok("gpu.errors", "no GPU reports an uncorrected memory error")
+
+
+def _error(gpu: GpuSeen, *, is_used: bool) -> Finding | None:
     check = "gpu.errors"
-    for gpu in facts.gpus:
-        if gpu.remap_failed:
-            return fail(check, f"GPU {gpu.index} could not remap a broken row of its memory", "have the GPU replaced")
-        if gpu.remap_pending:
-            return fail(
-                check,
-                f"GPU {gpu.index} has broken memory that is set aside at the next reset only",
-                f"end what uses it and reset it: nvidia-smi -r -i {gpu.index}",
-            )
-    bad = [gpu for gpu in facts.gpus if gpu.uncorrected]
-    if bad:
+    judge = fail if is_used else warn
+    which = f"GPU {gpu.index}" + ("" if is_used else ", which CUDA_VISIBLE_DEVICES leaves out,")
+    if gpu.remap_failed:
+        return judge(check, f"{which} could not remap a broken row of its memory", "have the GPU replaced")
+    if gpu.remap_pending:
+        return judge(
+            check,
+            f"{which} has broken memory that is set aside at the next reset only",
+            f"end what uses it and reset it: nvidia-smi -r -i {gpu.index}",
+        )
+    if gpu.uncorrected:
         return warn(
             check,
-            f"GPU {bad[0].index} has had {bad[0].uncorrected} uncorrected memory errors since its last reset",
-            f"reset it (nvidia-smi -r -i {bad[0].index}); have it replaced if they come back",
+            f"{which} has had {gpu.uncorrected} uncorrected memory errors since its last reset",
+            f"reset it (nvidia-smi -r -i {gpu.index}); have it replaced if they come back",
         )
-    return ok(check, "no GPU reports an uncorrected memory error")
+    return None
 
 
 def _busy(facts: GpuFacts) -> Finding:
@@ -213,14 +255,20 @@ def _mig(facts: GpuFacts) -> Finding:
 
 def _xids(facts: GpuFacts) -> list[Finding]:
     check = "gpu.xid"
-    recent = [one for one in facts.xids if one.age_s < DAY_S and one.number not in BENIGN_XIDS]
-    fatal = [one for one in recent if one.number in FATAL_XIDS and one.age_s < HOUR_S]
+    left_out = {gpu.bus for gpu in facts.gpus if gpu.index in spared(facts)}
+    recent = [one for one in facts.xids if one.age_s < DAY_S and one.number not in BENIGN_XIDS and not one.is_over]
+    fatal = [one for one in recent if one.number in FATAL_XIDS and one.age_s < HOUR_S and one.device not in left_out]
     if fatal:
         one = fatal[-1]
         told = f"the driver logged Xid {one.number} ({FATAL_XIDS[one.number]}) of {one.device} {one.age_s / 60:.0f} minutes ago"
-        return [fail(check, told, "reset the GPU (nvidia-smi -r) or reboot; have it replaced if that comes back")]
+        remedy = (
+            "reset the GPU (nvidia-smi -r) or reboot; have it replaced if that comes back. "
+            "If it was reset since: not every driver logs that, and an hour after the error it counts no more"
+        )
+        return [fail(check, told, remedy)]
     if recent:
         one = recent[-1]
         told = f"the driver logged Xid {one.number} of {one.device} {one.age_s / HOUR_S:.1f} hours ago"
+        told += ", which CUDA_VISIBLE_DEVICES leaves out" if one.device in left_out else ""
         return [warn(check, told, "look it up in NVIDIA's list of Xid errors; `dmesg | grep Xid` shows all of them")]
     return [ok(check, "the kernel's log, as far as it can be read, has no recent error of a GPU")]

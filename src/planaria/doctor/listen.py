@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from planaria.doctor.talk import Greeting
 
 STREAM_S = 1.0
+GREETING_S = 5.0  # a doctor greets at once
+VISIT_S = 60.0  # a visit takes 3 s where all is well
+CONSOLE_S = 1.0
 _BLOB = bytes(talk.LARGE_BYTES)
 _PIECE = memoryview(talk.DOWN + bytes(talk.PIECE_BYTES))
 
@@ -39,6 +42,8 @@ class Answering:
         self._loop = loop
         self._own = own
         self._told = told
+        self._waiting: list[Connection] = []
+        self._is_busy = False
         self._listener = Listener(loop, address, self._welcome, token=token, on_refused=complain)
         self.port = self._listener.port
 
@@ -47,11 +52,28 @@ class Answering:
         self._listener.close()
 
     def _welcome(self, connection: Connection) -> None:
-        _Visitor(self._loop, connection, self._own, self._told)
+        """Let everybody wait for their turn: two at once would share the bandwidth that is measured."""
+        self._waiting.append(connection)
+        connection.on_lost = lambda _why, _met: self._waiting.remove(connection)
+        if self._is_busy:
+            self._console(connection)
+        else:
+            self._next()
+
+    def _console(self, connection: Connection) -> None:
+        """Say now and then, to one that waits, that its turn comes."""
+        if connection in self._waiting:
+            connection.send(talk.WAIT)
+            self._loop.call_later(CONSOLE_S, lambda: self._console(connection))
+
+    def _next(self) -> None:
+        self._is_busy = bool(self._waiting)
+        if self._waiting:
+            _Visitor(self._loop, self._waiting.pop(0), self._own, self._told, self._next)
 
 
 class _Visitor:
-    """One talk. Whatever is out of order ends it."""
+    """One talk, which is over when the visitor leaves, is out of order, or takes too long. Then `left` is called."""
 
     def __init__(
         self,
@@ -59,22 +81,32 @@ class _Visitor:
         connection: Connection,
         own: Callable[[], Greeting],
         told: Callable[[str, list[Finding]], object],
+        left: Callable[[], object],
     ) -> None:
         self._loop = loop
         self._connection = connection
         self._own = own
         self._told = told
+        self._left = left
         self._host = ""
         self._taken = 0
+        self._timer = loop.call_later(GREETING_S, self._end)
         connection.on_message = self._hear
-        connection.on_lost = lambda _why, _met: None
+        connection.on_lost = lambda _why, _met: self._end()
+
+    def _end(self) -> None:
+        self._timer.cancel()
+        self._connection.close()
+        self._left()
 
     def _hear(self, message: bytes) -> None:
         if not self._host:
             greeting = talk.read_greeting(message)
             if greeting is None:
-                self._connection.close()
+                self._end()
                 return
+            self._timer.cancel()
+            self._timer = self._loop.call_later(VISIT_S, self._end)
             self._host = f"{greeting.host} ({self._connection.peer})"
             self._connection.send(talk.greet(self._own()))
             return
@@ -97,7 +129,7 @@ class _Visitor:
             case talk.REPORT:
                 self._told(self._host, talk.read_report(message))
             case _:
-                self._connection.close()
+                self._end()
 
     def _stream(self) -> None:
         until = self._loop.now() + STREAM_S

@@ -8,19 +8,32 @@ import time
 
 from planaria.base.linux import read_file
 from planaria.base.value import replace
-from planaria.doctor.gpu import GpuFacts, GpuSeen, Xid
+from planaria.doctor.gpu import GpuFacts, GpuSeen
+from planaria.doctor.gpu_log import read_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _MOST_RECORDS = 50_000
 _UNCORRECTED, _VOLATILE = 1, 0
 _MOST_PROCESSES = 64
+_LACKS = (3, 4)  # not supported, no permission: that says nothing about a GPU's health
 
 
 class _Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class _Place(ctypes.Structure):
+    _fields_ = (
+        ("legacy", ctypes.c_char * 16),
+        ("domain", ctypes.c_uint),
+        ("bus", ctypes.c_uint),
+        ("device", ctypes.c_uint),
+        ("kinds", ctypes.c_uint * 2),
+        ("text", ctypes.c_char * 32),
+    )
 
 
 class _Process(ctypes.Structure):
@@ -35,6 +48,10 @@ class _Process(ctypes.Structure):
 class _Refused(Exception):
     """NVML said no; the message is its own."""
 
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.is_lack = status in _LACKS
+
 
 def gpu_facts(variables: Mapping[str, str], workers: int) -> GpuFacts:
     """Ask the driver. Without a device there is nobody to ask."""
@@ -43,18 +60,37 @@ def gpu_facts(variables: Mapping[str, str], workers: int) -> GpuFacts:
     devices = _devices()
     if not devices:
         return plain
-    there = replace(plain, devices=devices, visible=variables.get("CUDA_VISIBLE_DEVICES"), xids=_xids())
+    there = replace(
+        plain,
+        devices=devices,
+        visible=variables.get("CUDA_VISIBLE_DEVICES"),
+        is_by_bus=variables.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID",
+        xids=read_log(_log(), time.clock_gettime(time.CLOCK_MONOTONIC)),
+    )
     try:
         library = _Nvml()
         version = library.number("nvmlSystemGetCudaDriverVersion_v2")
+        gpus, lost = _ask_all(library)
         return replace(
             there,
             driver=library.text("nvmlSystemGetDriverVersion"),
             driver_cuda=(version // 1000, version % 1000 // 10),
-            gpus=tuple(library.gpu(index) for index in range(library.number("nvmlDeviceGetCount_v2"))),
+            gpus=gpus,
+            lost=lost,
         )
     except _Refused as problem:
         return replace(there, problem=str(problem), driver=_kernel_driver())
+
+
+def _ask_all(library: _Nvml) -> tuple[tuple[GpuSeen, ...], tuple[str, ...]]:
+    """Return the GPUs that answer, and what is said of the others."""
+    gpus, lost = [], []
+    for index in range(library.number("nvmlDeviceGetCount_v2")):
+        try:
+            gpus.append(library.gpu(index))
+        except _Refused as problem:
+            lost.append(f"GPU {index}: {problem}")
+    return tuple(gpus), tuple(lost)
 
 
 def _devices() -> int:
@@ -88,7 +124,7 @@ class _Nvml:
         if status:
             explain = self._library.nvmlErrorString
             explain.restype = ctypes.c_char_p
-            raise _Refused((explain(status) or b"").decode("utf-8", "replace"))
+            raise _Refused((explain(status) or b"").decode("utf-8", "replace"), status)
 
     def text(self, name: str, *words: object) -> str:
         """Return what a call writes into a buffer."""
@@ -106,12 +142,13 @@ class _Nvml:
         """Ask about one GPU; what a kind of GPU does not have, it does not tell."""
         handle = ctypes.c_void_p()
         self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
-        memory = _Memory()
-        self._call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+        memory = self._memory(handle)
         pending, failed = self._remapped(handle)
         return GpuSeen(
             index=index,
-            name=self.text("nvmlDeviceGetName", handle),
+            name=self._word("nvmlDeviceGetName", handle) or "of no name",
+            uuid=self._word("nvmlDeviceGetUUID", handle),
+            bus=self._bus(handle),
             total_bytes=memory.total,
             free_bytes=memory.free,
             uncorrected=self._uncorrected(handle),
@@ -120,6 +157,34 @@ class _Nvml:
             has_mig=self._has_mig(handle),
             strangers=self._strangers(handle),
         )
+
+    def _word(self, name: str, handle: ctypes.c_void_p) -> str:
+        try:
+            return self.text(name, handle)
+        except _Refused as problem:
+            if not problem.is_lack:
+                raise
+            return ""
+
+    def _memory(self, handle: ctypes.c_void_p) -> _Memory:
+        """Return how much there is; nothing of a GPU without memory of its own, or in the hands of a hypervisor."""
+        memory = _Memory()
+        try:
+            self._call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+        except _Refused as problem:
+            if not problem.is_lack:
+                raise
+            return _Memory()
+        return memory
+
+    def _bus(self, handle: ctypes.c_void_p) -> str:
+        """Return where it is, as the kernel's log names it."""
+        place = _Place()
+        try:
+            self._call("nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(place))
+        except _Refused:
+            return ""
+        return f"PCI:{place.domain:04x}:{place.bus:02x}:{place.device:02x}"
 
     def _uncorrected(self, handle: ctypes.c_void_p) -> int | None:
         count = ctypes.c_ulonglong()
@@ -176,13 +241,12 @@ def _torch() -> tuple[str | None, str]:
     return values.get("__version__", "unknown"), cuda if cuda[:1].isdigit() else ""
 
 
-def _xids() -> tuple[Xid, ...]:
-    """Read the kernel's log for errors of GPUs, where this user may."""
+def _log() -> Iterator[bytes]:
+    """Read the kernel's log from its beginning, where this user may."""
     try:
         log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return ()
-    found, now = [], time.clock_gettime(time.CLOCK_MONOTONIC)
+        return
     try:
         for _ in range(_MOST_RECORDS):
             try:
@@ -191,22 +255,6 @@ def _xids() -> tuple[Xid, ...]:
                 continue
             except OSError:
                 break
-            xid = _xid(record, now)
-            if xid is not None:
-                found.append(xid)
+            yield record
     finally:
         os.close(log)
-    return tuple(found)
-
-
-def _xid(record: bytes, now: float) -> Xid | None:
-    """Read `6,1234,5678901234,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=...`: the third number is in microseconds."""
-    head, _, text = record.decode("utf-8", "replace").partition(";")
-    if "NVRM: Xid (" not in text:
-        return None
-    device, _, rest = text.partition("NVRM: Xid (")[2].partition("):")
-    number = rest.strip().partition(",")[0].strip()
-    at = head.split(",")[2] if head.count(",") >= 2 else ""
-    if not number.isdigit() or not at.isdigit():
-        return None
-    return Xid(device, int(number), max(0.0, now - int(at) / 1_000_000))

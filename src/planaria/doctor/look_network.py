@@ -6,15 +6,18 @@ import errno
 import os
 import select
 import socket
+import sys
 import time
+from functools import partial
 
-from planaria.base.addresses import look_up_now, numeric, split_address
+from planaria.base.addresses import numeric, split_address
 from planaria.base.channel import NONCE_BYTES, Channel
 from planaria.base.linux import read_file
 from planaria.base.value import replace
 from planaria.doctor.dns import DnsFacts, NameSeen
 from planaria.doctor.network import NetworkFacts, Nic, Route
 from planaria.doctor.ports import PortFacts, PortSeen
+from planaria.doctor.together import together
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,31 +26,36 @@ if TYPE_CHECKING:
     from planaria.base.addresses import Target
     from planaria.doctor.ports import State
 
+LOOK_UP_S = 6.0  # a resolver gives up on a name server that is gone after 5 s and asks the next
 KNOCK_S = 2.0
+ENDPOINT_S = 13.0  # one look-up, and a connection or two
 OTHER_PORTS = (22, 1, 9)  # ssh, and two where nobody listens: any answer, even a refusal, is a sign of life
-_SIOCGIFADDR = 0x8915
+_SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFMTU = 0x8913, 0x8915, 0x8921
+_IFF_UP, _IFF_RUNNING = 0x1, 0x40
 _MOST_ADDRESSES = 4
 _MOST_FIRST = ("answered", "forbidden", "free", "refused", "silent", "unreachable")
-_NAMES = "/sys/class/net"
 
 
 def dns_facts(endpoints: Sequence[str], variables: Mapping[str, str]) -> DnsFacts:
-    """Look up this machine's name, and those of the endpoints."""
-    own = look_up(os.uname().nodename)
-    began = time.monotonic()
-    if own.addresses:
-        _reverse(own.addresses[0])
-    reverse_s = time.monotonic() - began
+    """Look up this machine's name, and those of the endpoints, all at once."""
     lines = [line.split() for line in read_file("/etc/resolv.conf").decode("utf-8", "replace").splitlines()]
-    hosts = dict.fromkeys(split_address(endpoint)[0] for endpoint in endpoints)
+    hosts = [split_address(endpoint)[0] for endpoint in endpoints]
+    own, *seen = look_up_all([os.uname().nodename, *dict.fromkeys(hosts)])
     return DnsFacts(
         own,
-        tuple(map(look_up, hosts)),
-        reverse_s,
+        tuple(seen),
+        _reverse_took_s(own.addresses[0]) if own.addresses else 0.0,
         max((len(words) - 1 for words in lines if words and words[0] == "search"), default=0),
         tuple(words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"),
         bool(variables.get("GLOO_SOCKET_IFNAME")),
     )
+
+
+def look_up_all(names: Sequence[str]) -> list[NameSeen]:
+    """Return what the resolver says about each name; one that it leaves without an answer holds up no other."""
+    found, late = together({name: partial(look_up, name) for name in names}, LOOK_UP_S)
+    silence = f"no answer within {LOOK_UP_S:g} s"
+    return [NameSeen(name, (), silence, LOOK_UP_S) if name in late else found[name] for name in names]
 
 
 def look_up(name: str) -> NameSeen:
@@ -62,6 +70,12 @@ def look_up(name: str) -> NameSeen:
     return NameSeen(name, addresses, "", time.monotonic() - began, bool(numeric(name, 0)))
 
 
+def _reverse_took_s(address: str) -> float:
+    began = time.monotonic()
+    together({address: lambda: _reverse(address)}, LOOK_UP_S)
+    return time.monotonic() - began
+
+
 def _reverse(address: str) -> str:
     try:
         return socket.gethostbyaddr(address)[0]
@@ -71,38 +85,38 @@ def _reverse(address: str) -> str:
 
 def network_facts(endpoints: Sequence[str], variables: Mapping[str, str]) -> NetworkFacts:
     """Look at the interfaces, and ask the kernel for the ways to the endpoints. Nothing is sent."""
-    return NetworkFacts(nics(), tuple(route for one in endpoints if (route := _route(one)) is not None), variables)
+    found, late = together({one: partial(_route, one) for one in endpoints}, LOOK_UP_S)
+    routes = [route for one in endpoints if one not in late and (route := found[one]) is not None]
+    return NetworkFacts(nics(), tuple(routes), variables)
 
 
 def nics() -> tuple[Nic, ...]:
-    """Return the interfaces of this machine."""
+    """Return the interfaces that this process has. `/sys` shows those of whoever mounted it, which may be another's."""
     sixes = _addresses6()
-    found = []
-    for name in sorted(os.listdir(_NAMES) if os.path.isdir(_NAMES) else (name for _, name in socket.if_nameindex())):
-        flags = _word(f"{_NAMES}/{name}/flags")
-        mtu = _word(f"{_NAMES}/{name}/mtu")
-        if not mtu:  # `bonding_masters` is a file, and no interface
-            continue
-        is_up = bool(int(flags, 16) & 1) if flags.startswith("0x") else False
-        four = _address4(name)
-        addresses = ((four,) if four else ()) + sixes.get(name, ())
-        found.append(Nic(name, is_up, _word(f"{_NAMES}/{name}/carrier") == "1", int(mtu), addresses))
-    return tuple(found)
+    return tuple(_nic(name, sixes.get(name, ())) for name in sorted(name for _, name in socket.if_nameindex()))
 
 
-def _word(path: str) -> str:
-    return read_file(path, 100).decode("ascii", "replace").strip()
+def _nic(name: str, sixes: tuple[str, ...]) -> Nic:
+    flags = int.from_bytes(_asked(name, _SIOCGIFFLAGS)[:2], sys.byteorder)
+    four = _asked(name, _SIOCGIFADDR)[4:8]
+    addresses = ((socket.inet_ntoa(four),) if four else ()) + sixes
+    mtu = int.from_bytes(_asked(name, _SIOCGIFMTU)[:4], sys.byteorder)
+    return Nic(name, bool(flags & _IFF_UP), bool(flags & _IFF_RUNNING), mtu, addresses)
 
 
-def _address4(name: str) -> str:
+def _asked(name: str, question: int) -> bytes:
+    """Return what the kernel answers about an interface, behind the name; empty where it has no answer."""
     import fcntl
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
-            answer = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, name.encode()[:15].ljust(40, b"\0"))
+            return fcntl.ioctl(asked.fileno(), question, name.encode()[:15].ljust(40, b"\0"))[16:]
         except OSError:
-            return ""
-    return socket.inet_ntoa(answer[20:24])
+            return b""
+
+
+def _word(path: str) -> str:
+    return read_file(path, 100).decode("ascii", "replace").strip()
 
 
 def _addresses6() -> dict[str, tuple[str, ...]]:
@@ -136,22 +150,32 @@ def port_facts(endpoints: Sequence[str], token: bytes | None, *, is_ours: bool) 
     words = _word("/proc/sys/net/ipv4/ip_local_port_range").split()
     first, last = (int(words[0]), int(words[1])) if len(words) == 2 else (32768, 60999)
     reserved = read_file("/proc/sys/net/ipv4/ip_local_reserved_ports", 4096).decode("ascii", "replace").strip()
-    return PortFacts(tuple(_port(one, token, is_ours=is_ours) for one in endpoints), first, last, reserved)
+    found, late = together({one: partial(_port, one, token, is_ours=is_ours) for one in endpoints}, ENDPOINT_S)
+    silence = f"no answer within {ENDPOINT_S:g} s"
+    seen = [PortSeen(one, False, "silent", silence) if one in late else found[one] for one in endpoints]
+    return PortFacts(tuple(seen), first, last, reserved)
 
 
 def _port(endpoint: str, token: bytes | None, *, is_ours: bool) -> PortSeen:
     """Look at every address of an endpoint; what says most about it counts."""
-    try:
-        targets = look_up_now(*split_address(endpoint))
-    except (OSError, UnicodeError) as trouble:
-        return PortSeen(endpoint, False, "unknown", getattr(trouble, "strerror", "") or "no such name")
-    found = [_bind(endpoint, target) or _knock(endpoint, target) for target in targets[:_MOST_ADDRESSES]]
+    host, port = split_address(endpoint)
+    [name] = look_up_all([host])
+    targets = [target for address in name.addresses for target in numeric(address, port)][:_MOST_ADDRESSES]
+    if not targets:
+        return PortSeen(endpoint, False, "unknown", name.problem or "no such name")
+    met, late = together({target: partial(_meet, endpoint, target) for target in targets}, 2 * KNOCK_S)
+    silent = PortSeen(endpoint, False, "silent", f"no answer within {2 * KNOCK_S:g} s")
+    found = [silent if target in late else met[target] for target in targets]
     best = min(found, key=lambda seen: _MOST_FIRST.index(seen.state))
     if best.state == "silent":
         return replace(best, is_alive=is_alive(targets[found.index(best)][1][0]))
     if best.state == "answered" and is_ours:
         return replace(best, state=_greet(targets[found.index(best)], token))
     return best
+
+
+def _meet(endpoint: str, target: Target) -> PortSeen:
+    return _bind(endpoint, target) or _knock(endpoint, target)
 
 
 def _bind(endpoint: str, target: Target) -> PortSeen | None:

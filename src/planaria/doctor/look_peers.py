@@ -48,6 +48,8 @@ class Visit:
         self._timer: Timer | None = None
         self._trips: list[float] = []
         self._asked_at = 0.0
+        self._greeted_at = 0.0
+        self._has_waited = False
         self._taken = 0
         self._hear: Callable[[bytes], object] = self._greeted
         dial(loop, peer, token=token, timeout_s=timeout_s, on_open=self._opened, on_lost=self._unmet)
@@ -68,6 +70,7 @@ class Visit:
         connection.on_lost = self._left
         self._seen = replace(self._seen, met="peer", why="it did not answer the greeting")
         self._within(self._end)
+        self._greeted_at = self._asked_at
         connection.send(talk.greet(self._own))
 
     def _left(self, why: str, met: Met) -> None:
@@ -92,11 +95,16 @@ class Visit:
             self._connection.send(message)
 
     def _greeted(self, message: bytes) -> None:
+        if message == talk.WAIT:
+            self._has_waited = True
+            self._within(self._end)
+            return
         greeting = talk.read_greeting(message)
         if greeting is None:
             self._end(why="its answer to the greeting is another's")
             return
-        ahead_s = greeting.wall_s - self._own.wall_s - (self._loop.now() - self._asked_at) / 2
+        passed_s = self._loop.now() - self._greeted_at
+        ahead_s = greeting.wall_s - self._own.wall_s - (passed_s if self._has_waited else passed_s / 2)
         self._seen = replace(self._seen, met="doctor", why="", version=greeting.version, clock_ahead_s=ahead_s)
         self._hear = self._ponged
         self._ping()

@@ -8,7 +8,7 @@ import time
 
 from planaria import __version__
 from planaria.agent.credentials import read
-from planaria.base import signals
+from planaria.base import linux, signals
 from planaria.base.files import tell
 from planaria.base.text import safe_line
 from planaria.contract import exit_status
@@ -41,6 +41,8 @@ def doctor(argv: Sequence[str]) -> int:
     except UsageError as problem:
         tell(2, f"planaria: {problem}\n")
         return exit_status.USAGE
+    if order.parent and not _ends_with(order.parent):
+        return exit_status.by_signal(signals.SIGKILL)
     token = None if secret is None else secret.reveal()
     if order.listens:
         return _listen(order, token)
@@ -49,6 +51,12 @@ def doctor(argv: Sequence[str]) -> int:
         found += _visit(order, token)
     _print(found, order)
     return int(bool(failures(found)))
+
+
+def _ends_with(parent: int) -> bool:
+    """Have the kernel kill this process when its parent ends; False when that is over already, or was another."""
+    linux.set_parent_death_signal(signals.SIGKILL)
+    return os.getppid() == parent
 
 
 def _style() -> show.Style:

@@ -35,6 +35,8 @@ HERE = tuple(group for group in CHECKS if group != "peers")
 """The groups that need no other host."""
 UNANSWERED = "answer"
 """The check that every group has besides: whether its facts came in time."""
+BROKEN = "bug"
+"""And this one: whether looking for them ended with an error of ours."""
 
 
 class Finding(Value):

@@ -65,12 +65,16 @@ def _interfaces(facts: NetworkFacts) -> Finding:
     down = [nic for nic in _far(facts) if not nic.works]
     why = ", ".join(f"{nic.name} {'has no carrier' if nic.is_up else 'is down'}" for nic in down[:4])
     told = "no network interface but the loopback one can be used" + (f": {why}" if why else "")
-    if not facts.routes or all(is_loopback(one.source) for one in facts.routes if one.source):
-        return ok("network.interfaces", f"{told}; no matter on one node")
-    return fail("network.interfaces", told, "plug in the cable, or switch one on: ip link set NAME up")
+    remedy = "plug in the cable, or switch one on: ip link set NAME up"
+    if any(one.source and not is_loopback(one.source) for one in facts.routes):
+        return warn("network.interfaces", f"{told}; yet there is a way to the endpoint", remedy)
+    if any(one.problem for one in facts.routes):
+        return fail("network.interfaces", told, remedy)
+    return ok("network.interfaces", f"{told}; no matter on one node")
 
 
 def _route(facts: NetworkFacts, route: Route) -> Finding:
+    """Judge a way. Where the kernel has one, it may lead elsewhere than through the interface with our address on it."""
     if route.problem:
         return fail(
             "network.route",
@@ -80,9 +84,9 @@ def _route(facts: NetworkFacts, route: Route) -> Finding:
     nic = next((one for one in facts.nics if route.source in one.addresses), None)
     through = f" through {nic.name}" if nic is not None else ""
     if nic is not None and not nic.works:
-        return fail(
+        return warn(
             "network.route",
-            f"the way to the endpoint {route.endpoint} leads{through}, which "
+            f"the way to the endpoint {route.endpoint} seems to lead{through}, which "
             + ("has no carrier" if nic.is_up else "is down"),
             f"plug in its cable, or: ip link set {nic.name} up",
         )

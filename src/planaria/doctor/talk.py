@@ -1,7 +1,7 @@
 """What two doctors say to each other: greetings are JSON, all else is a letter and bytes. Pure.
 
     dialling end                          listening end
-    greeting                           -> greeting
+    greeting                           -> greeting, after w again and again while it is another's turn
     p + number                         -> the same                             round trips, one after the other
     l + 128 KiB                        -> a                                    do large packets arrive there
     m                                  -> l + 128 KiB                          and here
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROTOCOL = 1
-PING, LARGE, ARRIVED, MORE, REPORT = b"p", b"l", b"a", b"m", b"r"
+PING, LARGE, ARRIVED, MORE, REPORT, WAIT = b"p", b"l", b"a", b"m", b"r", b"w"
 UP, UP_END, DOWN, DOWN_END = b"u", b"U", b"d", b"D"
 LARGE_BYTES = 128 << 10
 PIECE_BYTES = 256 << 10

@@ -1,7 +1,8 @@
 """Find progress in the lines that workers write, by a pattern of the user's with named groups. Pure.
 
 `step` and `samples` are numbers, `phase` is a name; any other group that is a number goes along as a value. Without `step`,
-every line that matches is one step further; a line with a phase alone is none.
+every line that matches is one step further; a line with a phase alone is none. A step in a line without a phase ends the phase
+that an earlier line has begun.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Reader:
         self._pattern = re.compile(pattern)
         self._counts = "step" not in self._pattern.groupindex
         self._step = 0
+        self._phase = ""
 
     def read(self, lines: bytes) -> Iterator[Seen]:
         """Return what some whole lines say, in their order."""
@@ -63,9 +65,13 @@ class Reader:
         if "step" in numbers:
             self._step = int(numbers["step"])
         elif not self._counts or (phase is not None and not numbers):
+            self._phase = self._phase if name is None else name
             return Seen(name)
         else:
             self._step += 1
+        if name is None and self._phase:
+            name = ""
+        self._phase = name or ""
         values = tuple((key, number) for key, number in numbers.items() if key not in ("step", "phase"))
         return Seen(name, Progress(self._step, values))
 

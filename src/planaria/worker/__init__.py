@@ -36,6 +36,7 @@ __all__ = [
     "Scope",
     "ShardedState",
     "drain_notice",
+    "end_progress",
     "expires",
     "join",
     "leave",
@@ -82,6 +83,14 @@ def report_progress(step: int, **values: float) -> None:
     _LINK.report(step, values)
 
 
+def end_progress() -> None:
+    """Tell the agent that no more steps come: whatever this rank does until its end, such as saving the model, is no hang.
+
+    `train_loop` says so by itself. A rank that reports progress again is judged again.
+    """
+    _LINK.finish()
+
+
 def phase(name: str) -> PhaseOfWork:
     """Mark a part of the training that has a pace of its own, so that nobody takes it for a hang.
 
@@ -90,11 +99,12 @@ def phase(name: str) -> PhaseOfWork:
         @worker.phase("checkpoint")
         def save(): ...
 
-    Every rank marks it, also one that only waits for the others there. Commits that wait are marked as `checkpoint` by
-    themselves. It costs what two reports cost and never raises; docs/hangs.md has what is made of it.
+    Every rank marks it, also one that only waits for the others there; in its main thread, others are not heard. Commits that
+    wait are marked as `checkpoint` by themselves. It costs what two reports cost and never raises; docs/hangs.md has what is
+    made of it.
 
     Raises:
-        ValueError: The name is empty.
+        ValueError: The name is empty, or `start` or `step`, which every rank has by itself.
     """
     return PhaseOfWork(_LINK, name)
 

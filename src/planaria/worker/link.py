@@ -17,6 +17,7 @@ from planaria.contract.control import (
     LONGEST_PHASE,
     Acquire,
     Drain,
+    Finished,
     Phase,
     Progress,
     Release,
@@ -74,14 +75,26 @@ class Link:
             return
         self._send(message)
 
+    def finish(self) -> None:
+        """Tell the agent that no more steps come; as cheap and harmless as a report."""
+        if self._path:
+            self._send(Finished())
+
     def enter_phase(self, name: str) -> None:
-        """Tell the agent what this rank is at from now on; as cheap and harmless as a report."""
+        """Tell the agent what this rank is at from now on; as cheap and harmless as a report.
+
+        A rank is where its main thread is: what another one does beside it, such as writing a checkpoint, is not told.
+        """
+        if not _is_main_thread():
+            return
         self._phases.append(name[:LONGEST_PHASE])
         if self._path:
             self._send(Phase(self._phases[-1]))
 
     def leave_phase(self) -> None:
         """Tell it that this is over: the one around it goes on, or the steps do."""
+        if not _is_main_thread() or not self._phases:
+            return
         self._phases.pop()
         if self._path:
             self._send(Phase(self._phases[-1] if self._phases else ""))
@@ -198,6 +211,10 @@ class Link:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _is_main_thread() -> bool:
+    return _thread.get_native_id() == os.getpid()
 
 
 def _plain(step: int, values: Mapping[str, float]) -> Progress:

@@ -142,6 +142,7 @@ class _Loop:
                 pass
             self._agreement.settle()
             self._finish()
+            LINK.finish()
         finally:
             DEFERRAL.end()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import ContextDecorator
 
+from planaria.contract.control import START, STEP
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,6 +20,8 @@ class PhaseOfWork(ContextDecorator):
     def __init__(self, link: Link, name: str) -> None:
         if not name:
             raise ValueError("a phase has a name, such as 'evaluation'")
+        if name in (START, STEP):
+            raise ValueError(f"{name!r} is what a rank is at outside of all phases: name it otherwise")
         self._link = link
         self._name = str(name)
 

@@ -54,9 +54,9 @@ def _look(line: bytes, rank: str) -> None:
     try:
         folder = json.loads(line)["folder"]
         found = sys.modules["torch._C._distributed_c10d"]._dump_fr_trace_json(True, False)  # noqa: SLF001  torch has no other way
-        os.makedirs(folder, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         draft = f"{folder}/.flight.{rank}"
-        with open(draft, "wb") as file:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(found)
         os.replace(draft, f"{folder}/rank{rank}.collectives.json")
     except Exception:  # noqa: BLE001  an older torch, a full disk: then there is no such file

@@ -159,6 +159,21 @@ def test_a_phase_that_was_never_seen_has_ten_floors_and_then_its_own_pace() -> N
     assert call.still[0].silent_s > 1.6 * (PATIENCE * FLOOR_S - 0.1)
 
 
+def test_reports_in_a_marked_phase_are_signs_and_do_not_teach_it_their_pace() -> None:
+    clock = Clock(1)
+    clock.steps(10, 0.1)
+    clock.mark("checkpoint")
+    clock.steps(50, 0.1, first=10)
+    clock.pass_s(3 * FLOOR_S)
+    assert not clock.calls, "nobody knows yet how long one takes"
+    clock.mark("")
+    clock.steps(5, 0.1, first=60)
+    clock.mark("checkpoint")
+    clock.pass_s(1000)
+    (call,) = clock.calls
+    assert call.still[0].usual_s > 7
+
+
 def test_ranks_that_wait_for_one_in_a_marked_phase_are_not_called_and_learn_nothing_from_it() -> None:
     clock = Clock(3)
     clock.steps(10, 0.1)

@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 
 from planaria.agent import preflight
-from planaria.agent.model import CheckNode, Job, TellSetAside
-from planaria.agent.preflight import ELSEWHERE, Preflight
+from planaria.agent.model import CheckNode, Job, Meeting, TellSetAside
+from planaria.agent.preflight import Preflight, has_endpoint
+from planaria.agent.quarantine import ELSEWHERE, HANGS, sets_aside
 from planaria.base.loop import Loop
-from planaria.doctor.model import CHECKS, Finding, as_json, fail, ok, warn
+from planaria.base.value import replace
+from planaria.doctor.model import BROKEN, CHECKS, HERE, UNANSWERED, Finding, as_json, fail, ok, warn
 from planaria.process.model import Command
+from planaria.rendezvous.addresses import Endpoint
 
 JOB = Job(Command("script", "a.py", ()), 2, "job7", "default", 3, 30.0, (15,), {}, preflight=("disk",))
+UNCHECKED = ", and this node goes on unchecked: run planaria doctor"
 WELL = [ok("disk.space", "room"), warn("clock.source", "slow", "dmesg")]
 
 
@@ -72,29 +76,39 @@ def test_failures_are_told_with_their_remedies_and_made_safe() -> None:
     assert event.problem.endswith("and 2 more: run planaria doctor")
 
 
-def test_that_another_node_is_late_keeps_nobody_from_joining() -> None:
-    assert all(name.split(".")[1] in CHECKS[name.split(".")[0]] for name in ELSEWHERE)
-    found = check(says([fail(name, "nobody there", "wait") for name in ELSEWHERE]))
+@pytest.mark.parametrize("name", [*ELSEWHERE, "dns.answer", "ports.answer", "clock.bug", "disk.bug"])
+def test_that_another_node_is_late_or_we_are_slow_or_wrong_keeps_nobody_from_joining(name: str) -> None:
+    found = check(says([fail(name, "nobody there", "wait")]))
     assert [event.problem for event in found.events] == [""]
-    assert len(found.lines) == 2
+    assert found.lines == [f"preflight: {name}: nobody there"]
+
+
+def test_of_what_does_not_answer_disks_and_drivers_alone_set_a_node_aside() -> None:
+    assert {f"{group}.{UNANSWERED}" for group in HERE if sets_aside(f"{group}.{UNANSWERED}")} == set(HANGS)
+    assert not any(sets_aside(f"{group}.{BROKEN}") for group in HERE)
+    names = {f"{group}.{name}" for group in HERE for name in CHECKS[group]}
+    assert {name for name in names if not sets_aside(name)} == set(ELSEWHERE)
+    assert check(says([fail("gpu.answer", "the driver hangs", "reboot")])).events[0].problem
 
 
 def test_what_was_said_counts_although_the_process_does_not_end() -> None:
     assert check(says(WELL) + "import signal; signal.pause()").events[0].problem == ""
 
 
-def test_checks_that_hang_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_that_hang_are_ended_and_the_node_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "WITHIN_S", 0.2)
-    [event] = check("import signal; signal.pause()").events
-    assert event.problem == "the checks did not come to an end within 0.2 s: run planaria doctor"
+    found = check("import signal; signal.pause()")
+    assert [event.problem for event in found.events] == [""]
+    assert found.lines == [f"preflight: the checks did not come to an end within 0.2 s{UNCHECKED}"]
 
 
 @pytest.mark.parametrize(
     "program", ["", "raise SystemExit(3)", "print('[]')", "print('{\"findings\": [1]}')", "print('x')"]
 )
-def test_checks_that_say_nothing_that_can_be_read_are_a_failure(program: str) -> None:
-    [event] = check(program).events
-    assert event.problem == "the checks did not come to an end: run planaria doctor"
+def test_checks_that_say_nothing_that_can_be_read_are_our_fault_and_not_the_nodes(program: str) -> None:
+    found = check(program)
+    assert [event.problem for event in found.events] == [""]
+    assert found.lines == [f"preflight: the checks did not come to an end{UNCHECKED}"]
 
 
 def test_checks_that_cannot_be_started_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +117,45 @@ def test_checks_that_cannot_be_started_are_a_failure(monkeypatch: pytest.MonkeyP
     assert event.problem == "the checks cannot be started: No such file or directory"
 
 
-def test_a_node_that_is_set_aside_says_so_in_one_line() -> None:
+def set_aside(meeting: Meeting | None) -> str:
+    """Check a node that has such endpoints, set it aside, and return what it says."""
     loop = Loop()
-    lines: list[str] = []
-    Preflight(JOB, loop, Watched(loop), {}, lines.append).perform(TellSetAside("disk.space: full", 60.0))  # type: ignore[arg-type]
+    watched = Watched(loop)
+    checks = Preflight(replace(JOB, meeting=meeting), loop, watched, {}, watched.lines.append)  # type: ignore[arg-type]
+    checks._argv = [sys.executable, "-c", says([])]
+    checks.perform(CheckNode())
+    loop.run()
+    os.waitpid(checks._pid, 0)
+    checks.perform(TellSetAside("disk.space: full", 60.0))
     loop.close()
-    assert lines == ["this node is set aside for 60 s and joins nobody: disk.space: full"]
+    [line] = watched.lines
+    return line
+
+
+def test_a_node_that_is_set_aside_says_so_in_one_line() -> None:
+    assert set_aside(None) == "this node is set aside for 60 s and joins nobody: disk.space: full"
+
+
+OWN = os.uname().nodename
+
+
+@pytest.mark.parametrize(
+    ("meeting", "waits"),
+    [
+        (Meeting("static", ("n0:29400",), "job7", 2, 2, node_rank=0), True),
+        (Meeting("static", ("n0:29400",), "job7", 2, 2, node_rank=1), False),
+        (Meeting("embedded", ("0.0.0.0:29400",), "job7", 2, 2), True),
+        (Meeting("embedded", ("192.0.2.7:29400",), "job7", 2, 2), False),
+        (Meeting("embedded", ("127.0.0.1:29400",), "job7", 2, 2), False),
+        (Meeting("embedded", ("0.0.0.0:29400", "n1:29400", "n2:29400"), "job7", 2, 2), False),
+        (Meeting("etcd", ("0.0.0.0:2379",), "job7", 2, 2), False),
+    ],
+)
+def test_a_node_with_the_only_endpoint_says_that_all_others_wait_for_it(meeting: Meeting, waits: bool) -> None:
+    assert ("joins nobody, and all others wait, since the only endpoint is here: " in set_aside(meeting)) == waits
+
+
+def test_a_node_knows_its_own_name_though_nobody_can_look_it_up() -> None:
+    assert has_endpoint(Endpoint(OWN, 29400))
+    assert not has_endpoint(Endpoint("n0.elsewhere", 29400))
+    assert not has_endpoint(Endpoint("job", 29400, ("192.0.2.7", "192.0.2.8", "127.0.0.2")))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from planaria.agent import proc
 
 FLIGHT = {
@@ -43,6 +45,20 @@ def test_a_process_is_described_and_one_that_is_gone_is_no_error() -> None:
     gone = 2**22 + 1
     assert (proc.state(gone), proc.cpu_s(gone), proc.wchan(gone)) == ("", None, "")
     assert "threads" in proc.process(gone)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("python train.py --lr 3 --epochs=5", "python train.py --lr 3 --epochs=5"),
+        ("a --wandb-token=abc WANDB_API_KEY=abc", "a --wandb-token=*** WANDB_API_KEY=***"),
+        ("a --password abc --lr 3 secrets.py", "a --password *** --lr 3 secrets.py"),
+        ("a --key --lr 3", "a --key --lr 3"),
+        ("a --data=s3://me:abc@host/x", "a --data=s3://***@host/x"),
+    ],
+)
+def test_a_command_line_is_shown_without_its_secrets(words: str, shown: str) -> None:
+    assert proc.command(words.replace(" ", "\0").encode() + b"\0") == shown
 
 
 def test_the_host_is_described() -> None:

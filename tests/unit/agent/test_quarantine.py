@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from planaria.agent.machine import step
@@ -121,14 +123,16 @@ JOB = Job(Command("script", "a.py", ()), 2, "job7", "default", 3, 30.0, (15,), {
 
 
 def flags(**changes: object) -> list[str]:
-    return doctor_argv(replace(JOB, **changes))[5:]
+    argv = doctor_argv(replace(JOB, **changes))
+    assert argv[5:7] == ["--json", f"--parent={os.getpid()}"]
+    return argv[7:]
 
 
 def test_the_doctor_is_asked_about_what_the_job_would_use() -> None:
-    assert flags() == ["--json", "--checks=disk,ports", "--nproc-per-node=2"]
+    assert flags() == ["--checks=disk,ports", "--nproc-per-node=2"]
     assert "--snapshot-dir=/data" in flags(shelter=Shelter("/data"))
     meeting = Meeting("embedded", ("n0:29400", "[::1]:5"), "job7", 1, 2)
-    assert flags(meeting=meeting)[3:] == ["--rdzv-endpoint=n0:29400,[::1]:5", "--rdzv-backend=c10d"]
-    assert flags(meeting=replace(meeting, backend="static"))[3] == "--rdzv-endpoint=n0:29401,[::1]:6"
-    assert flags(meeting=replace(meeting, options={"tls_cert": "c"}))[4] == "--rdzv-backend=etcd"
-    assert flags(meeting=replace(meeting, backend="kubernetes"))[3:] == []
+    assert flags(meeting=meeting)[2:] == ["--rdzv-endpoint=n0:29400,[::1]:5", "--rdzv-backend=c10d"]
+    assert flags(meeting=replace(meeting, backend="static"))[2] == "--rdzv-endpoint=n0:29401,[::1]:6"
+    assert flags(meeting=replace(meeting, options={"tls_cert": "c"}))[3] == "--rdzv-backend=etcd"
+    assert flags(meeting=replace(meeting, backend="kubernetes"))[2:] == []

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from planaria.agent.suspects import Examined, Frame, as_text, frames, is_in_collective, judge, place
+from planaria.agent.suspects import (
+    UNKNOWN,
+    Examined,
+    Frame,
+    as_text,
+    frames,
+    is_in_collective,
+    is_waiting,
+    judge,
+    place,
+)
 from planaria.base.value import replace
 
 BOOT = '  File "/x/planaria/worker/bootstrap.py", line 27 in _start\n'
@@ -15,6 +25,14 @@ def stack(*lines: tuple[str, int, str], title: str = "Current thread 0x00007f (m
 ALL_REDUCE = stack(
     ("/v/site-packages/torch/distributed/distributed_c10d.py", 2810, "all_reduce"), ("/job/train.py", 9, "step")
 )
+BACKWARD = stack(
+    ("/v/site-packages/torch/autograd/graph.py", 979, "_engine_run_backward"),
+    ("/v/site-packages/torch/autograd/__init__.py", 395, "backward"),
+    ("/v/site-packages/torch/_tensor.py", 623, "backward"),
+    ("/job/train.py", 9, "step"),
+)
+SYNCHRONIZE = stack(("/v/site-packages/torch/cuda/__init__.py", 985, "synchronize"), ("/job/train.py", 9, "step"))
+ITEM = stack(("/job/train.py", 11, "step"))
 LOADER = stack(("/usr/lib/python3.11/multiprocessing/connection.py", 378, "_recv"), ("/job/train.py", 5, "load"))
 MEET = stack(("/job/train.py", 9, "meet"))
 
@@ -58,6 +76,57 @@ def test_a_rank_that_is_in_no_collective_is_what_the_others_wait_for() -> None:
     assert not is_in_collective(one(0, LOADER))
     assert first(one(0, ALL_REDUCE), one(1, LOADER)) == 1
     assert first(one(0, ALL_REDUCE, step=6), one(1, LOADER)) == 1
+
+
+def test_an_idle_backward_pass_and_a_wait_for_the_gpu_are_waits_and_one_that_computes_is_none() -> None:
+    for waits in (one(0, BACKWARD, cpu=0.02), one(0, SYNCHRONIZE, state="R", cpu=1.0)):
+        assert is_waiting(waits)
+        assert first(waits, one(1, LOADER)) == 1
+        assert first(replace(waits, rank=1), one(0, LOADER)) == 0
+    assert not is_waiting(one(0, BACKWARD, state="R", cpu=1.0))
+    assert first(one(0, BACKWARD, state="R", cpu=1.0), one(1, ALL_REDUCE)) == 0
+    told = judge([one(0, BACKWARD)], host="node", is_alone=False)
+    assert (told.elsewhere, told.ranks) == (True, ())
+
+
+def test_ranks_that_nothing_tells_apart_are_named_together_with_the_places_of_all() -> None:
+    told = judge([one(0, ITEM), one(1, LOADER)], host="node", is_alone=True, evidence="/x")
+    assert told.ranks == (0, 1)
+    assert told.sentence == (
+        "ranks 0, 1 on node hang in phase step after step 7: no sign for 3.0 s, usually 0.1 s; evidence in /x; "
+        "rank 0 stands still at /job/train.py line 11 in step; rank 1 stands still at /job/train.py line 5 in load; "
+        "nothing tells which of them is the cause"
+    )
+    assert told.brief.startswith("hangs as does rank 1, nothing tells which is the cause, in phase step after step 7")
+    assert "they are at /job/train.py line 9 in meet; all of them stand alike" in (
+        judge([one(0), one(1)], host="node", is_alone=True).sentence
+    )
+    text = as_text([one(0, ITEM), one(1, LOADER)], told, "run x")
+    assert text.count("* 10") == 2
+
+
+def test_with_several_nodes_a_rank_that_may_wait_below_its_line_is_no_clear_suspect() -> None:
+    def unclear(*ranks: Examined, alone: bool = False) -> bool:
+        return judge(ranks, host="node", is_alone=alone).unclear
+
+    assert unclear(one(0, ITEM))
+    assert unclear(one(0, ITEM), one(1, LOADER))
+    assert unclear(one(0, ""))
+    assert not unclear(one(0, ITEM), alone=True)
+    assert not unclear(one(0, LOADER))
+    assert not unclear(one(0, ITEM, state="T"))
+    assert not unclear(one(0, ITEM), one(1, ALL_REDUCE))
+    assert not unclear(one(0, BACKWARD)), "it waits, that is clear"
+
+
+def test_where_all_wait_a_rank_that_never_reported_and_does_not_wait_is_behind() -> None:
+    mute = {"phase": UNKNOWN, "step": None, "usual_s": 0.0, "silent_s": 21.0, "still": False}
+    told = judge([one(0, ALL_REDUCE), one(1, LOADER, **mute)], host="node", is_alone=True)
+    assert (told.ranks, told.waiting) == ((1,), (0,))
+    assert told.sentence.startswith("rank 1 (pid 101 on node) hangs 21.0 s after its start: it has reported nothing")
+    assert first(one(0, LOADER), one(1, LOADER, **mute)) == 0
+    told = judge([one(0, ALL_REDUCE), one(1, ALL_REDUCE, **mute)], host="node", is_alone=False)
+    assert (told.elsewhere, told.waiting) == (True, (0,))
 
 
 def test_a_rank_that_has_begun_fewer_collectives_is_behind_and_groups_that_differ_say_nothing() -> None:

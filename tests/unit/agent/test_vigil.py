@@ -10,7 +10,7 @@ import pytest
 from planaria.agent import vigil as room
 from planaria.agent.examiner import Found, Request
 from planaria.agent.model import EndRequested, Group, Job, ScopeExpired, Vigilance
-from planaria.agent.vigil import MOST_FOLDERS, Vigil
+from planaria.agent.vigil import MOST_FOLDERS, WRITING_S, Vigil
 from planaria.base.loop import Loop
 from planaria.contract.control import Progress
 from planaria.contract.env import Round
@@ -34,6 +34,7 @@ class Rig:
         self.now = 100.0
         self.loop = Loop(lambda: self.now)
         self.asked: list[tuple[Request, Callable[[Found], object]]] = []
+        self.written: list[Callable[[], object]] = []
         self.failing = False
         self.cancelled = 0
         self.posted: list[Any] = []
@@ -69,11 +70,17 @@ class Rig:
         self.settled += 1
 
     def _examination(
-        self, _loop: object, _environ: object, request: Request, on_found: Callable[[Found], object]
+        self,
+        _loop: object,
+        _environ: object,
+        request: Request,
+        on_found: Callable[[Found], object],
+        on_over: Callable[[], object],
     ) -> object:
         if self.failing:
             raise OSError("no more processes")
         self.asked.append((request, on_found))
+        self.written.append(on_over)
         return SimpleNamespace(cancel=self._cancel)
 
     def _cancel(self) -> None:
@@ -97,9 +104,11 @@ class Rig:
             for rank in (0, 1):
                 self.vigil.progressed(rank, Progress(step))
 
-    def find(self, found: Found = FOUND) -> None:
-        """Let the newest examination end."""
+    def find(self, found: Found = FOUND, *, writes: bool = False) -> None:
+        """Let the newest examination find something, and end, unless it `writes` yet."""
         self.asked[-1][1](found)
+        if not writes:
+            self.written[-1]()
         self.pass_s(0.1)
 
     def names(self) -> list[str]:
@@ -124,7 +133,7 @@ def test_a_hang_is_examined_told_and_with_report_nothing_is_done(rig: Callable[.
     here = rig()
     here.pass_s(FLOOR_S + 0.5)
     (request, _) = here.asked[0]
-    assert request.folder == "/logs/evidence/19700101-000000-round4-hang"
+    assert request.folder == "/logs/evidence/19700101-000000-round4-hang1"
     assert [(one.rank, one.step, one.still) for one, _, _ in request.subjects] == [(2, 9, True), (3, 9, True)]
     assert not here.said, "nobody is named before somebody has looked"
     here.find()
@@ -157,13 +166,17 @@ def test_restart_blames_the_suspect_and_stop_ends_the_job(rig: Callable[..., Rig
 
 
 def test_one_who_waits_for_another_node_gives_it_a_floor_of_time(rig: Callable[..., Rig]) -> None:
-    here = rig("restart")
-    here.pass_s(FLOOR_S + 0.5)
-    here.find(Found((), (FIRST, FIRST + 1), "hangs", "ranks 2, 3 wait", elsewhere=True, is_kept=True))
-    here.pass_s(FLOOR_S - 0.5)
-    assert here.posted == []
-    here.pass_s(1.0)
-    assert [event.failure.rank for event in here.posted] == [2]
+    for found in (
+        Found((), (FIRST, FIRST + 1), "hangs", "ranks 2, 3 wait", elsewhere=True, is_kept=True),
+        Found((FIRST, FIRST + 1), (), "hangs", "ranks 2, 3 hang", unclear=True, is_kept=True),
+    ):
+        here = rig("restart")
+        here.pass_s(FLOOR_S + 0.5)
+        here.find(found)
+        here.pass_s(FLOOR_S - 0.5)
+        assert here.posted == []
+        here.pass_s(1.0)
+        assert [event.failure.rank for event in here.posted] == [2]
 
 
 def test_what_goes_on_while_it_is_examined_is_told_and_left_alone(rig: Callable[..., Rig]) -> None:
@@ -173,6 +186,65 @@ def test_what_goes_on_while_it_is_examined_is_told_and_left_alone(rig: Callable[
     here.find()
     assert here.posted == []
     assert here.said[0].endswith("; it goes on meanwhile")
+    assert here.vigil.seen()["hang"] is None
+
+
+def test_one_rank_that_goes_on_while_another_is_examined_saves_only_itself(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.progressed(0, Progress(10))
+    here.find()
+    assert [event.failure.rank for event in here.posted] == [3]
+    assert "meanwhile" not in here.said[0]
+    assert here.vigil.seen()["hang"] == here.vigil.hangs[0]
+
+
+def test_of_several_suspects_those_that_go_on_are_left_out(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.progressed(0, Progress(10))
+    here.find(Found((FIRST, FIRST + 1), (), "hangs at x", "ranks 2, 3 hang", is_kept=True))
+    assert here.said == ["ranks 2, 3 hang; rank 2 goes on meanwhile"]
+    (event,) = here.posted
+    message = event.failure.message
+    assert event.failure.rank == 3
+    assert message.startswith("hangs in phase step: no sign for 2.0 s; evidence in "), "x was the other one's place"
+
+
+def test_a_rank_that_never_reports_is_blamed_until_those_that_wait_for_it_go_on(rig: Callable[..., Rig]) -> None:
+    for goes_on in (False, True):
+        here = rig("restart")
+        here.vigil.finished(1)  # as good as one that never reports
+        here.pass_s(FLOOR_S + 0.5)
+        here.find(writes=True)
+        if goes_on:
+            here.vigil.progressed(0, Progress(10))
+        here.written[-1]()
+        here.pass_s(0.1)
+        assert [event.failure.rank for event in here.posted] == [3] * (not goes_on)
+        assert (here.vigil.seen()["hang"] is None) is goes_on
+
+
+def test_a_rank_that_stood_still_with_one_that_went_on_is_judged_anew(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.progressed(1, Progress(10))
+    here.find()
+    for step in range(11, 60):
+        here.pass_s(0.1)
+        here.vigil.progressed(1, Progress(step))
+    (request, _) = here.asked[-1]
+    assert len(here.asked) == 2
+    assert [one.rank for one, _, _ in request.subjects if one.still] == [2]
+
+
+def test_a_rank_that_ends_while_it_is_examined_did_not_hang(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.exited(1)
+    here.find()
+    assert here.posted == []
+    assert here.said[0].endswith("; it has ended meanwhile")
     assert here.vigil.seen()["hang"] is None
 
 
@@ -186,6 +258,21 @@ def test_a_hang_that_is_over_is_told_when_its_rank_goes_on(rig: Callable[..., Ri
     assert here.names() == ["planaria.hang", "planaria.hang.over"]
     assert here.vigil.seen()["hang"] is None
     assert len(here.vigil.hangs) == 1
+
+
+def test_of_two_hangs_each_is_over_when_its_own_rank_goes_on(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    for step in range(10, 50):
+        here.pass_s(0.1)
+        here.vigil.progressed(0, Progress(step))
+    here.find()
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(Found((FIRST,), (), "hangs", "rank 2 hangs", is_kept=True))
+    here.vigil.progressed(1, Progress(10))
+    assert [told["rank"] for name, told in here.events if name == "planaria.hang.over"] == [3]
+    assert here.vigil.seen()["hang"] == here.vigil.hangs[1]
+    here.vigil.progressed(0, Progress(50))
+    assert [told["rank"] for name, told in here.events if name == "planaria.hang.over"] == [3, 2]
 
 
 def test_nobody_to_look_and_no_answer_are_no_reason_not_to_act(rig: Callable[..., Rig]) -> None:
@@ -208,6 +295,79 @@ def test_a_life_that_ends_ends_the_examination(rig: Callable[..., Rig]) -> None:
     assert here.cancelled == 1
     here.pass_s(60)
     assert len(here.asked) == 1
+
+
+def test_a_hang_is_told_before_its_evidence_is_written_and_acted_on_after_that(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(writes=True)
+    assert (len(here.said), here.posted) == (1, [])
+    here.written[-1]()
+    here.pass_s(0.1)
+    assert len(here.posted) == 1
+    here.pass_s(2 * WRITING_S)
+    assert len(here.posted) == 1
+
+
+def test_evidence_that_takes_too_long_is_not_waited_for_and_neither_is_it_once_the_rank_goes_on(
+    rig: Callable[..., Rig],
+) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(writes=True)
+    here.pass_s(WRITING_S + 0.5)
+    assert len(here.posted) == 1
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(writes=True)
+    here.vigil.progressed(1, Progress(10))
+    assert here.names() == ["planaria.hang", "planaria.hang.over"]
+    here.written[-1]()
+    here.pass_s(2 * WRITING_S)
+    assert here.posted == []
+
+
+def test_a_stopped_rank_that_we_let_go_on_to_look_at_it_is_ended_all_the_same(
+    rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room.proc, "state", lambda _pid: "T")
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    assert here.asked[0][0].resume
+    here.vigil.progressed(1, Progress(10))
+    here.find(writes=True)
+    here.vigil.progressed(1, Progress(11))
+    here.written[-1]()
+    here.pass_s(0.1)
+    assert [event.failure.rank for event in here.posted] == [3]
+
+
+def test_tools_that_stop_a_process_are_only_for_those_that_are_about_to_be_ended(rig: Callable[..., Rig]) -> None:
+    for policy, trace in (("report", False), ("restart", True), ("stop", True)):
+        here = rig(policy)
+        here.pass_s(FLOOR_S + 0.5)
+        assert here.asked[0][0].trace is trace
+
+
+def test_every_hang_has_a_folder_of_its_own(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    for first in (10, 20):
+        here.pass_s(FLOOR_S + 0.5)
+        here.find()
+        here.train(5, first=first)
+    here.pass_s(20 * FLOOR_S)
+    folders = [request.folder for request, _ in here.asked]
+    assert len(folders) > 1
+    assert len(set(folders)) == len(folders)
+
+
+def test_a_folder_that_is_there_is_named_even_where_nobody_answered(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(Found(is_kept=True))
+    folder = here.asked[0][0].folder
+    assert here.vigil.hangs[0]["evidence"] == folder
+    assert here.said[0].endswith(f"nobody could look at it in time; evidence in {folder}")
 
 
 def test_a_group_that_stops_is_not_judged(rig: Callable[..., Rig]) -> None:
@@ -244,6 +404,19 @@ def test_phases_and_stragglers_are_seen(rig: Callable[..., Rig]) -> None:
     assert seen["phases"] == {0: "step", 1: "evaluation"}
     assert seen["stragglers"] == [{"rank": 3, "host": "n", "slower_by": 2.0}]
     assert here.names() == ["planaria.straggler"]
+
+
+def test_a_rank_that_has_made_all_its_steps_is_not_judged_until_it_makes_another(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    for rank in (0, 1):
+        here.vigil.finished(rank)
+    here.pass_s(20 * FLOOR_S)
+    assert here.asked == []
+    here.train(1, first=10)
+    here.pass_s(FLOOR_S + 0.5)
+    here.vigil.finished(1)
+    here.find()
+    assert (len(here.asked), here.posted) == (1, [])
 
 
 def test_a_rank_whose_connection_is_gone_is_not_judged_until_it_reports_again(rig: Callable[..., Rig]) -> None:

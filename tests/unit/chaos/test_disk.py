@@ -32,13 +32,20 @@ def test_a_disk_can_be_full_and_have_room_again(tmp_path: Path) -> None:
     try:
         with open(f"{disk.folder}/small", "wb") as file:
             file.write(bytes(10_000))
-        disk.fill()
+        assert disk.fill() == ""
         with pytest.raises(OSError, match="No space left"):
             Path(f"{disk.folder}/more").write_bytes(bytes(10_000))
-        disk.empty()
+        assert disk.empty() == ""
         Path(f"{disk.folder}/more").write_bytes(bytes(10_000))
     finally:
         subprocess.run(["umount", "-l", disk.folder], check=True)
+
+
+def test_a_mount_that_fails_says_why_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(str(tmp_path / "commits"), mounts=False)
+    answer = subprocess.CompletedProcess([], 32, "", "mount: no\nsuch thing\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer)
+    assert disk.fill() == disk.empty() == "mount: no\\nsuch thing"
 
 
 def test_who_is_not_root_hears_why_it_is_never_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from planaria.chaos.hand import Hand, NotNow
+from planaria.chaos.hand import Hand, NotNow, Stuck
 from planaria.chaos.model import Fault
 from planaria.chaos.watch import Watch
 from planaria.contract import chaos as orders
@@ -57,6 +57,29 @@ def test_a_worker_that_listens_hears_its_order(child: subprocess.Popen[str], tmp
     hand(tmp_path, worker(child.pid)).strike(Fault(1, orders.HOLD_GIL, "", 0, 0, 1, 0.1))
     assert os.listdir(tmp_path) == []
     assert child.poll() is None
+
+
+class Late(Watch):
+    """Somebody for whom the time is over when the answer comes."""
+
+    def wait(self, found: Any, timeout_s: float) -> None:
+        super().wait(found, timeout_s)
+
+
+@pytest.mark.parametrize("child", [LISTENS], indirect=True)
+def test_an_order_that_is_heard_in_the_last_moment_counts(child: subprocess.Popen[str], tmp_path: Path) -> None:
+    job = SimpleNamespace(nodes=[SimpleNamespace(status=lambda: worker(child.pid))])
+    Hand(cast("Any", job), Late(), cast("Any", None), str(tmp_path)).strike(Fault(1, orders.HOLD_GIL, "", 0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("fill", "empty", "problem"),
+    [("no mount", "", NotNow), ("", "busy", Stuck)],
+)
+def test_a_disk_that_does_not_obey_is_told(fill: str, empty: str, problem: type[Exception]) -> None:
+    disk = SimpleNamespace(step=lambda: 3, fill=lambda: fill, empty=lambda: empty)
+    with pytest.raises(problem, match=fill or empty):
+        Hand(cast("Any", None), Watch(), cast("Any", disk), "").strike(Fault(1, "fill-disk", "", 0, -1, 1))
 
 
 def test_a_node_that_is_silent_has_nothing_to_strike(tmp_path: Path) -> None:

@@ -36,14 +36,29 @@ def test_faults_are_numbered_from_one_and_come_some_steps_apart() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_thirty_faults_have_every_kind(seed: int) -> None:
-    assert {fault.kind for fault in faults(30, seed=seed)} == set(NAMES)
+def test_twenty_faults_have_every_kind(seed: int) -> None:
+    assert {fault.kind for fault in faults(20, seed=seed)} == set(NAMES)
 
 
 def test_all_nodes_are_lost_once_in_a_hundred_faults() -> None:
     assert Counter(fault.kind for fault in faults(300))["lose-all"] == 3
     assert Counter(fault.kind for fault in faults(2, "lose-all", "kill-worker"))["lose-all"] == 1
     assert {fault.kind for fault in faults(2, "lose-all")} == {"lose-all"}
+
+
+@pytest.mark.parametrize("count", [1, 30, 300])
+def test_all_nodes_are_lost_only_in_the_first_half_so_that_agents_grow_old(count: int) -> None:
+    last = max(fault.number for fault in faults(count, "lose-all", "kill-worker") if fault.loss == "all")
+    assert last <= max(count // 2, 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_half_of_the_damaged_commits_come_with_the_loss_of_all_nodes(seed: int) -> None:
+    for count in (30, 300):
+        found = [fault for fault in faults(count, seed=seed) if fault.kind == "corrupt-snapshot"]
+        losses = [fault.loss == "all" for fault in found]
+        assert sum(losses) == (len(found) + 1) // 2 >= 1
+        assert losses == sorted(losses, reverse=True)
 
 
 def test_a_kind_that_cannot_be_is_skipped_with_its_reason() -> None:

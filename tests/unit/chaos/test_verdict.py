@@ -38,12 +38,22 @@ WELL = Observed(
     expected="weights 1f",
     result="weights 1f",
 )
-GROWING = tuple(Memory(float(at), 20_000 + 800 * at, 500) for at in range(LEAST_SAMPLES))
+GROWING = tuple(Memory(float(at), 20_000 + 60 * at, 500) for at in range(LEAST_SAMPLES))
 SHARING = tuple(Memory(float(at), 20_000, 500 + 2000 * at) for at in range(LEAST_SAMPLES))
 
 BREACHES = {
     "campaign": (replace(WELL, planned=9), "over after 2 of 9 faults", 0),
     "end": (replace(WELL, ends=(NodeEnd("n1.1", 1, 25.0, is_ours=False),)), "n1.1 ended with status 1", 2),
+    "campaign: nothing was made": (
+        replace(WELL, strikes=tuple(replace(one, left_out="no commit", back_s=None) for one in WELL.strikes)),
+        "not one fault could be made",
+        0,
+    ),
+    "end: late": (
+        replace(WELL, ends=(NodeEnd("n2.1", 137, 25.0, is_ours=True, is_late=True),)),
+        "n2.1 did not end by itself and was killed",
+        2,
+    ),
     "end: stuck": (replace(WELL, stuck="it hangs"), "it hangs", 2),
     "result": (replace(WELL, result="weights 2e"), "the result is 'weights 2e', without faults it is 'weights 1f'", 2),
     "result: none": (replace(WELL, result=None), "there is no result", 2),
@@ -91,7 +101,7 @@ BREACHES = {
         2,
     ),
     "no-leaks: shared": (replace(WELL, shared_memory_left=("/dev/shm/x",)), "the job left /dev/shm/x", 2),
-    "memory": (replace(WELL, memory={"n3.1": GROWING}), "the agent of n3.1 grew by 8000 KiB of own memory", 2),
+    "memory": (replace(WELL, memory={"n3.1": GROWING}), "the agent of n3.1 grew by 600 KiB of own memory", 2),
     "memory: shared": (replace(WELL, memory={"n3.1": SHARING}), "grew by 20000 KiB of shared memory", 2),
     "commits": (
         replace(WELL, said=(Said(11.0, "n1.1", "", 5),)),
@@ -148,7 +158,7 @@ def test_the_verdict_is_also_data(name: str) -> None:
     assert data["kept"] is False
     states = {row["name"]: row["state"] for row in data["promises"]}
     assert states[name.partition(":")[0]] == "broken"
-    assert (data["seed"], data["struck"], data["schema"]) == (7, 2, 1)
+    assert (data["seed"], data["struck"], data["schema"]) == (7, 0 if "nothing" in name else 2, 1)
 
 
 def test_what_nobody_can_know_is_open_and_not_broken() -> None:
@@ -167,12 +177,18 @@ def test_a_worker_that_was_stopped_with_its_node_has_lived_until_then() -> None:
 
 def test_a_short_life_says_nothing_of_an_agents_memory() -> None:
     assert growth(GROWING[: LEAST_SAMPLES - 1]) is None
-    assert growth(GROWING) == (8000, 0)
+    assert growth(GROWING) == (600, 0)
 
 
 def test_memory_may_grow_with_what_is_kept() -> None:
     large = tuple(Memory(float(at), 20_000, 100_000 + 1000 * at) for at in range(LEAST_SAMPLES))
     assert judge(replace(WELL, memory={"n1.1": large})) == ()
+
+
+def test_an_agents_own_memory_may_grow_a_little_with_every_round() -> None:
+    later = tuple(replace(NEW, round=2 + number, started_at=16.0 + number) for number in range(8))
+    lives = tuple(replace(one, last_alive_at=one.started_at) for one in later)
+    assert judge(replace(WELL, workers=lives, memory={"n1.1": GROWING})) == ()
 
 
 def test_a_fault_that_was_left_out_is_none() -> None:
@@ -181,6 +197,16 @@ def test_a_fault_that_was_left_out_is_none() -> None:
     assert judge(seen) == ()
     assert fault_before(seen, 30.0) == 1
     assert line(left, 2, 0.0).endswith("n2: left out, there is no commit on disk")
+    text = verdict_text(seen, Plan((KILL, LOSS), {}), (), "")
+    assert "\nleft out: kill-agent: 1 of 1, there is no commit on disk\n" in text
+    data = verdict_json(seen, Plan((KILL, LOSS), {}), (), "", seed=1)
+    assert data["left_out"] == {"kill-agent": "1 of 1, there is no commit on disk"}
+
+
+def test_commits_are_open_unless_a_life_has_said_where_it_goes_on_after_a_fault() -> None:
+    for said in ((), (Said(9.9, "n1.1", "", 3),), (Said(21.0, "n1.1", "planaria: n2 is gone"),)):
+        assert "\nopen   commits: " in verdict_text(replace(WELL, said=said), Plan((KILL, LOSS), {}), (), "")
+    assert "\nkept   commits: " in verdict_text(WELL, Plan((KILL, LOSS), {}), (), "")
 
 
 def test_a_story_begins_with_its_fault_and_ends_with_the_next() -> None:

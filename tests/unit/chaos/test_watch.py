@@ -116,9 +116,11 @@ def test_waiting_ends_with_the_first_answer_or_with_its_time(tmp_path: Path) -> 
 
 def test_a_job_gets_our_surroundings_without_what_means_something_to_a_launcher() -> None:
     ours = {"PATH": "/bin", "PET_NNODES": "4", "RANK": "3", "PLANARIA_TOKEN": "old", "TORCHELASTIC_RUN_ID": "x"}
+    ours |= {"TORCH_HOME": "/models"}
     assert surroundings(ours, {"PLANARIA_TOKEN": "new"}) == {
         "OMP_NUM_THREADS": "1",
         "PATH": "/bin",
+        "TORCH_HOME": "/models",
         "PLANARIA_TOKEN": "new",
     }
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from planaria.doctor import gather, look_gpu, look_machine, look_network, talk
 from planaria.doctor.flags import HELP, Order, read_flags
-from planaria.doctor.gpu import Xid
+from planaria.doctor.gpu import GpuFacts, check_gpu
+from planaria.doctor.gpu_log import Xid, read_log
 from planaria.doctor.model import CHECKS, HERE, Asked, Finding, as_json, fail, failures, ok, read_groups, size, warn
 from planaria.doctor.show import COLOURS, Style, as_text
 from planaria.errors import UsageError
@@ -121,7 +123,7 @@ def test_a_group_that_hangs_is_a_failure_of_its_own(monkeypatch: pytest.MonkeyPa
 def test_a_group_that_breaks_is_a_failure_of_its_own_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_machine, "clock_facts", lambda _wall_s: 1 / 0)
     found = asked(groups=("clock", "system"))
-    assert (found[0].check, found[0].verdict) == ("clock.answer", "fail")
+    assert (found[0].check, found[0].verdict) == ("clock.bug", "fail")
     assert "bug" in found[0].sentence
     assert found[-1].check == "system.planaria"
 
@@ -137,23 +139,85 @@ def test_a_folder_that_is_not_there_yet_is_judged_by_what_is_above_it(tmp_path: 
 def test_interfaces_are_seen_with_their_addresses() -> None:
     [lo] = [nic for nic in look_network.nics() if nic.name == "lo"]
     assert "127.0.0.1" in lo.addresses
-    assert lo.works
+    assert (lo.works, lo.mtu >= 1280) == (True, True)
 
 
-RECORD = b"4,1234,5000000,-;NVRM: Xid (PCI:0000:3b:00): %s\n"
+def test_interfaces_are_not_taken_from_files_that_may_show_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look_network.os, "listdir", lambda _path: ["eth9"])
+    monkeypatch.setattr(look_network, "read_file", lambda path, *_: b"" if "/proc/" in path else b"0x1003")
+    assert [nic.name for nic in look_network.nics()] == sorted(name for _, name in socket.if_nameindex())
+
+
+DEVICE = "PCI:0000:3b:00"
+XID = b"4,1234,%d000000,-;NVRM: Xid (PCI:0000:3b:00): %s\n"
+FELL = b"79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+LOADED = b"4,9,7000000,-;NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.1\n"
+WANTS = b"154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
+RESET = b"154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
 
 
 @pytest.mark.parametrize(
-    ("record", "xid"),
+    ("records", "xids"),
     [
-        (RECORD % b"79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", Xid("PCI:0000:3b:00", 79, 5.0)),
-        (RECORD % b"x, pid=1", None),
-        (b"6,1,2,-;usb 1-1: new device\n", None),
-        (b"NVRM: Xid (", None),
+        ([XID % (5, FELL)], [Xid(DEVICE, 79, 5.0)]),
+        ([(XID % (5, FELL)).replace(b"):", b" GPU-I:05):")], [Xid(DEVICE, 79, 5.0)]),
+        ([XID % (5, b"x, pid=1")], []),
+        ([b"6,1,2,-;usb 1-1: new device\n"], []),
+        ([b"NVRM: Xid ("], []),
+        ([XID % (5, FELL), LOADED, XID % (8, FELL)], [Xid(DEVICE, 79, 5.0, True), Xid(DEVICE, 79, 2.0)]),
+        ([XID % (5, FELL), XID % (6, WANTS)], [Xid(DEVICE, 79, 5.0)]),
+        ([XID % (5, FELL), XID % (6, RESET)], [Xid(DEVICE, 79, 5.0, True)]),
+        ([XID % (5, FELL), (XID % (6, RESET)).replace(b"3b", b"5e")], [Xid(DEVICE, 79, 5.0)]),
     ],
 )
-def test_errors_of_gpus_are_read_from_the_log_of_the_kernel(record: bytes, xid: Xid | None) -> None:
-    assert look_gpu._xid(record, 10.0) == xid
+def test_errors_of_gpus_are_read_from_the_log_of_the_kernel_and_what_a_reset_has_mended(
+    records: list[bytes], xids: list[Xid]
+) -> None:
+    assert list(read_log(records, 10.0)) == xids
+
+
+class Nvml:
+    """The driver's library for two GPUs: the second is gone, or has no memory to tell of. It answers nothing else."""
+
+    def __init__(self, *, handle: int = 0, memory: int = 0) -> None:
+        self.refusals = {"nvmlDeviceGetHandleByIndex_v2": handle, "nvmlDeviceGetMemoryInfo": memory}
+        self.index = 0
+
+    def __getattr__(self, name: str) -> Callable[..., int | bytes]:
+        def call(*words: Any) -> int | bytes:
+            if name == "nvmlErrorString":
+                return b"GPU is lost" if words[0] == 15 else b"Not Supported"
+            if name == "nvmlDeviceGetCount_v2":
+                words[0]._obj.value = 2
+            if name == "nvmlDeviceGetHandleByIndex_v2":
+                self.index = words[0]
+            if name == "nvmlDeviceGetName":
+                words[1].value = b"H200"
+            if name in self.refusals:
+                return self.refusals[name] if self.index else 0
+            return 0 if name.startswith(("nvmlInit", "nvmlSystem")) or "Count" in name or "Name" in name else 3
+
+        return call
+
+
+def gpu_facts(monkeypatch: pytest.MonkeyPatch, library: Nvml) -> GpuFacts:
+    monkeypatch.setattr(look_gpu.ctypes, "CDLL", lambda _name: library)
+    monkeypatch.setattr(look_gpu, "_devices", lambda: 2)
+    monkeypatch.setattr(look_gpu, "_log", lambda: iter(()))
+    return look_gpu.gpu_facts({}, 1)
+
+
+def test_a_gpu_that_does_not_tell_its_memory_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = gpu_facts(monkeypatch, Nvml(memory=3))
+    assert ([gpu.index for gpu in facts.gpus], facts.lost, facts.problem) == ([0, 1], (), "")
+    assert check_gpu(facts)[0].verdict == "ok"
+
+
+@pytest.mark.parametrize("library", [Nvml(handle=15), Nvml(memory=15)])
+def test_a_gpu_that_is_lost_is_told_and_the_others_are_asked(monkeypatch: pytest.MonkeyPatch, library: Nvml) -> None:
+    facts = gpu_facts(monkeypatch, library)
+    assert ([gpu.index for gpu in facts.gpus], facts.lost) == ([0], ("GPU 1: GPU is lost",))
+    assert check_gpu(facts)[0].verdict == "fail"
 
 
 def test_greetings_and_reports_come_back_as_they_were_sent() -> None:

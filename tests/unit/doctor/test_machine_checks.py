@@ -10,7 +10,8 @@ from planaria.base.value import replace
 from planaria.doctor.clock import ClockFacts, check_clock
 from planaria.doctor.disk import Folder, check_disk
 from planaria.doctor.environment import check_environment
-from planaria.doctor.gpu import GpuFacts, GpuSeen, Xid, check_gpu
+from planaria.doctor.gpu import GpuFacts, GpuSeen, check_gpu
+from planaria.doctor.gpu_log import Xid
 from planaria.doctor.limits import LimitFacts, check_limits
 from planaria.doctor.model import Finding
 from planaria.doctor.shm import ShmFacts, check_shm
@@ -100,6 +101,10 @@ def test_limits(changes: dict[str, Any], verdict: str, check: str, words: str) -
 
 
 GPU = GpuSeen(0, "H200", 141 * GIB, 140 * GIB, 0, strangers=())
+PAIR = (replace(GPU, uuid="GPU-aa1", bus="PCI:0000:1a:00"), replace(GPU, index=1, uuid="GPU-bb1", bus="PCI:0000:3b:00"))
+BROKEN: dict[str, Any] = {"devices": 2, "gpus": (PAIR[0], replace(PAIR[1], remap_failed=True))}
+MIXED = (PAIR[0], replace(PAIR[1], name="T4", remap_failed=True))
+FALLEN: dict[str, Any] = {"devices": 2, "gpus": PAIR, "xids": (Xid("PCI:0000:3b:00", 79, 120.0),)}
 GPUS = GpuFacts(1, "", "580.1", (13, 0), (GPU,), "2.11.0", "13.0")
 
 
@@ -124,7 +129,24 @@ GPUS = GpuFacts(1, "", "580.1", (13, 0), (GPU,), "2.11.0", "13.0")
         ({"visible": ""}, "warn", "gpu.visible", "hides all"),
         ({"visible": "-1"}, "warn", "gpu.visible", "hides all"),
         ({"visible": "GPU-8f3a"}, "", "", ""),
-        ({"workers": 2}, "warn", "gpu.visible", "--nproc-per-node=1"),
+        ({"workers": 2}, "fail", "gpu.visible", "--nproc-per-node=1"),
+        ({"workers": 2, "visible": "-1"}, "warn", "gpu.visible", "hides all"),
+        ({"workers": 2, "gpus": PAIR, "devices": 2, "visible": "1"}, "warn", "gpu.visible", "shows 1 of 2"),
+        ({"devices": 2}, "fail", "gpu.driver", "there are 2 NVIDIA GPUs, and the driver answers for 1 of them"),
+        ({"devices": 2, "lost": ("GPU 1: GPU is lost",)}, "fail", "gpu.driver", "(GPU 1: GPU is lost)"),
+        ({"devices": 2, "visible": "0"}, "warn", "gpu.driver", "answers for 1"),
+        ({"gpus": (), "lost": ("GPU 0: GPU is lost",)}, "fail", "gpu.driver", "cannot be used: GPU 0: GPU is lost"),
+        ({"gpus": (replace(GPU, total_bytes=0, free_bytes=0),)}, "", "", ""),
+        ({**BROKEN, "visible": None}, "fail", "gpu.errors", "GPU 1 could not"),
+        ({**BROKEN, "visible": "0"}, "warn", "gpu.errors", "leaves out"),
+        ({**BROKEN, "visible": "GPU-aa"}, "warn", "gpu.errors", "leaves out"),
+        ({**BROKEN, "visible": "GPU-bb1"}, "fail", "gpu.errors", "replaced"),
+        ({**BROKEN, "visible": "MIG-0"}, "fail", "gpu.errors", "replaced"),
+        ({**BROKEN, "visible": "0", "gpus": MIXED}, "fail", "gpu.errors", "replaced"),
+        ({**BROKEN, "visible": "0", "gpus": MIXED, "is_by_bus": True}, "warn", "gpu.errors", "leaves out"),
+        ({**FALLEN, "visible": "1"}, "fail", "gpu.xid", "fallen off the bus"),
+        ({**FALLEN, "visible": "0"}, "warn", "gpu.xid", "leaves out"),
+        ({"xids": (Xid("PCI:0000:3b:00", 79, 120.0, is_over=True),)}, "", "", ""),
         ({"gpus": (replace(GPU, remap_failed=True),)}, "fail", "gpu.errors", "replaced"),
         ({"gpus": (replace(GPU, remap_pending=True),)}, "fail", "gpu.errors", "nvidia-smi -r -i 0"),
         ({"gpus": (replace(GPU, uncorrected=2),)}, "warn", "gpu.errors", "2 uncorrected"),
@@ -195,8 +217,8 @@ def test_the_system(changes: dict[str, Any], verdict: str, check: str, words: st
         ({"https_proxy": "p", "no_proxy": "localhost,127.0.0.1"}, "warn", "environment.proxy", "lacks n0.cluster"),
         ({"OMP_NUM_THREADS": "4"}, "", "", ""),
         ({"OMP_NUM_THREADS": "8"}, "warn", "environment.threads", "OMP_NUM_THREADS=4"),
-        ({"OMP_NUM_THREADS": "all"}, "fail", "environment.threads", "no number"),
-        ({"OMP_NUM_THREADS": "0"}, "fail", "environment.threads", "no number"),
+        ({"OMP_NUM_THREADS": "all"}, "warn", "environment.threads", "no number"),
+        ({"OMP_NUM_THREADS": "0"}, "warn", "environment.threads", "no number"),
         ({"CUDA_LAUNCH_BLOCKING": "1"}, "warn", "environment.traps", "debugging"),
         ({"CUDA_LAUNCH_BLOCKING": "0"}, "", "", ""),
         ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, "warn", "environment.traps", "for ever"),

@@ -69,6 +69,20 @@ NETWORK = [
 ]  # fmt: skip
 
 
+def test_whatever_interfaces_look_like_a_way_that_the_kernel_knows_is_no_failure() -> None:
+    for nics in ((), (LO,), (LO, replace(ETH, has_carrier=False)), (LO, replace(ETH, is_up=False))):
+        assert all(one.verdict != "fail" for one in check_network(NetworkFacts(nics, (WAY,))))
+
+
+def test_no_interface_and_no_way_is_a_failure_and_no_endpoint_is_none() -> None:
+    lost = troubles(check_network(NetworkFacts((LO,), (Route("n0:29400", problem="Network is unreachable"),))))
+    assert {check: verdict for check, (verdict, _) in lost.items()} == {
+        "network.interfaces": "fail",
+        "network.route": "fail",
+    }
+    assert troubles(check_network(NetworkFacts((LO,), (Route("localhost:1", "127.0.0.1"),)))) == {}
+
+
 @pytest.mark.parametrize(("facts", "check", "words"), NETWORK)
 def test_interfaces(facts: NetworkFacts, check: str, words: str) -> None:
     found = troubles(check_network(facts))

@@ -32,9 +32,20 @@ def test_without_a_step_every_line_that_matches_is_one() -> None:
 
 def test_a_phase_alone_is_no_progress_and_the_phase_step_ends_any_other() -> None:
     assert read(r"now: (?P<phase>\w+)", "now: evaluation\nnow: step\n") == [Seen("evaluation"), Seen("")]
-    assert read(r"^(?P<phase>eval)|step (?P<step>\d+)", "eval\nstep 4\n") == [
+
+
+def test_a_step_in_a_line_without_a_phase_ends_the_phase_before_it() -> None:
+    assert read(r"^(?P<phase>eval)|step (?P<step>\d+)", "eval\nstep 4\nstep 5\n") == [
         Seen("eval"),
-        Seen(None, Progress(4)),
+        Seen("", Progress(4)),
+        Seen(None, Progress(5)),
+    ]
+    both = r"(?P<phase>eval )?step (?P<step>\d+)"
+    assert [seen.phase for seen in read(both, "step 1\neval step 2\neval step 3\nstep 4\n")] == [
+        None,
+        "eval",
+        "eval",
+        "",
     ]
 
 

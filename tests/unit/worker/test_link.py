@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from planaria.contract.control import LONGEST_PHASE, Drain, Phase, Progress, Resize, decode, encode
+from planaria.contract.control import LONGEST_PHASE, Drain, Finished, Phase, Progress, Resize, decode, encode
 from planaria.worker.link import Link
 from planaria.worker.phase import PhaseOfWork
 
@@ -194,9 +194,39 @@ def test_phases_nest_and_the_one_around_goes_on_whatever_ends_the_inner(agent: s
         link._give_up()
 
 
+def test_the_end_of_all_steps_arrives(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    with peer:
+        link.finish()
+        assert heard(peer, 1) == [Finished()]
+        link._give_up()
+    Link(lambda: None).finish()
+
+
+def test_a_rank_is_where_its_main_thread_is_whatever_others_mark(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+
+    def save() -> None:
+        with PhaseOfWork(link, "checkpoint"):
+            link.report(1, {})
+
+    with peer:
+        with PhaseOfWork(link, "evaluation"):
+            beside = threading.Thread(target=save)
+            beside.start()
+            beside.join()
+        link.leave_phase()
+        link.report(2, {})
+        assert heard(peer, 4) == [Phase("evaluation"), Progress(1), Phase(""), Progress(2)]
+        link._give_up()
+
+
 def test_a_phase_has_a_name_and_without_an_agent_it_is_nothing() -> None:
     link = Link(lambda: None)
     with PhaseOfWork(link, "evaluation"):
         pass
     with pytest.raises(ValueError, match="a phase has a name"):
         PhaseOfWork(link, "")
+    for taken in ("start", "step"):
+        with pytest.raises(ValueError, match="outside of all phases"):
+            PhaseOfWork(link, taken)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from planaria import worker
-from planaria.contract.control import Drain, Progress, Resize, decode, encode
+from planaria.contract.control import Drain, Finished, Progress, Resize, decode, encode
 from planaria.errors import UsageError
 from planaria.worker import ElasticState, deferral, loop
 from planaria.worker.data import ElasticSampler
@@ -121,7 +121,7 @@ def test_the_agent_hears_of_step_samples_and_loss(agent: Agent) -> None:
     batches = iter(sampler.count())
     worker.train_loop(state, lambda _: {"loss": len(next(batches)) / 16, "note": "not a number"}, commit_every=10)
     expected = [Progress(n, (("samples", 8.0 * n), ("loss", 0.5))) for n in range(1, 6)]
-    assert agent.reports() == expected
+    assert agent.reports() == [*expected, Finished()]
 
 
 class Far:
@@ -151,7 +151,7 @@ def test_a_loss_on_a_device_is_read_once_a_second_and_told_with_every_step(
 
     worker.train_loop(Told(), stepping(8, step), commit_every=100)
     assert far.reads == 2
-    assert agent.reports() == [Progress(n, (("loss", 2.5),)) for n in range(1, 9)]
+    assert agent.reports() == [*(Progress(n, (("loss", 2.5),)) for n in range(1, 9)), Finished()]
 
 
 @pytest.mark.parametrize("notice", [Drain("SIGTERM", 30.0), Resize("node b joined", 10.0)])

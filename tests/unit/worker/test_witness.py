@@ -47,6 +47,7 @@ def test_it_says_who_it_is_and_writes_what_torch_has_recorded(
         found = tmp_path / "new/rank3.collectives.json"
         wait_until(found.exists, "what torch has recorded")
         assert json.loads(found.read_text()) == {"entries": []}
+        assert (found.stat().st_mode & 0o777, found.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 def test_without_torch_or_a_listener_there_is_nothing(agent: socket.socket, tmp_path: Path) -> None:
