@@ -59,6 +59,8 @@ class Journal:
     def __init__(self, node: str, folder: str | None, warn: Callable[[str], object]) -> None:
         self.node = node
         self.folder = folder
+        self.unwritten = ""
+        """When it is closed: a sentence about what could not be written, if there is one to say."""
         self.notebook = Notebook(MOST_IN_MEMORY, MOST_BYTES_IN_MEMORY)
         self._scribe = None if folder is None else Scribe(folder, warn)
 
@@ -88,7 +90,7 @@ class Journal:
     def close(self) -> None:
         """Write nothing more; what has been taken is given a moment."""
         if self._scribe is not None:
-            self._scribe.close()
+            self.unwritten = self._scribe.close()
             self._scribe = None
 
 

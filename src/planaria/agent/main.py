@@ -335,6 +335,8 @@ def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: Screen) -> Non
 
             observer.journal.keep(REPORT, content)
         observer.close()
+        if observer.journal is not None and observer.journal.unwritten:
+            screen.say(observer.journal.unwritten)
     if outcome.kind == "done" and not has_report:
         return
     from planaria.agent import report

@@ -24,6 +24,7 @@ HALF_BYTES = 32 << 20  # of the newest 64 MiB that are kept
 HALF_PROGRESS_BYTES = 4 << 20
 JOURNAL, OLDER_JOURNAL = "journal.jsonl", "journal.1.jsonl"
 PROGRESS, OLDER_PROGRESS = "progress.jsonl", "progress.1.jsonl"
+_BEHIND = "does not keep up, going on without what is not written"
 REPEATED = ("planaria.progress", "planaria.commit")
 
 
@@ -86,6 +87,7 @@ class Scribe:
         self._folder = folder
         self._warn = warn
         self._has_warned = False
+        self._unwritten = ""
         self._journal = Page(folder, (JOURNAL, OLDER_JOURNAL), HALF_BYTES, warn)
         self._progress = Page(folder, (PROGRESS, OLDER_PROGRESS), HALF_PROGRESS_BYTES, warn)
         self._lock = lock(folder)
@@ -104,14 +106,14 @@ class Scribe:
         self._order(lambda: page.write(event))
 
     def keep(self, name: str, content: bytes) -> None:
-        """Have a file written."""
+        """Have a file written; `close` returns what came in between."""
         path = os.path.join(self._folder, name)
 
         def write() -> None:
             try:
                 write_atomically(path, content)
             except OSError as problem:
-                self._warn(f"cannot write {path}: {problem.strerror}")
+                self._unwritten = f"cannot write {path}: {problem.strerror}"
 
         self._order(write)
 
@@ -120,15 +122,18 @@ class Scribe:
             self._orders.put(do)
         elif not self._has_warned:
             self._has_warned = True
-            self._warn(f"{self._folder} does not keep up, going on without what is not written")
+            self._warn(f"{self._folder} {_BEHIND}")
 
-    def close(self) -> None:
-        """Wait a moment until all is written, and let the folder go."""
+    def close(self) -> str:
+        """Wait a moment until all is written, and let the folder go; return a sentence about a file that is not there."""
         self._orders.put(None)
         self._thread.join(CLOSE_S)
+        if self._thread.is_alive() and not self._has_warned:
+            self._unwritten = f"{self._folder} {_BEHIND}"
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        return self._unwritten
 
     def _write_all(self) -> None:
         from queue import Empty

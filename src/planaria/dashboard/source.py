@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from planaria.dashboard.lookout import Found, Lookout
 
 FRESH_S = 0.5  # for how long a look is good
+_AT_ONCE = 4  # files of evidence that are asked of agents: each is in memory as a whole, if not for long
 
 
 class Seen:
@@ -34,7 +35,7 @@ class Seen:
         self._lock = threading.Lock()
         self._looked_at = float("-inf")
         self._runs: dict[str, list[Found]] = {}
-        self._fetching = threading.Lock()  # what an agent sends is in memory as a whole, if not for long
+        self._fetching = threading.Semaphore(_AT_ONCE)
         self._lines: dict[str, tuple[list[tuple[object, ...]], Json]] = {}
 
     def runs(self) -> list[Json]:

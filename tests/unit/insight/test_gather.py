@@ -160,6 +160,23 @@ def test_a_report_for_a_disk_that_hangs_holds_nobody_up_and_is_written_when_it_g
     assert (Path(folder) / "report.json").read_bytes() == b"{}"
 
 
+def test_a_report_that_cannot_be_written_is_told_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal("node", make_folder(str(tmp_path), "job7", "node"), print)
+    (tmp_path / "job7" / "node" / "report.json").mkdir()
+    journal.keep("report.json", b"{}")
+    write_all(journal)
+    assert journal.unwritten == f"cannot write {tmp_path}/job7/node/report.json: Is a directory"
+    monkeypatch.setattr("planaria.agent.scribe.CLOSE_S", 0.0)
+    hung = Journal("node", make_folder(str(tmp_path), "job8", "node"), print)
+    scribe, held = hung._scribe, threading.Event()
+    assert scribe is not None
+    scribe._order(held.wait)
+    hung.close()
+    assert hung.unwritten == f"{tmp_path}/job8/node does not keep up, going on without what is not written"
+    held.set()
+    scribe._thread.join()
+
+
 def test_the_names_of_evidence_are_those_that_events_speak_of() -> None:
     journal = Journal("node", None, print)
     for path in ("/runs/job7/node/evidence/hang-1", None, 5, "/runs/job7/node/evidence/hang-1", "/tmp/e/hang-2"):
