@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,9 +59,13 @@ for step in range(12):
 
 def test_the_rank_that_misses_a_collective_is_named_and_so_is_the_collective(tmp_path: Path) -> None:
     jobs = Jobs(str(tmp_path), ranks=2)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/py-spy").write_text("#!/bin/sh\n")  # a real tool reads symbols of torch for seconds
+    (tmp_path / "bin/py-spy").chmod(0o755)
+    tools = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     try:
-        jobs.start("recorded", SCRIPT, env={"TORCH_FR_BUFFER_SIZE": "200"})
-        jobs.start("backward", BACKWARD, "--max-restarts=1")
+        jobs.start("recorded", SCRIPT, env={"TORCH_FR_BUFFER_SIZE": "200", **tools})
+        jobs.start("backward", BACKWARD, "--max-restarts=1", env=tools)
         end, backward = jobs.wait().values()
     finally:
         jobs.close()

@@ -14,6 +14,7 @@ from harness import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from harness import Room
 
@@ -231,12 +232,19 @@ def fails():
     sys.exit(3)
 train(fails)
 """
+SLOW_TOOL = """#!/bin/sh
+until grep -q " hangs in phase step" "$ROOM/err"; do sleep 0.05; done
+echo "looked at after it was told"
+"""
 
 
-def test_what_is_done_about_a_hang_is_what_was_asked_for(jobs: Jobs) -> None:
+def test_what_is_done_about_a_hang_is_what_was_asked_for(jobs: Jobs, tmp_path: Path) -> None:
     events = ("--event-log-handler=jsonl:events",)
+    (tmp_path / "py-spy").write_text(SLOW_TOOL)
+    (tmp_path / "py-spy").chmod(0o755)
+    tools = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     jobs.start("report", BEGIN + REPORTED, "--hang-policy=report", *events)
-    jobs.start("stop", BEGIN + PLANTED["deadlock"], "--hang-policy=stop", *events)
+    jobs.start("stop", BEGIN + PLANTED["deadlock"], "--hang-policy=stop", *events, env=tools)
     jobs.start("pattern", BEGIN + PRINTED, r"--progress-pattern=step (?P<step>\d+) .*loss (?P<loss>\S+)")
     jobs.start("shown", BEGIN + SHOWN, r"--progress-pattern=step (?P<step>\d+)", "--redirects=0")
     jobs.start("restart", BEGIN + ONCE, "--max-restarts=1")
@@ -264,6 +272,7 @@ def test_what_is_done_about_a_hang_is_what_was_asked_for(jobs: Jobs) -> None:
     assert (stop.status, stop.report["outcome"]) == (143, "stopped"), stop.err
     assert "stopped: rank 1 on " in stop.err
     assert "(--hang-policy=stop)" in stop.report["explanation"]
+    assert stop.file("rank1.native.txt") == "looked at after it was told\n"
 
     assert_caught(ends["pattern"], BEGIN + PRINTED)
 

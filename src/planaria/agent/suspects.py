@@ -1,8 +1,9 @@
 """Who of the ranks that stand still is the cause, as far as stacks, states and collectives tell. Pure.
 
 In this order: a process that is stopped; one that has begun fewer collectives than the others; one that does not wait while
-others do; the lowest step; one that is where few others are; one in a phase of its own. Waiting is to be in a collective, or
-idle in a backward pass, where DDP has its collectives, or in a wait for the GPU.
+others do; the lowest step; one that is where few others are; one in a phase of its own; one that is inside of the standard
+library, whose waits are for nothing of torch's, while others may wait for a tensor in C code. Waiting is to be in a collective,
+or idle in a backward pass, where DDP has its collectives, or in a wait for the GPU.
 """
 
 from __future__ import annotations
@@ -128,9 +129,14 @@ def _is_idle(one: Examined) -> bool:
 
 
 def _may_wait(one: Examined) -> bool:
-    """Tell whether a rank may wait for others after all: in C code below its innermost line, such as that of `.item()`."""
+    """Tell whether a rank may wait for others after all: in C code below its innermost line, such as that of `.item()`.
+
+    One that runs may, too: a wait for a GPU takes a whole core.
+    """
     found = frames(one.stack)
-    return one.state not in STOPPED and (not found or (_STANDARD not in found[0].file or "-packages/" in found[0].file))
+    if one.state in STOPPED or one.state == "D":
+        return False
+    return not found or _STANDARD not in found[0].file or "-packages/" in found[0].file
 
 
 def judge(examined: Sequence[Examined], *, host: str, is_alone: bool, evidence: str = "") -> Verdict:
@@ -207,7 +213,7 @@ class _Facts:
         comparable = {tuple(name for name, _ in one.begun) for one in still}
         self._begun = {one.rank: sum(count for _, count in one.begun) if len(comparable) == 1 else 0 for one in still}
 
-    def key(self, one: Examined) -> tuple[bool, int, bool, int, int, int]:
+    def key(self, one: Examined) -> tuple[bool, int, bool, int, int, int, bool]:
         """Return what makes a rank suspect; the lowest is."""
         return (
             one.state not in STOPPED,
@@ -216,6 +222,7 @@ class _Facts:
             -1 if one.step is None else one.step,
             self._company[one.rank],
             self._of_phase[one.phase],
+            _may_wait(one),
         )
 
 

@@ -284,8 +284,8 @@ class Vigil:
         event = {name: value for name, value in told.items() if name not in ("run_id", "host")}
         self._emit("planaria.hang", hang.at, **event)
         driver.say(sentence)
-        # Whoever waits for another node, or may do so, lets that one find its rank first.
-        wait_s = self._job.vigilance.floor_s if found.elsewhere or found.unclear else 0.0
+        # Whoever waits for another node, or may do so, lets that one find its rank and write its evidence first.
+        wait_s = self._job.vigilance.floor_s + WRITING_S if found.elsewhere or found.unclear else 0.0
         self._due = lambda: self._loop.call_later(wait_s, lambda: self._act(told, remaining, brief, hang.life))
         if self._examination is None:
             self._do()

@@ -89,19 +89,26 @@ def test_an_idle_backward_pass_and_a_wait_for_the_gpu_are_waits_and_one_that_com
     assert (told.elsewhere, told.ranks) == (True, ())
 
 
+def test_of_two_ranks_the_one_inside_of_the_standard_library_cannot_wait_for_a_tensor() -> None:
+    assert first(one(0, ITEM), one(1, LOADER)) == 1
+    assert first(one(1, ITEM), one(0, LOADER)) == 0
+    assert first(one(0, MEET), one(1, ITEM, state="D")) == 1
+    assert judge([one(0), one(1, ITEM, state="R", cpu=1.0)], host="node", is_alone=True).ranks == (0, 1)
+
+
 def test_ranks_that_nothing_tells_apart_are_named_together_with_the_places_of_all() -> None:
-    told = judge([one(0, ITEM), one(1, LOADER)], host="node", is_alone=True, evidence="/x")
+    told = judge([one(0, ITEM), one(1, MEET)], host="node", is_alone=True, evidence="/x")
     assert told.ranks == (0, 1)
     assert told.sentence == (
         "ranks 0, 1 on node hang in phase step after step 7: no sign for 3.0 s, usually 0.1 s; evidence in /x; "
-        "rank 0 stands still at /job/train.py line 11 in step; rank 1 stands still at /job/train.py line 5 in load; "
+        "rank 0 stands still at /job/train.py line 11 in step; rank 1 stands still at /job/train.py line 9 in meet; "
         "nothing tells which of them is the cause"
     )
     assert told.brief.startswith("hangs as does rank 1, nothing tells which is the cause, in phase step after step 7")
     assert "they are at /job/train.py line 9 in meet; all of them stand alike" in (
         judge([one(0), one(1)], host="node", is_alone=True).sentence
     )
-    text = as_text([one(0, ITEM), one(1, LOADER)], told, "run x")
+    text = as_text([one(0, ITEM), one(1, MEET)], told, "run x")
     assert text.count("* 10") == 2
 
 
@@ -110,7 +117,8 @@ def test_with_several_nodes_a_rank_that_may_wait_below_its_line_is_no_clear_susp
         return judge(ranks, host="node", is_alone=alone).unclear
 
     assert unclear(one(0, ITEM))
-    assert unclear(one(0, ITEM), one(1, LOADER))
+    assert unclear(one(0, ITEM), one(1, MEET))
+    assert not unclear(one(0, ITEM), one(1, LOADER))
     assert unclear(one(0, ""))
     assert not unclear(one(0, ITEM), alone=True)
     assert not unclear(one(0, LOADER))

@@ -174,7 +174,7 @@ def test_one_who_waits_for_another_node_gives_it_a_floor_of_time(rig: Callable[.
         here = rig("restart")
         here.pass_s(FLOOR_S + 0.5)
         here.find(found)
-        here.pass_s(FLOOR_S - 0.5)
+        here.pass_s(FLOOR_S + WRITING_S - 0.5)  # the other node acts after so long at the latest, once it has looked
         assert here.posted == []
         here.pass_s(1.0)
         assert [event.failure.rank for event in here.posted] == [2]
