@@ -54,7 +54,8 @@ def test_a_run_whose_agent_was_killed_is_gone_and_one_nobody_has_heard_of_is_sil
     silent = picture([folder(node, age_s=SILENT_S + 1)])
     assert (silent.state, silent.nodes[0].state, silent.is_past) == ("silent", "silent", True)
     for run in (killed, silent):
-        assert [(rank.step, rank.rate, rank.samples_rate) for rank in run.ranks] == [(5, None, None)]
+        (rank,) = run.ranks
+        assert (rank.step, rank.rate, rank.samples_rate, rank.state) == (5, None, None, run.nodes[0].state)
     assert picture([folder(node, age_s=SILENT_S - 1)]).state == "running"
 
 
