@@ -330,13 +330,11 @@ def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: Screen) -> Non
     has_report = job.report_file is not None or job.run_dir is not None
     content = _report(job, driver, outcome) if has_report else b""
     if observer is not None:
-        if observer.journal is not None:
-            from planaria.agent.journal import REPORT
+        _close(observer, content, screen)
+    elif job.run_dir is not None:  # what watched it has failed
+        from planaria.agent.journal import REPORT
 
-            observer.journal.keep(REPORT, content)
-        observer.close()
-        if observer.journal is not None and observer.journal.unwritten:
-            screen.say(observer.journal.unwritten)
+        _write(os.path.join(job.run_dir, REPORT), content, screen)
     if outcome.kind == "done" and not has_report:
         return
     from planaria.agent import report
@@ -352,6 +350,17 @@ def _conclude(job: Job, driver: Driver, outcome: Outcome, screen: Screen) -> Non
     causes = report.causes(group)
     if outcome.kind == "failed" and own_error_file and causes:
         _write(own_error_file, _torch_error_file(causes[0]), screen)
+
+
+def _close(observer: Observer, content: bytes, screen: Screen) -> None:
+    from planaria.agent.journal import REPORT
+
+    journal = observer.journal
+    if journal is not None:
+        journal.keep(REPORT, content)
+    observer.close()
+    if journal is not None and journal.unwritten:
+        screen.say(journal.unwritten)
 
 
 def _report(job: Job, driver: Driver, outcome: Outcome) -> bytes:

@@ -221,10 +221,10 @@ class Observer:
     def _announce(self, effect: Effect, event: Event, group: Group) -> None:
         match effect:
             case StartWorkers(number, count, reason):
-                nodes, self._first_rank, size = 1, 0, group.size
+                nodes, self._first_rank, size, start = 1, 0, group.size, ""
             case TakePlace(place):
                 number, count, reason = place.round, place.restart_count, place.reason
-                nodes, self._first_rank, size = place.size, place.first_rank, place.world_size
+                nodes, self._first_rank, size, start = place.size, place.first_rank, place.world_size, place.epoch
             case _:
                 return
         self._round = number
@@ -232,16 +232,15 @@ class Observer:
         self.pulse.begin(number, self._first_rank)
         self._meters.round(number, size, nodes)
         at = getattr(event, "at", self._loop.now())
-        self.emit(
-            "planaria.round.started",
-            at,
-            round=number,
-            restart_count=count,
-            reason=reason,
-            nodes=nodes,
-            first_rank=self._first_rank,
-            world_size=size,
-        )
+        told = {
+            "round": number,
+            "restart_count": count,
+            "reason": reason,
+            "nodes": nodes,
+            "first_rank": self._first_rank,
+            "world_size": size,
+        }
+        self._emit("planaria.round.started", at, told, {"start": start} if start else {})
 
     def _exited(self, event: WorkerExited, group: Group) -> None:
         failure = event.failure

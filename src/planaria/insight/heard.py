@@ -59,6 +59,11 @@ class Heard(Value):
         return number
 
     @property
+    def start(self) -> str:
+        """What all nodes of one start have in common, where several agreed on it; empty where nothing is known of it."""
+        return "" if self.newest_round is None else text(self.newest_round.data, "start")
+
+    @property
     def outcome(self) -> str:
         """How it ended there; empty when it has not, or answers."""
         return "" if self.answers or self.end is None else text(self.end.data, "outcome") or "ended"
@@ -116,7 +121,16 @@ def of_the_last_start(heard: Iterable[Heard]) -> list[Heard]:
         if one.events and ends and all(end is not None and end < one.events[0].timestamp for end in ends):
             kept = []
         kept.append(one)
+    newest = _newest_start(kept)
+    kept = [one for one in kept if one.answers or one.start in ("", newest)]
     return sorted([*mute, *kept], key=lambda each: each.seen.node)
+
+
+def _newest_start(heard: Sequence[Heard]) -> str:
+    """Return the start of those who answer, else the one that began a round last."""
+    known = [one for one in heard if one.start and one.newest_round is not None]
+    those = [one for one in known if one.answers] or known
+    return max(those, key=lambda one: one.newest_round.timestamp if one.newest_round else 0).start if those else ""
 
 
 def newest_round(heard: Sequence[Heard]) -> int:

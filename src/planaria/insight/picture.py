@@ -197,7 +197,9 @@ def _past_ranks(one: Heard) -> list[Rank]:
             found |= {key: _with_progress(seen, part(ranks, str(key))) for key, seen in found.items()}
     if one.end is None and not one.is_killed and not one.is_silent:
         return list(found.values())
-    return [replace(rank, rate=None, samples_rate=None, age_s=None) for rank in found.values()]
+    last = "running" if one.end is not None else _node_state(one)  # nobody has seen how those ended
+    ended = {rank: replace(seen, rate=None, samples_rate=None, age_s=None) for rank, seen in found.items()}
+    return [replace(seen, state=last) if seen.state == "running" else seen for seen in ended.values()]
 
 
 def _with_progress(seen: Rank, report: Mapping[str, object]) -> Rank:

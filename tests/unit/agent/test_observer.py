@@ -254,8 +254,10 @@ def test_the_gauges_show_the_round_the_group_is_in(rig: Rig) -> None:
 
 def test_among_others_a_round_says_which_part_of_it_is_here(rig: Rig) -> None:
     here = place(4, slot=1, nodes=3, restart_count=2, reason="node b joined")
+    rig.observer.journal = Journal("host-a-1", None, print)
     rig.see(RoundStarted(here, 100.0), TakePlace(here))
     rig.see(WorkersStarted(101.0))
+    assert rig.observer.journal.notebook.events[0]["metadata"]["start"] == "e"  # type: ignore[index]
     told = rig.last("round.started")["metadata"]
     assert (told["round"], told["restart_count"], told["reason"]) == (4, 2, "node b joined")
     assert (told["nodes"], told["first_rank"], told["world_size"]) == (3, 2, 6)

@@ -54,7 +54,8 @@ def test_a_run_whose_agent_was_killed_is_gone_and_one_nobody_has_heard_of_is_sil
     silent = picture([folder(node, age_s=SILENT_S + 1)])
     assert (silent.state, silent.nodes[0].state, silent.is_past) == ("silent", "silent", True)
     for run in (killed, silent):
-        assert [(rank.step, rank.rate, rank.samples_rate) for rank in run.ranks] == [(5, None, None)]
+        (rank,) = run.ranks
+        assert (rank.step, rank.rate, rank.samples_rate, rank.state) == (5, None, None, run.nodes[0].state)
     assert picture([folder(node, age_s=SILENT_S - 1)]).state == "running"
 
 
@@ -122,6 +123,27 @@ def test_a_start_that_was_killed_does_not_hide_the_one_after_it() -> None:
     both = picture([folder(first), answering(second)])  # nobody can tell whether the first one lives
     assert [rank.node for rank in both.ranks] == ["a-2"]
     assert (both.world_size, both.gaps) == (1, ())
+
+
+def started(node: Node, start: str) -> Node:
+    for event in node.events:
+        data = event["metadata"]
+        if event["name"] == "planaria.round.started" and isinstance(data, dict):
+            data["start"] = start
+    return node
+
+
+def test_nodes_of_an_earlier_start_are_known_by_what_those_of_one_start_agreed_on() -> None:
+    first = [started(named(host, f"{host}-1").begins().starts(1.0, 7, nodes=2), "e1") for host in "ab"]
+    second = [started(named(host, f"{host}-2").begins(60.0).starts(61.0, 0, nodes=2), "e2") for host in "ab"]
+    journals = [folder(node) for node in first]  # were they killed? From another machine nobody can tell yet
+    for seen in ([answering(second[0]), folder(second[1])], [folder(node) for node in second]):
+        assert [node.node for node in picture([*journals, *seen]).nodes] == ["a-2", "b-2"]
+    assert [node.node for node in picture([*journals, folder(named("c", "c-1").begins(61.0))]).nodes] == [
+        "a-1",
+        "b-1",
+        "c-1",
+    ]
 
 
 def test_an_agent_that_never_told_anything_does_not_keep_a_start_that_is_over() -> None:
