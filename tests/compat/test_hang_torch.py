@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hanging import Jobs, assert_caught
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("process groups come with torch", allow_module_level=True)
@@ -57,12 +59,19 @@ for step in range(12):
 """
 
 
-def test_the_rank_that_misses_a_collective_is_named_and_so_is_the_collective(tmp_path: Path) -> None:
-    jobs = Jobs(str(tmp_path), ranks=2)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/py-spy").write_text("#!/bin/sh\n")  # a real tool reads symbols of torch for seconds
-    (tmp_path / "bin/py-spy").chmod(0o755)
-    tools = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """Yield a folder with a short name: the path of a socket has to fit, or the job's is among those of everybody."""
+    with tempfile.TemporaryDirectory(prefix="hang-") as found:
+        yield Path(found)
+
+
+def test_the_rank_that_misses_a_collective_is_named_and_so_is_the_collective(root: Path) -> None:
+    jobs = Jobs(str(root), ranks=2)
+    (root / "bin").mkdir()
+    (root / "bin/py-spy").write_text("#!/bin/sh\n")  # a real tool reads symbols of torch for seconds
+    (root / "bin/py-spy").chmod(0o755)
+    tools = {"PATH": f"{root}/bin:{os.environ['PATH']}"}
     try:
         jobs.start("recorded", SCRIPT, env={"TORCH_FR_BUFFER_SIZE": "200", **tools})
         jobs.start("backward", BACKWARD, "--max-restarts=1", env=tools)

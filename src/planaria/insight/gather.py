@@ -14,7 +14,6 @@ from planaria.base.addresses import join_address
 from planaria.base.text import safe_line
 from planaria.insight.fields import integer, objects, part, text, texts
 from planaria.insight.model import NodeSeen
-from planaria.insight.plainfiles import open_plain as open_plain  # noqa: PLC0414  others know it from here
 from planaria.insight.plainfiles import opened_within
 from planaria.insight.reading import MOST_EVENTS, JournalReader
 from planaria.launch.owner_http import Door, NotAnswered, ask
