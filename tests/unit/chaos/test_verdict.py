@@ -10,7 +10,7 @@ from planaria.base.value import replace
 from planaria.chaos.model import Budget, Fault, Memory, NodeEnd, Observed, Said, Strike, Worker
 from planaria.chaos.plan import Plan
 from planaria.chaos.story import line, story, verdict_json, verdict_text
-from planaria.chaos.verdict import LEAST_SAMPLES, PROMISES, WAKING_S, fault_before, growth, judge
+from planaria.chaos.verdict import LEAST_SAMPLES, OLD_SAMPLES, PROMISES, WAKING_S, fault_before, growth, judge
 
 KILL = Fault(1, "kill-worker", "", 0, 0, 2)
 LOSS = Fault(2, "kill-agent", "agent", 1, -1, 1)
@@ -38,7 +38,7 @@ WELL = Observed(
     expected="weights 1f",
     result="weights 1f",
 )
-GROWING = tuple(Memory(float(at), 20_000 + 60 * at, 500) for at in range(LEAST_SAMPLES))
+GROWING = tuple(Memory(float(at), 20_000 + 15 * at, 500) for at in range(OLD_SAMPLES))
 SHARING = tuple(Memory(float(at), 20_000, 500 + 2000 * at) for at in range(LEAST_SAMPLES))
 
 BREACHES = {
@@ -177,6 +177,11 @@ def test_a_worker_that_was_stopped_with_its_node_has_lived_until_then() -> None:
 
 def test_a_short_life_says_nothing_of_an_agents_memory() -> None:
     assert growth(GROWING[: LEAST_SAMPLES - 1]) is None
+    young = tuple(Memory(float(at), 20_000 + 60 * at, 500) for at in range(LEAST_SAMPLES))
+    assert growth(young) == (600, 0)
+    assert judge(replace(WELL, memory={"n1.1": young})) == ()
+    leaky = tuple(Memory(float(at), 20_000 + 210 * at, 500) for at in range(LEAST_SAMPLES))
+    assert [one.promise for one in judge(replace(WELL, memory={"n1.1": leaky}))] == ["memory"]
     assert growth(GROWING) == (600, 0)
 
 
@@ -186,7 +191,7 @@ def test_memory_may_grow_with_what_is_kept() -> None:
 
 
 def test_an_agents_own_memory_may_grow_a_little_with_every_round() -> None:
-    later = tuple(replace(NEW, round=2 + number, started_at=16.0 + number) for number in range(8))
+    later = tuple(replace(NEW, round=2 + number, started_at=61.0 + number) for number in range(8))
     lives = tuple(replace(one, last_alive_at=one.started_at) for one in later)
     assert judge(replace(WELL, workers=lives, memory={"n1.1": GROWING})) == ()
 
