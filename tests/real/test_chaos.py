@@ -1,6 +1,6 @@
 """`planaria chaos` for real: a campaign that a job survives, a job that cannot, and ends before the end.
 
-PLANARIA_TEST_CHAOS says how many faults (20, the fewest with every kind; 300 at night), PLANARIA_TEST_SEED which campaign.
+PLANARIA_TEST_CHAOS says how many faults (30; 300 at night), PLANARIA_TEST_SEED which campaign.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from programs import clean_environment, marked
 from planaria.base.linux import is_running
 from planaria.chaos import hosts
 
-FAULTS = int(os.environ.get("PLANARIA_TEST_CHAOS", "20"))
+FAULTS = int(os.environ.get("PLANARIA_TEST_CHAOS", "30"))
 SEED = os.environ.get("PLANARIA_TEST_SEED", "3")
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "numpy" / "main.py")
 STEPS_OF_AN_EPOCH = 42  # three workers with 16 of 2,000 samples a step
