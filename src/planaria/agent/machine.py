@@ -30,6 +30,7 @@ from planaria.agent.model import (
     DONE,
     DRAINING,
     FINISHING,
+    MOST_LIVES,
     RESTARTING,
     RUNNING,
     SETTLING,
@@ -211,7 +212,7 @@ def conclude(group: Group, at: float) -> Step:
     """Go on from a life that has ended: another one, or the end of the job."""
     causes = first_cause_first(group.failures)
     life = Life(group.round, group.restarts, group.reason, at - group.started_at, causes)
-    group = counted(replace(group, lives=(*group.lives, life)), causes)
+    group = counted(replace(group, lives=(*group.lives, life)[-MOST_LIVES:]), causes)
     if group.phase == DRAINING and group.outcome is not None and group.outcome.kind == "stopped":
         return finish(group, group.outcome)
     if group.phase == DRAINING:

@@ -84,6 +84,10 @@ class Job(Value):
     """Where the run's folder is made, with the journal of each node; None: the journal is in memory only."""
 
 
+MOST_LIVES = 128
+"""A job may restart for months: of older lives nothing is kept."""
+
+
 class Life(Value):
     """One finished life of the group: the time between a start of all workers and the end of the last."""
 

@@ -11,6 +11,7 @@ from planaria.agent.membership import LeaseMoved, TakePlace
 from planaria.agent.meters import Meters
 from planaria.agent.model import (
     DRAINING,
+    MOST_LIVES,
     RESIZING,
     RUNNING,
     Begun,
@@ -96,7 +97,7 @@ class Observer:
         self._meters = Meters(self.registry)
         self.handlers: tuple[Handler, ...] = ()
         self.restarts: list[dict[str, object]] = []
-        """Every restart so far, oldest first, as the report has them."""
+        """The newest restarts, oldest first, as the report has them."""
         self.workers: Workers
         self.journal: Journal | None = None
         self.evidence_dir: Callable[[], str] = str
@@ -296,6 +297,7 @@ class Observer:
         fields = {**as_dict(restart), **self._warmth}
         ended_at = restart.began_at + restart.total_s
         self.restarts.append({"timestamp": self._timestamp(ended_at), **fields})
+        del self.restarts[:-MOST_LIVES]
         self._meters.restarted(restart, self._warmth)
         self.emit("planaria.restart", ended_at, **fields)
 

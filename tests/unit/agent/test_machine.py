@@ -9,6 +9,7 @@ from planaria.agent.blame import PORT_TRIES, settle_s
 from planaria.agent.machine import KILL_S, TREE_S, step
 from planaria.agent.model import (
     DONE,
+    MOST_LIVES,
     SETTLING,
     STARTING,
     STOPPING,
@@ -51,6 +52,13 @@ def test_a_worker_that_fails_stops_the_others_and_starts_all_again():
     group, effects = step(group, TreeEnded(100.1))
     assert effects == (TellRestart(clean=True), StartWorkers(1, 1, "rank 1 failed"))
     assert [one.stopped_for for one in group.lives[0].failures] == [None, 1]
+
+
+def test_of_a_job_that_restarts_for_months_the_newest_lives_are_kept():
+    group = running(size=1, max_restarts=1000)
+    for _ in range(MOST_LIVES + 10):
+        group, _ = feed(group, WorkerExited(0, 99.0, failure(0, at=99.0)), TreeEnded(99.0), WorkersStarted(99.0))
+    assert [life.round for life in group.lives] == list(range(10, MOST_LIVES + 10))
 
 
 def test_the_budget_is_spent_before_the_job_fails():
