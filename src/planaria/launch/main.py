@@ -194,7 +194,7 @@ def _print(text: str) -> int:
         return exit_status.DONE
     except OSError as problem:
         _complain(f"cannot write to standard output: {problem.strerror}")
-        return exit_status.of_error(problem)
+        return exit_status.WORKER_FAILED
     return exit_status.DONE
 
 
