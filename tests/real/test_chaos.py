@@ -103,9 +103,18 @@ def why_no_networks() -> str:
     return hosts.why_not()
 
 
-def start(*words: str, folder: Path) -> subprocess.Popen[str]:
+def alone() -> tuple[str, ...]:
+    """Return what gives a command a /dev/shm of its own: other tests leave things in that of all, which are not the job's."""
+    return (
+        ()
+        if why_no_networks()
+        else ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh")
+    )
+
+
+def start(*words: str, folder: Path, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*COMMAND, *words],
+        [*before, *COMMAND, *words],
         env=clean_environment(CHAOS_TEST=str(folder)),  # its folders are in the session's TMPDIR
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -114,9 +123,9 @@ def start(*words: str, folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def run(*words: str, folder: Path, status: int = 0) -> tuple[str, str]:
+def run(*words: str, folder: Path, status: int = 0, before: tuple[str, ...] = ()) -> tuple[str, str]:
     """Run it to its end, with nothing left; return what it printed."""
-    chaos = start(*words, folder=folder)
+    chaos = start(*words, folder=folder, before=before)
     out, err = chaos.communicate(timeout=LIMIT_S)
     assert chaos.returncode == status, f"{out}\n{err}"
     assert marked(str(folder)) == []
@@ -141,7 +150,7 @@ def test_a_job_with_an_elastic_state_keeps_every_promise_through_all_kinds_of_fa
     flags = ["--json", f"--seed={SEED}", f"--faults={FAULTS}", f"--keep={tmp_path / 'logs'}", f"--time-limit={LIMIT_S}"]
     flags += [] if why_no_networks() else ["--networks"]
     job = [EXAMPLE, f"--epochs={EPOCHS}", "--samples=2000", "--print-freq=50", "--step-seconds=0.03"]
-    out, err = run(*flags, "--", *job, folder=tmp_path)
+    out, err = run(*flags, "--", *job, folder=tmp_path, before=alone())
     verdict = json.loads(out)
     assert set(states(verdict).values()) <= {"kept", "open"}, err
     assert all(state == "kept" for name, state in states(verdict).items() if name != "memory"), err
@@ -154,7 +163,8 @@ def test_a_job_with_an_elastic_state_keeps_every_promise_through_all_kinds_of_fa
 
 def test_a_job_that_keeps_its_state_in_memory_alone_is_found_out(tmp_path: Path) -> None:
     flags = ["--nodes=2", "--faults=2", "--kinds=kill-worker", f"--keep={tmp_path / 'logs'}"]
-    out, err = run(*flags, "--", script(tmp_path, FORGETFUL), str(tmp_path), folder=tmp_path, status=1)
+    job = (script(tmp_path, FORGETFUL), str(tmp_path))
+    out, err = run(*flags, "--", *job, folder=tmp_path, status=1, before=alone())
     assert "without faults it is 'sum 4095'" in out, err
     assert broken(out) == ["result:"], out
     assert "at work again after" in out.partition("\nresult: ")[2], "the story begins with the fault"
