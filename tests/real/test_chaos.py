@@ -193,7 +193,7 @@ def test_a_process_without_a_mark_and_shared_memory_are_found_and_the_process_is
 
 def test_a_commit_that_is_not_gone_on_from_is_lost(tmp_path: Path) -> None:
     flags = ["--nodes=2", "--faults=1", "--kinds=kill-worker", "--compare=none", f"--keep={tmp_path / 'logs'}"]
-    out, err = run(*flags, "--", script(tmp_path, BACKWARDS), folder=tmp_path, status=1)
+    out, err = run(*flags, "--", script(tmp_path, BACKWARDS), folder=tmp_path, status=1, before=alone())
     assert broken(out) == ["commits:"], f"{out}\n{err}"
     assert " went on from step 0; step " in out
 
