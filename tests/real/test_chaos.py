@@ -44,7 +44,7 @@ while step < 90:
         file.write(str(step))
     os.replace(path + ".new", path)
     worker.report_progress(step)
-    time.sleep(0.02)
+    time.sleep(0.02)  # what a step takes
 print("sum", total, flush=True)
 '''
 CARELESS = '''
@@ -76,7 +76,7 @@ while True:
             for pid in reversed(line[1:]):
                 os.kill(pid, number)
         os._exit(1)
-    time.sleep(0.02)
+    time.sleep(0.02)  # what a step takes
 '''
 BACKWARDS = '''
 """Has its commit back, and begins before it all the same."""
@@ -90,7 +90,7 @@ class State(worker.ElasticState):
         return found
 
 def step(state):
-    time.sleep(0.02)
+    time.sleep(0.02)  # what a step takes
     if state.step == 80:
         raise StopIteration
 

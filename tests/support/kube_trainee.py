@@ -75,7 +75,7 @@ def train(options: argparse.Namespace) -> None:
     for step in range(first, options.epochs * STEPS):
         began = time.process_time()
         read_s = options.wait * share  # one after the other
-        time.sleep(read_s)
+        time.sleep(read_s)  # what reading takes: that is what is measured
         images, labels = torch.randn(share, FEATURES), torch.randint(CLASSES, (share,))
         loss = torch.nn.functional.cross_entropy(images @ weights, labels)
         (gradient,) = torch.autograd.grad(loss, weights)
