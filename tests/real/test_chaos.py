@@ -56,9 +56,12 @@ def is_ours(pid):
     with open(f"/proc/{pid}/environ", "rb") as file:
         return b"PLANARIA_CHAOS_MARK" in file.read()
 
-def parent(pid):
+def stat(pid):
     with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
+        return file.read().rpartition(")")[2].split()
+
+def parent(pid):
+    return int(stat(pid)[1])
 
 step = 0
 while True:
@@ -66,16 +69,16 @@ while True:
     worker.report_progress(step)
     if step == 30 and os.environ["RANK"] == "0":
         open(f"/dev/shm/{sys.argv[2]}", "w").close()
-        left = subprocess.Popen(["env", "-i", "setsid", "sleep", "300"])
-        with open(f"{sys.argv[1]}/left", "w") as file:
-            file.write(str(left.pid))
-        line = [os.getpid()]
+        line = [parent(os.getpid())]
         while is_ours(parent(line[-1])):
             line.append(parent(line[-1]))
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in reversed(line[1:]):
-                os.kill(pid, number)
-        os._exit(1)
+        for pid in reversed(line):
+            os.kill(pid, signal.SIGSTOP)
+        while any(stat(pid)[0] != "T" for pid in line):
+            pass
+        # The agent first: without its parent it would be woken (POSIX: orphaned process group). We die with it.
+        kill = f"echo $$ > {sys.argv[1]}/left; kill -KILL {' '.join(map(str, line))}; exec sleep 300"
+        subprocess.Popen(["env", "-i", "setsid", "sh", "-c", kill])
     time.sleep(0.02)  # what a step takes
 '''
 BACKWARDS = '''

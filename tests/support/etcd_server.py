@@ -90,8 +90,11 @@ class Etcd:
         ended.wait(PATIENCE_S)
 
     def signal(self, member: int, number: int) -> None:
-        """Send a signal to a member that may survive it."""
-        self._running[member].send_signal(number)
+        """Send a signal to a member that may survive it. One that is told to stop has stopped: it answers nobody any more."""
+        process = self._running[member]
+        process.send_signal(number)
+        if number == signal.SIGSTOP:
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # its threads stop one after another
 
     def leader(self) -> int:
         """Return the number of the member that leads."""
