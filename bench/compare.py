@@ -35,8 +35,9 @@ def main() -> int:
 
 
 def load() -> list[dict[str, Any]]:
-    """Return the raw numbers of the last runs."""
-    return [json.loads((HERE / name).read_text(encoding="utf-8")) for name in REPORTS]
+    """Return the raw numbers of the last runs, oldest first."""
+    found = [json.loads((HERE / name).read_text(encoding="utf-8")) for name in REPORTS]
+    return sorted(found, key=lambda report: str(report["date"]))
 
 
 def around(page: str) -> tuple[str, str]:

@@ -28,9 +28,15 @@ class Group:
 
 
 def groups(reports: Iterable[dict[str, Any]]) -> list[Group]:
-    """Return what is compared in the data of reports: numbers that a peer has, too, floors left out."""
+    """Return what is told of the data of reports, floors left out: numbers that a peer has, too, and those with a goal.
+
+    A row that several reports have is told from the last of them.
+    """
     found = []
-    for row in (row for report in reports for row in report["rows"].values()):
+    rows: dict[str, Any] = {}
+    for report in reports:
+        rows |= report["rows"]
+    for row in rows.values():
         for key, title in row["titles"].items():
             summaries = {
                 name: summary
@@ -38,8 +44,9 @@ def groups(reports: Iterable[dict[str, Any]]) -> list[Group]:
                 if not name.startswith("floor")
                 and (summary := summarise([NEVER if one is None else one for one in record["values"].get(key, ())]))
             }
-            if OURS in summaries and len(summaries) > 1:
-                found.append(Group(title, row["units"][key], row["goals"].get(key), summaries))
+            goal = row["goals"].get(key)
+            if OURS in summaries and (len(summaries) > 1 or goal is not None):
+                found.append(Group(title, row["units"][key], goal, summaries))
     return found
 
 

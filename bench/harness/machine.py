@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 
 
@@ -19,7 +20,8 @@ def describe() -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of what takes part."""
-    return {"python": platform.python_version()} | {name: _version(name) for name in ("torch", "planaria")}
+    found = {"python": platform.python_version()} | {name: _version(name) for name in ("torch", "planaria")}
+    return found | {"commit": _commit()}
 
 
 def load() -> str:
@@ -32,6 +34,23 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
+
+
+def _commit() -> str:
+    """Return the commit that lies here, with a + where files were changed since."""
+    words = [
+        "git",
+        "-C",
+        os.path.dirname(os.path.abspath(__file__)),
+        "describe",
+        "--always",
+        "--dirty=+",
+        "--abbrev=12",
+    ]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def _field(path: str, name: str) -> str:

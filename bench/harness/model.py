@@ -58,7 +58,7 @@ class Launcher:
 class Bench:
     """One measurement, made in alternating rounds by every launcher (or those in `only`) and every floor.
 
-    `method` says in one line how. A peer that takes minutes has `few_rounds` of peers only, without warm-up.
+    `method` says in one line how. Where a peer takes half a minute or more, peers have `few_rounds` only, without warm-up.
     """
 
     name: str

@@ -125,8 +125,8 @@ BENCHES = (
         title="node killed → survivors' process group ready again, Gloo job",
         method="the same with workers that all-reduce over Gloo all the time; to the last survivor's first all-reduce in "
         "the new world, and beside it what two ranks of the same script need when started directly, the mean of once "
-        "before and once after. A restart count above 0 is a failed round. torchrun: once as told, and once with "
-        "`--max-restarts=3` and its shared store switched off (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), which gives its "
+        "before and once after. A restart count above 0 is a failed round. torchrun: 3 rounds, each once as told, and "
+        "once with `--max-restarts=3`, its shared store switched off (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), which gives its "
         "numbers.",
         metrics=(
             Metric("ready", "node SIGKILLed → process group of both survivors ready, Gloo job", "s"),
@@ -135,7 +135,7 @@ BENCHES = (
             Metric("begin", "… → both survivors' first lines in the new world", "s"),
         ),
         measure=_measure_gloo,
-        few_rounds=1,
+        few_rounds=3,
     ),
     Bench(
         name="nodes-silent",

@@ -88,10 +88,10 @@ def _start_bench(name: str, title: str, count: int, nnodes: str) -> Bench:
         name=name,
         title=title,
         method=f"`--nnodes={nnodes}`, otherwise defaults, launchers started one right after the other; from just before "
-        "the first is started to the last worker's first line. torchrun: once, since it waits 30 s for more nodes.",
+        "the first is started to the last worker's first line. torchrun: 3 rounds, since it waits 30 s for more nodes.",
         metrics=(Metric("every", title, "s", goal=3.0),),
         measure=partial(_measure_start, count, nnodes),
-        few_rounds=1,
+        few_rounds=3,
     )
 
 
@@ -100,8 +100,7 @@ BENCHES = (
         name="nodes-worker",
         title="worker killed → both nodes' workers of the next life have begun, 2 nodes",
         method="two launchers with one worker each; the workers of node 0 and node 1 get SIGKILL in turn at random "
-        "moments, several kills a launch; to the time that the next life's workers read at their first lines. "
-        "torchrun: 3 rounds.",
+        "moments, several kills a launch; to the time that the next life's workers read at their first lines.",
         metrics=(
             Metric(
                 "every", "worker SIGKILLed → both nodes' workers of the next life have begun, 2 nodes", "s", goal=0.1
@@ -109,19 +108,18 @@ BENCHES = (
             Metric("first", "worker SIGKILLed → first line of the next life, 2 nodes", "s"),
         ),
         measure=_measure_worker,
-        few_rounds=3,
     ),
     Bench(
         name="nodes-join",
         title="node joins → everybody's first line in the new world, 2 nodes become 3",
         method="two nodes of `--nnodes=2:3` run sleeping workers; from just before the third launcher is started to the "
-        "last of three first lines with WORLD_SIZE 3. torchrun: once as it is, for at most 30 s, and once with "
+        "last of three first lines with WORLD_SIZE 3. torchrun: 3 rounds, each once as it is, for at most 30 s, and once with "
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, which gives its number; both with `last_call_timeout=1`, in its favour.",
         metrics=(
             Metric("every", "node joins → everybody's first line in the new world, 2 nodes become 3", "s", goal=0.5),
         ),
         measure=_measure_join,
-        few_rounds=1,
+        few_rounds=3,
     ),
     _start_bench("nodes-start", "2 agents of `--nnodes=1:3` → both run", 2, "1:3"),
     _start_bench("nodes-lone", "a lone agent of `--nnodes=1:2` → runs", 1, "1:2"),

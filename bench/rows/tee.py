@@ -191,7 +191,7 @@ def _bench(writers: _Writers) -> Bench:
         "moment it was written; lag to its arrival at the reader of the launcher's stdout, who parses only "
         "afterwards. One number a round; the launcher's CPU time and its time ready to run but without a CPU are "
         "taken while all write. Floor: the same writers straight into one pipe, which may slow them: see the rate. "
-        f"torchrun: one round of {_PEERS_S:.0f} s.",
+        f"torchrun: rounds of {_PEERS_S:.0f} s.",
         metrics=(
             Metric("lag", f"{what}: median lag", "ms", goal=goal),
             Metric("lag_p99", f"{what}: p99 lag", "ms", goal=goal),
@@ -202,7 +202,6 @@ def _bench(writers: _Writers) -> Bench:
         ),
         measure=partial(_measure, writers),
         floors={"no launcher, one pipe": partial(_without_launcher, writers)},
-        few_rounds=1,
         skip_reason=partial(_why_not, writers),
     )
 

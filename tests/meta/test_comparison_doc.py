@@ -70,6 +70,16 @@ def test_a_peer_that_is_better_is_named_and_one_that_never_ends_too(compare: Any
     assert "In no row of this table." in text
 
 
+def test_what_no_peer_can_do_is_told_where_it_has_a_goal_and_rows_are_those_of_the_last_report(compare: Any) -> None:
+    alone = report([0.5], [])
+    assert "| a & b, s | 0.500, n=1 |" in compare.measured([alone])
+    del alone["rows"]["x"]["goals"]["every"]
+    assert "a & b" not in compare.measured([alone])
+    text = compare.measured([report([9.0], [9.0]), report([2.0], [3.0])])
+    assert text.count("a & b, s") == 1
+    assert "| a & b, s | 2.00, n=1 | 3.00, n=1 |" in text
+
+
 def test_names_do_not_become_markup(compare: Any) -> None:
     drawn = compare.bars.svg(compare.bars.groups([report([2.0], [None])]))
     assert "other &lt;1&gt;" in drawn
