@@ -115,7 +115,7 @@ def test_the_headline_of_a_hang_goes_when_the_hang_is_over(window: Browser) -> N
 def test_a_run_whose_agents_were_killed_is_not_at_work(window: Browser) -> None:
     with shown(window, Cast(killed=pictures.killed)):
         window.wait_for_text("#verdict-line", "No agent of this run is left")
-        assert "None of them wrote an end" in window.text("#verdict-more")
+        assert "No end was written" in window.text("#verdict-more")
         window.wait_for_text("#link", "ended")
 
 

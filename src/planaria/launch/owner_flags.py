@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.base.usage import taken_flag
+from planaria.base.usage import seconds_in, taken_flag
 from planaria.base.value import Value
 from planaria.errors import UsageError
 from planaria.launch import values
@@ -148,10 +148,4 @@ def _number(found: Mapping[str, str], name: str, expected: str, limit: int) -> i
 
 
 def _seconds(found: Mapping[str, str], name: str, default: float) -> float:
-    text = found.get(name)
-    if text is None:
-        return default
-    try:
-        return values.seconds(float(text), name)
-    except ValueError:
-        raise values.wrong(name, "a number of seconds", text) from None
+    return seconds_in(found[name], name) if name in found else default

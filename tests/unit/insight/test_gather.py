@@ -15,7 +15,7 @@ from planaria.agent.scribe import MOST_WAITING, OLDER_JOURNAL
 from planaria.insight.flags import Asked
 from planaria.insight.follow import follow
 from planaria.insight.gather import AgentSource, FolderSource, node_folders, run_folder, run_folders
-from planaria.insight.loglines import Place, Splitter, moved, places
+from planaria.insight.loglines import Line, Place, Splitter, moved, places
 from planaria.insight.model import NodeSeen
 from planaria.insight.picture import picture
 from planaria.insight.sources import Found, find
@@ -203,7 +203,11 @@ def test_the_last_lines_of_a_file_and_what_comes_then(tmp_path: Path) -> None:
 
 def test_a_progress_bar_is_one_line_and_controls_are_harmless() -> None:
     splitter = Splitter()
-    assert splitter.feed(b"10 %\r50 %\r100 %\r\nnext \x1b[31m\xff\n") == ["100 %", "next \\x1b[31m\ufffd"]
+    whole = splitter.feed(b"10 %\r50 %\r100 %\r\nnext \x1b[31m\xff\n")
+    assert whole == ["100 %", "next \x1b[31m\ufffd"]
+    lines = [Line(Place("n", "/x", "a", 0, 0, 0, "stdout"), one) for one in whole]
+    assert [str(one) for one in lines] == ["a:0 | 100 %", "a:0 | next \\x1b[31m\ufffd"]
+    assert lines[1].as_json()["line"] == "next \x1b[31m\ufffd"  # for a program, as it came
     assert splitter.feed(b"left") == []
     assert splitter.end() == ["left"]
     assert [len(line) for line in splitter.feed(b"x" * 20_000)] == [16 << 10]
@@ -218,7 +222,8 @@ def test_of_a_long_log_the_last_lines_of_each_stream_are_shown(tmp_path: Path) -
     node.tell(1.0, "worker.started", **worker).ends(5.0, "done", 0).write(tmp_path / "runs")
     said: list[str] = []
     found = Found([FolderSource(str(tmp_path / "runs" / "job7"))])
-    assert follow(Asked("logs", follow=True, lines=2), found, lambda line: said.append(str(line))) == 1
+    count, run = follow(Asked("logs", follow=True, lines=2), found, lambda line: said.append(str(line)))
+    assert (count, run.state) == (1, "done")
     assert said == ["a:0 | stdout 7", "a:0 | stdout 8", "a:0 ! stderr 7", "a:0 ! stderr 8"]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from journals import failed_run
 
+from planaria.base.colours import COLOURS, Style
 from planaria.base.value import replace
 from planaria.insight.fields import Told
 from planaria.insight.model import NodeSeen, Rank, RunSeen
 from planaria.insight.picture import picture
 from planaria.insight.sentences import clock, date, meaning, sentence, span
-from planaria.insight.show import COLOURS, Room, Style, fitted, status_lines, top_lines
+from planaria.insight.show import Room, fitted, status_lines, top_lines
 
 
 def run() -> RunSeen:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from journals import START_MS, Node, failed_run
 
+from planaria.base.colours import Style
 from planaria.insight.model import NodeSeen, RunSeen
 from planaria.insight.picture import picture
-from planaria.insight.show import Style, status_lines
+from planaria.insight.show import status_lines
 from planaria.insight.why import lines, why
 
 FOLDER = Path(__file__).parents[2] / "transcripts" / "insight"
