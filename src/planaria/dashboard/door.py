@@ -77,12 +77,12 @@ class Door:
             return  # whoever asked has gone, or asks nothing
         finally:
             self._talks.pop(talk)
-            self._whose.pop(talk)
+            self._whose.pop(talk, None)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    def _has_room(self, talk: asyncio.Task[None], whose: bool | None, most: int) -> bool:  # noqa: FBT001  one of three
+    def _has_room(self, talk: asyncio.Task[None], whose: bool | None, most: int) -> bool:
         """Count a connection among its like; tell whether there is room for it."""
         self._whose[talk] = whose
         return sum(one is whose for one in self._whose.values()) <= most
