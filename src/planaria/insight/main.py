@@ -131,8 +131,8 @@ def _logs(asked: Asked, found: Found, _environ: Mapping[str, str]) -> int:
     count, run = follow(asked, found, say)
     if not run.run_id:
         return _nobody(run)
-    why = PAST.get(run.state, "") if asked.follow and not run.is_over else ""
-    told = [_NO_FILES] * (count == 0) + [why] * bool(why) + [f"not seen: {gap}" for gap in run.gaps if not count]
+    ended = PAST.get(run.state, "") if asked.follow and not run.is_over else ""
+    told = [_NO_FILES] * (count == 0) + [ended] * bool(ended) + [f"not seen: {gap}" for gap in run.gaps if not count]
     for line in told:
         tell(2, f"planaria: {line}\n")
     return exit_status.DONE if count else NOTHING_SHOWN

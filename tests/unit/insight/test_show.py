@@ -84,7 +84,7 @@ def test_a_status_is_decoded(status: int, killer: str, text: str) -> None:
             "slower than the others: rank 3 on node-b",
         ),
         ("straggler", {"ranks": []}, "no rank is slower than the others any more"),
-        ("hang", {"sentence": "rank 3 hangs\x1b"}, "rank 3 hangs\\x1b"),
+        ("hang", {"sentence": "rank 3 hangs\x1b"}, "rank 3 hangs\x1b"),
         ("stalled", {"lives": 3, "sentence": "3 lives without a step"}, "3 lives without a step"),
         ("progress", {"ranks": {}}, ""),
     ],
