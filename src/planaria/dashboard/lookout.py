@@ -60,7 +60,7 @@ class Found(Value):
         """What differs when a node that does not answer has something new to tell."""
         seen = self.seen
         is_silent = seen.age_s is not None and seen.age_s > SILENT_S
-        return seen.node, len(seen.events), seen.report is not None, seen.gap, seen.is_alive, is_silent
+        return seen.node, len(seen.events), seen.report is not None, seen.gap, seen.is_alive, seen.is_gone, is_silent
 
 
 class Lookout:

@@ -12,7 +12,7 @@ from listening import Listener
 from planaria.base.value import replace
 from planaria.dashboard.lookout import Lookout
 from planaria.dashboard.source import FRESH_S, Seen
-from planaria.insight.gather import AgentSource, FolderSource
+from planaria.insight.gather import GONE_S, AgentSource, FolderSource
 from planaria.insight.picture import picture
 
 if TYPE_CHECKING:
@@ -194,11 +194,16 @@ def test_an_agent_that_does_not_answer_for_a_moment_is_away_and_one_that_refuses
     monkeypatch.setattr("planaria.dashboard.lookout.PATIENCE_S", 60.0)
     may_answer = threading.Event()
     with Listener("a-1", Node("a", 0).begins().starts(1.0, 0, nodes=1).events) as listener:
-        seen = Seen(Lookout([AgentSource(listener.target)], [], list, lambda: 0.0), Time())
+        moments = [0.0]
+        seen = Seen(Lookout([AgentSource(listener.target, now=lambda: moments[0])], [], list, lambda: 0.0), Time())
         seen.runs()
         listener.before = may_answer.wait
         assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("away", False)]
+        moments[0] = GONE_S
+        assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("gone", True)]
         may_answer.set()
+        monkeypatch.setattr("planaria.launch.owner_http.ANSWER_S", 60.0)
+        assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("running", False)]
         listener.close()
         assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("gone", True)]
 
