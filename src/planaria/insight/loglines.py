@@ -58,8 +58,10 @@ def places(nodes: Sequence[NodeSeen], ranks: frozenset[int] | None, streams: Seq
     """Return the streams of the newest round that are wanted, by rank: a node that left before it has none in it."""
     heard = of_the_last_start(hear(one) for one in each_once(nodes))
     names, last = {one.seen.node for one in heard}, newest_round(heard)
-    found = [place for one in nodes if one.node in names for place in _places_of(one) if place.round <= last]
-    newest = max((place.round for place in found), default=last)  # of a round that begins, no worker may be known yet
+    found = [place for one in nodes if one.node in names for place in _places_of(one)]
+    if any(one.round is not None for one in heard):
+        found = [place for place in found if place.round <= last]
+    newest = max((place.round for place in found), default=0)  # of a round that begins, no worker may be known yet
     wanted = [
         place
         for place in found
