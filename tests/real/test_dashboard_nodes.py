@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from typing import TYPE_CHECKING
 from urllib.request import ProxyHandler, build_opener
 
@@ -37,3 +38,6 @@ def test_each_rank_of_two_nodes_on_one_machine_has_its_own_log(room: Room) -> No
         for name, (rank,) in world.ranks.items():
             wait_until(lambda rank=rank: said(rank), f"a line of rank {rank}", between_s=0.1)
             assert said(rank) == f"rank {rank} on {name} in round {world.round}\n"
+    for node in crew.nodes.values():
+        node.signal(signal.SIGTERM)
+    assert [node.wait().status for node in crew.nodes.values()] == [143, 143], crew.story()
