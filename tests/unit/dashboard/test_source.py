@@ -6,6 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
 from journals import Node, failed_run
 from listening import Listener
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
     from typing import BinaryIO
-
-    import pytest
 
     from planaria.insight.model import NodeSeen, RunSeen
 
@@ -155,8 +154,9 @@ def test_evidence_that_cannot_be_put_aside_is_not_told_to_be_nowhere(monkeypatch
     assert said == why
 
 
-def test_the_log_of_a_rank_is_that_of_the_newest_round_whoever_had_the_rank_before(tmp_path: Path) -> None:
-    left, stays = Node("a", 0, workers=1).begins(), Node("b", 1, workers=1).begins()
+@pytest.mark.parametrize("hosts", ["ab", "ba"])
+def test_the_log_of_a_rank_is_that_of_the_newest_round_whoever_had_the_rank_before(tmp_path: Path, hosts: str) -> None:
+    left, stays = (Node(host, 0, workers=1).begins() for host in hosts)
     for node, number, rank in ((left, 0, 0), (stays, 0, 1), (stays, 1, 0)):
         path = tmp_path / f"{node.host}-{number}" / "stdout.log"
         path.parent.mkdir()
