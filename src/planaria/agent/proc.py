@@ -19,10 +19,15 @@ _SECRETS = ("token", "secret", "password", "passwd", "key", "credential", "auth"
 HIDDEN = "***"
 
 
-def state(pid: int) -> str:
+def state(pid: int | str) -> str:
     """Return the state's letter, empty when there is no such process."""
     fields = linux.stat_fields(pid)
     return fields[0].decode() if fields else ""
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether a signal or a debugger has stopped it."""
+    return state(pid) in ("T", "t")
 
 
 def cpu_s(pid: int) -> float | None:
@@ -31,8 +36,8 @@ def cpu_s(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / _TICKS if len(fields) > 12 else None
 
 
-def wchan(pid: int) -> str:
-    """Return the place in the kernel where it sleeps, if the kernel tells."""
+def wchan(pid: int | str) -> str:
+    """Return the place in the kernel where a process sleeps, or a thread (`PID/task/ID`), if the kernel tells."""
     text = _text(f"/proc/{pid}/wchan")
     return "" if text == "0" else text
 
@@ -47,10 +52,9 @@ def process(pid: int) -> str:
     except OSError:
         threads = []
     for thread in threads[:_MOST_THREADS]:
-        where = f"/proc/{pid}/task/{thread}"
-        fields = linux.stat_fields(f"{pid}/task/{thread}")
-        letter = fields[0].decode() if fields else "?"
-        parts.append(f"{thread} {_text(where + '/comm')} {letter} {wchan_of(where)} {_text(where + '/syscall')}")
+        where = f"{pid}/task/{thread}"
+        name, call = _text(f"/proc/{where}/comm"), _text(f"/proc/{where}/syscall")
+        parts.append(f"{thread} {name} {state(where) or '?'} {wchan(where) or '-'} {call}")
     parts += [f"and {len(threads) - _MOST_THREADS} more"] * (len(threads) > _MOST_THREADS)
     return "\n".join(parts) + "\n"
 
@@ -75,11 +79,6 @@ def _without_user(word: str) -> str:
     """Leave user and password out of an address."""
     before, is_address, behind = word.partition("://")
     return f"{before}://{HIDDEN}@{behind.rpartition('@')[2]}" if is_address and "@" in behind else word
-
-
-def wchan_of(folder: str) -> str:
-    """Return the place in the kernel where a thread sleeps, or a dash."""
-    return _text(f"{folder}/wchan") or "-"
 
 
 def host(folder: str) -> str:
