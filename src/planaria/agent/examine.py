@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 DUMP_S = 2.0  # for stacks to be written: all cores may be busy
 CHILD_DUMP_S = 0.3  # for one child of every rank at a time
-FOLDER_S = 3.0  # for a disk to make the folder, since we began
+FOLDER_S = 5.0  # for a disk to make the folder, since we began
 POLL_S = 0.02
 QUIET_POLLS = 3
 LEAST_LOOK_S = 0.3  # between two looks at how much CPU a rank uses
