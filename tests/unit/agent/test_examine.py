@@ -175,12 +175,12 @@ class Kin:
 
 
 def test_children_are_asked_with_those_of_all_other_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = [Kin(1, 10, 11), Kin(2, 20), Kin(3)]
+    ranks = [Kin(1, 10, 11), Kin(2, 20), Kin(3), Kin(4, 40)]
     parents = {child: rank for rank in ranks for child in rank.below}
     waits: list[list[tuple[int, int]]] = []
 
     def ask(pid: int) -> bool:
-        if pid == 20:  # in an uninterruptible wait
+        if pid == 40:  # in an uninterruptible wait
             return False
         parents[pid].written.append(pid)
         parents[pid].size += 1
@@ -190,8 +190,8 @@ def test_children_are_asked_with_those_of_all_other_ranks(monkeypatch: pytest.Mo
     monkeypatch.setattr(room, "_asks_child", ask)
     monkeypatch.setattr(room, "_wait_quiet", lambda asked, _: waits.append([(one.pid, size) for one, size in asked]))
     room._ask_children(ranks)  # type: ignore[arg-type]
-    assert waits == [[(1, 0)], [(1, 1)]]
-    assert [rank.children for rank in ranks] == [{10: "[10]", 11: "[11]"}, {20: "[]"}, {}]
+    assert waits == [[(1, 0), (2, 0)], [(1, 1)]]
+    assert [rank.children for rank in ranks] == [{10: "[10]", 11: "[11]"}, {20: "[20]"}, {}, {40: "[]"}]
 
 
 def test_the_gpus_are_looked_at_while_another_tool_is_slow(
