@@ -22,6 +22,7 @@ settings.load_profile("planaria")
 if TYPE_CHECKING:
     from kube_cluster import Cluster
     from kube_place import Place
+    from scripted_api import ScriptedApi
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -94,6 +95,16 @@ def kube_cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
     with kube_cluster.Cluster.start(nodes=2) as found:
         rows.begun(request)
         yield found
+
+
+@pytest.fixture
+def api() -> "Iterator[ScriptedApi]":
+    """A Kubernetes API server that fails as it is told to."""
+    from scripted_api import ScriptedApi
+
+    server = ScriptedApi()
+    yield server
+    server.close()
 
 
 @pytest.fixture

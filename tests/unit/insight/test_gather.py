@@ -169,7 +169,7 @@ def test_a_report_for_a_disk_that_hangs_holds_nobody_up_and_is_written_when_it_g
     scribe = journal._scribe
     assert scribe is not None
     held = threading.Event()
-    scribe._order(held.wait)
+    scribe._orders.put(held.wait)
     journal.keep("report.json", b"{}")
     assert not os.path.exists(os.path.join(folder, "report.json"))
     held.set()
@@ -187,7 +187,7 @@ def test_a_report_that_cannot_be_written_is_told_at_the_end(tmp_path: Path, monk
     hung = Journal("node", make_folder(str(tmp_path), "job8", "node"), print)
     scribe, held = hung._scribe, threading.Event()
     assert scribe is not None
-    scribe._order(held.wait)
+    scribe._orders.put(held.wait)
     hung.close()
     assert hung.unwritten == f"{tmp_path}/job8/node does not keep up, going on without what is not written"
     held.set()
