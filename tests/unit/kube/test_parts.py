@@ -28,7 +28,7 @@ os.rename = lambda *paths: (rename(*paths), os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Archive(BaseHTTPRequestHandler):
-    """Serves one archive; /broken/tiny.zip ends in the middle of it, and /slow/tiny.zip stays there until its client is gone."""
+    """Serves one archive; /broken/tiny.zip ends in its middle, and /slow/tiny.zip stays there until its client is gone."""
 
     half_sent = threading.Event()
 
