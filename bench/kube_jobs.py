@@ -25,6 +25,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness import machine
 from planaria.contract.progress import KEY, Record, write
 from planaria.kube.api import connect
 from planaria.kube.crd import definition
@@ -225,6 +226,12 @@ async def quiet(operator: Operator) -> None:
         await asyncio.sleep(1.0)
 
 
+def circumstances() -> dict[str, Any]:
+    """Return when, where and with what this is measured, as the other reports have it."""
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return {"date": date, "machine": machine.describe(), "versions": machine.versions(), "load_before": machine.load()}
+
+
 def tell(results: dict[str, Any]) -> None:
     """Say how far it is."""
     sys.stderr.write(json.dumps(results) + "\n")
@@ -242,8 +249,8 @@ async def measure(kubeconfig: str, count: int, rest_s: float) -> dict[str, Any]:
         empty = operator.memory_mib()
         names = [f"job-{index}" for index in range(count)]
         results: dict[str, Any] = {
+            **circumstances(),
             "jobs": count,
-            "cores": os.cpu_count(),
             "burst": summary(await burst(api, namespace, names)),
         }
         tell(results)
