@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import machine
+
 from planaria.contract.progress import KEY, Record, write
 from planaria.kube.api import connect
 from planaria.kube.crd import definition
@@ -249,7 +250,6 @@ async def measure(kubeconfig: str, count: int, rest_s: float) -> dict[str, Any]:
         empty = operator.memory_mib()
         names = [f"job-{index}" for index in range(count)]
         results: dict[str, Any] = {
-            **circumstances(),
             "jobs": count,
             "burst": summary(await burst(api, namespace, names)),
         }
@@ -301,8 +301,9 @@ def main() -> None:
     parser.add_argument("--rest-s", type=float, default=REST_S)
     parser.add_argument("--kubeconfig", default="")
     asked = parser.parse_args()
+    about = circumstances()
     with api_server(asked.kubeconfig) as kubeconfig:
-        print(json.dumps(asyncio.run(measure(kubeconfig, asked.jobs, asked.rest_s)), indent=2))
+        print(json.dumps(about | asyncio.run(measure(kubeconfig, asked.jobs, asked.rest_s)), indent=2))
 
 
 if __name__ == "__main__":

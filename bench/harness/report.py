@@ -101,12 +101,10 @@ def _circumstances(how: Circumstances) -> list[str]:
 
 
 def _unrest(load_before: str) -> list[str]:
-    """Say that the machine was not quiet when it began. Both sides of a row bear it, their numbers less so."""
-    if float(load_before.split()[0]) <= QUIET:
+    """Say that the machine had other work when this began."""
+    if float(load_before.split(maxsplit=1)[0]) <= QUIET:
         return []
-    return [
-        f"- **the machine was not quiet: its load was above {QUIET:g} before the start**, so compare within a row only"
-    ]
+    return [f"- **not a quiet machine**: its load was above {QUIET:g} before the start, so something else was at work"]
 
 
 def _together(facts: dict[str, str]) -> str:
