@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import rows
 from hypothesis import HealthCheck, settings
+from no_skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # hooks, found by their names
 
 from planaria.base.loop import Loop
 

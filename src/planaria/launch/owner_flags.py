@@ -35,7 +35,8 @@ _HELP = {
 usage: planaria drain [flags]
 
 End a run on this node in good order, as SIGTERM to its launcher does: workers are told, get SIGTERM and, after the launcher's
---shutdown-timeout, SIGKILL. The launcher exits with 143. The other nodes of the job go on.
+--shutdown-timeout, SIGKILL. The launcher exits with 75 if there are commits, and what only this node had of them is on disk or
+with another node; else with 143. The other nodes of the job go on.
 
 Examples:
   planaria drain                         # the only run of yours on this machine
