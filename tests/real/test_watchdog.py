@@ -34,12 +34,18 @@ if LIFE == 0 and RANK == 1:
 {_indented(kind)}
     def where_it_hangs():
         wait_forever()
+    wait_at("hang")
     with expires(after=0.4, scope="step"):
         where_it_hangs()
 if LIFE == 0:
+    tell("there")
     wait_forever()
 """
-    end = room.run(("--nproc-per-node=2", "--max-restarts=1"), script, env=PIPE)
+    room.make_gate("hang")
+    job = room.start(("--nproc-per-node=2", "--max-restarts=1"), script, env=PIPE)
+    room.hear("there")
+    room.open_gate("hang")
+    end = job.wait()
     assert end.status == 0, end.err
     agents = [room.hear_value("agent") for _ in range(4)]
     assert len(set(agents)) == 1
@@ -70,9 +76,12 @@ HOLD_THE_GIL = {
 def test_the_stacks_are_in_the_report_also_when_the_gil_is_held(room: Room, kind: str, how: str) -> None:
     script = f"""{kind}{HOLD_THE_GIL[how]}
 import threading
+there = threading.Event()
 def in_another_thread():
+    there.set()
     threading.Event().wait()
 threading.Thread(target=in_another_thread, daemon=True).start()
+there.wait()
 with expires(after=0.3, scope="holds the GIL"):
     stuck()
 """
@@ -114,7 +123,7 @@ def test_scopes_that_end_in_time_end_nobody(room: Room, kind: str) -> None:
     100 turns are below a quarter of what the pipe holds: it cannot be full, however little CPU the agent gets.
     """
     script = f"""{kind}
-limit_s = 2.0
+limit_s = 5.0
 with expires(after=60, scope="all"):
     for _ in range(100 if LIFE == 0 else 1):
         with expires(after=limit_s, scope="outer"):
