@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import patient_launcher
 import pytest
 from programs import clean_environment
 
@@ -52,7 +53,7 @@ def test_torch_s_own_expires_restarts_the_group_and_the_agent_lives(tmp_path: Pa
     report = tmp_path / "report.json"
     flags = ("--nproc-per-node=2", "--max-restarts=1", f"--report-file={report}")
     done = subprocess.run(
-        [sys.executable, "-m", "planaria", "run", *flags, "main.py"],
+        [sys.executable, patient_launcher.__file__, "run", *flags, "main.py"],
         cwd=tmp_path,
         env=environment(TORCHELASTIC_ENABLE_FILE_TIMER="1"),
         stdin=subprocess.DEVNULL,

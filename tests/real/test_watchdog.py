@@ -7,9 +7,11 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
+import patient_launcher
 import pytest
 from harness import wait_until
 from ports import free_port
@@ -24,6 +26,7 @@ FILE = (
     "timer.configure(timer.FileTimerClient(os.environ['TORCHELASTIC_TIMER_FILE']))\n"
 )
 BOTH = pytest.mark.parametrize("kind", [OURS, FILE], ids=["socket", "pipe"])
+PATIENT = (sys.executable, patient_launcher.__file__)  # for those who want to see stacks
 AGENT = "tell(f'agent {os.getppid()}')\n"
 
 
@@ -42,7 +45,7 @@ if LIFE == 0:
     wait_forever()
 """
     room.make_gate("hang")
-    job = room.start(("--nproc-per-node=2", "--max-restarts=1"), script, env=PIPE)
+    job = room.start(("--nproc-per-node=2", "--max-restarts=1"), script, env=PIPE, before=PATIENT)
     room.hear("there")
     room.open_gate("hang")
     end = job.wait()
@@ -85,7 +88,7 @@ there.wait()
 with expires(after=0.3, scope="holds the GIL"):
     stuck()
 """
-    end = room.run(("--max-restarts=0", "--shutdown-timeout=1"), script, env=PIPE)
+    end = room.run(("--max-restarts=0", "--shutdown-timeout=1"), script, env=PIPE, before=PATIENT)
     assert end.status == 1
     cause = end.assert_cause(0, "watchdog: scope 'holds the GIL' ran")
     assert " in stuck" in cause["traceback"]
@@ -111,7 +114,7 @@ signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 with expires(after=0.2, scope="step"):
     wait_forever()
 """
-    end = room.run(("--max-restarts=0", "--exit-code=worker"), script)
+    end = room.run(("--max-restarts=0", "--exit-code=worker"), script, before=PATIENT)
     assert end.status == 1
     assert "wait_forever" in end.assert_cause(0, "watchdog: scope 'step' ran")["traceback"]
 
@@ -188,7 +191,7 @@ if pid == 0:
         in_the_child()
 in_the_parent(pid)
 """
-    end = room.run(("--max-restarts=0",), script, env=PIPE)
+    end = room.run(("--max-restarts=0",), script, env=PIPE, before=PATIENT)
     cause = end.assert_cause(0, "watchdog: scope 'child' ran")
     assert "in_the_child" in cause["traceback"]
     assert "in_the_parent" in cause["traceback"]
@@ -205,7 +208,7 @@ if LIFE == 0:
         wait_forever()
 """
     room.make_gate("all")
-    job = room.start((f"--nproc-per-node={count}", "--max-restarts=1"), script, env=PIPE)
+    job = room.start((f"--nproc-per-node={count}", "--max-restarts=1"), script, env=PIPE, before=PATIENT)
     room.hear("ready", count, timeout_s=100)
     room.open_gate("all", count)
     end = job.wait(100)
@@ -214,7 +217,7 @@ if LIFE == 0:
     first = failures[0]
     assert first["kind"] == "watchdog"
     assert "wait_forever" in first["traceback"]
-    # Who is late within the second in which stacks are collected hung by itself; a busy machine lets some be later than that.
+    # Who is late within the seconds in which stacks are collected hung by itself; a busy machine lets some be later than that.
     assert sorted(one["rank"] for one in failures) == list(range(count))
     assert all(one["kind"] == "watchdog" or one["stopped_for"] == first["rank"] for one in failures)
     assert sum(one["kind"] == "watchdog" for one in failures) >= 2
@@ -265,7 +268,8 @@ with expires(after=0.2, scope="save"):
 
 def test_the_report_is_the_same_in_the_launcher_s_own_error_file(room: Room) -> None:
     script = f"{OURS}\nwith expires(after=0.2, scope='step'):\n    wait_forever()\n"
-    end = room.run(("--max-restarts=0",), script, env={"TORCHELASTIC_ERROR_FILE": room.path("error.json")})
+    env = {"TORCHELASTIC_ERROR_FILE": room.path("error.json")}
+    end = room.run(("--max-restarts=0",), script, env=env, before=PATIENT)
     assert end.status == 1
     told = json.loads(room.read("error.json"))["message"]
     assert told["message"].startswith("watchdog: scope 'step' ran")

@@ -138,7 +138,11 @@ class Loop:
 
     def run_once(self, timeout_s: float | None = None) -> None:
         """Make one turn, waiting at most `timeout_s` (None: as long as it takes) for something to do."""
-        ready = self._epoll.poll(self._wait_s(timeout_s), max(_BATCH, len(self._watches)))
+        wait_s, most = self._wait_s(timeout_s), max(_BATCH, len(self._watches))
+        ready = self._epoll.poll(wait_s, most)
+        if not ready and wait_s and self._timers and self._timers[0][0] <= self.now():
+            # A wait in which the process was stopped (Ctrl-Z, a debugger) ends without a look at the descriptors.
+            ready = self._epoll.poll(0.0, most)
         # A number may be closed and opened again within the batch: remember whose event this was.
         for mask, watch in [(mask, self._watches[fd]) for fd, mask in ready if fd in self._watches]:
             if watch.readable is not None and mask & (select.EPOLLIN | _BROKEN):
