@@ -29,12 +29,12 @@ def test_ranks_that_are_killed_go_on_from_the_last_commit_to_the_same_weights(tm
     killed = Trained("gpt", "--steps=12", "--commit-every=4", f"--commits={tmp_path / 'killed'}", *SMALL)
     try:
         wanted = result(plain.run().out)
-        job = killed.start("--max-restarts=1")
+        job = killed.start("--max-restarts=1", stays_at=["iteration: 8,"])
         killed.wait_line("iteration: 8,")  # the commit after step 4 is on disk: that after step 8 has waited for it
         killed.kill(job, 1)
         end = job.wait(LIMIT_S)
         assert end.status == 0, end.err
-        assert iterations(end.err)[2:] in ([4, 4], [8, 8], [12, 12])
+        assert iterations(end.err)[2:] in ([4, 4], [8, 8])
         assert result(end.out) == wanted == (12, wanted[1])
         killed.room.assert_deserted()
     finally:
@@ -45,7 +45,7 @@ def test_ranks_that_are_killed_go_on_from_the_last_commit_to_the_same_weights(tm
 def test_a_drain_stops_all_ranks_after_the_same_step_and_one_rank_alone_goes_on_there(tmp_path: Path) -> None:
     example = Trained("gpt", "--steps=200", "--commit-every=100", f"--commits={tmp_path / 'commits'}", *SMALL)
     try:
-        job = example.start()
+        job = example.start(stays_at=["iteration: 5,"])
         example.wait_line("iteration: 5,")
         job.signal(signal.SIGTERM)
         end = job.wait(LIMIT_S)

@@ -39,8 +39,9 @@ def test_ranks_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same_w
         lines = [line for line in plain.out.decode().splitlines() if line.startswith("Epoch: ")]
         assert len(lines) == 2 * STEPS_PER_EPOCH
         assert all(map(LINE.fullmatch, lines)), lines
-        job = example.start("--max-restarts=2")
-        for life, (line, ranks) in enumerate([(r"Epoch: \[0\]\[ 4/10\]", (1,)), (r"Epoch: \[1\]\[ 3/10\]", (0, 1))]):
+        kills = {r"Epoch: \[0\]\[ 4/10\]": (1,), r"Epoch: \[1\]\[ 3/10\]": (0, 1)}
+        job = example.start("--max-restarts=2", stays_at=list(kills))
+        for life, (line, ranks) in enumerate(kills.items()):
             example.wait_blocks(2 * life + 2)
             example.wait_line(line)
             example.kill(job, *ranks)
@@ -61,8 +62,9 @@ def test_ranks_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same_w
 def test_a_drain_with_loader_processes_stops_all_ranks_after_the_same_step() -> None:
     example = Trained("imagenet", "--epochs=4", "--workers=1", *SMALL)
     try:
-        job = example.start(f"--snapshot-dir={example.room.path('commits')}")
-        example.wait_line(r"Epoch: \[1\]\[ 2/10\]")
+        line = r"Epoch: \[1\]\[ 2/10\]"
+        job = example.start(f"--snapshot-dir={example.room.path('commits')}", stays_at=[line])
+        example.wait_line(line)
         job.signal(signal.SIGTERM)
         end = job.wait(LIMIT_S)
         assert end.status == 128 + signal.SIGTERM, end.err

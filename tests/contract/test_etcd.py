@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +13,7 @@ import etcd_server
 import pytest
 from certificates import make_certificate
 from ports import free_port
-from store_clients import clients, position, write
+from store_clients import ask_in_vain, clients, position, write
 
 from planaria.base.loop import Loop
 from planaria.errors import UsageError
@@ -35,7 +34,7 @@ from planaria.store.model import (
     WatchLost,
     Written,
 )
-from planaria.testing.store_client import run_until
+from planaria.testing.store_client import Client, run_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,6 +66,13 @@ def connect(loop: Loop) -> Iterator[Connect]:
         yield connect
 
 
+def granted(client: Client, ttl_s: float) -> Granted:
+    """Ask for a lease until it is certain that there is one: a cluster may choose a new leader at any time."""
+    while not isinstance(reply := client.ask(Grant(ttl_s), timeout_s=5.0), Granted):
+        assert isinstance(reply, Unavailable)
+    return reply
+
+
 def test_a_restart_loses_nothing(start: Start, connect: Connect, loop: Loop) -> None:
     etcd = start()
     client = connect(Where(etcd.endpoints))
@@ -78,7 +84,7 @@ def test_a_restart_loses_nothing(start: Start, connect: Connect, loop: Loop) -> 
     etcd.kill()
     answers: list[object] = []
     client.store.ask(Get("k"), answers.append, timeout_s=60.0)
-    lost = client.ask(Put("k", b"lost"), timeout_s=2.0)
+    (lost,) = ask_in_vain(client, Put("k", b"lost"))
     assert isinstance(lost, Unavailable)
     assert not lost.maybe_done
     etcd.start()
@@ -93,8 +99,7 @@ def test_a_cluster_that_loses_its_leader_goes_on(start: Start, connect: Connect)
     etcd = start(3, *FAST)
     clients = [connect(Where(etcd.endpoints[place:] + etcd.endpoints[:place])) for place in etcd.members]
     watches = [client.watch("", position(client)) for client in clients]
-    lease = clients[0].ask(Grant(60.0))
-    assert isinstance(lease, Granted)
+    lease = granted(clients[0], 60.0)
     told = [Changed("k", b"before", write(clients[0], b"before"))]
     etcd.kill(etcd.leader())
     told += [Changed("k", b"%d" % number, write(clients[number], b"%d" % number)) for number in etcd.members]
@@ -140,14 +145,14 @@ def test_a_cluster_without_a_majority_is_away_and_comes_back(start: Start, conne
     run_until(client.loop, lambda: last in watched.events)
 
 
-def test_an_etcd_that_was_set_up_anew_ends_the_watches(start: Start, connect: Connect, tmp_path: Path) -> None:
+def test_an_etcd_that_was_set_up_anew_ends_the_watches(start: Start, connect: Connect) -> None:
     etcd = start()
     client = connect(Where(etcd.endpoints))
     for number in range(5):
         last = write(client, b"%d" % number)
     watched = client.watch("", last)
     etcd.kill()
-    shutil.rmtree(tmp_path / "0-0")
+    etcd.forget()
     etcd.start()
     assert watched.wait_for(1) == [WatchLost()]
     assert client.ask(Get("k")) == Absent()
@@ -160,11 +165,11 @@ def test_where_nobody_listens_requests_are_answered_in_time_and_certainly_not_do
     client = connect(Where((f"127.0.0.1:{port}",)))
     began = loop.now()
     for asked in (Put("k", b"v"), Get("k")):
-        reply = client.ask(asked, timeout_s=2.0)
+        (reply,) = ask_in_vain(client, asked)
         assert isinstance(reply, Unavailable)
         assert not reply.maybe_done
         assert reply.why == f"etcd at http://127.0.0.1:{port}: Connection refused"
-    assert loop.now() - began < 10
+    assert loop.now() - began < 20
 
 
 def test_what_a_silent_endpoint_got_may_have_been_done(connect: Connect) -> None:
@@ -269,7 +274,7 @@ def test_certificates_are_checked_on_both_sides(start: Start, connect: Connect, 
     distrusting = connect(Where(etcd.endpoints, ca=stranger.cert, cert=client.cert, key=client.key))
     distrusted = connect(Where(etcd.endpoints, ca=ca.cert, cert=stranger.cert, key=stranger.key))
     for refused in (distrusting, distrusted):
-        said = refused.ask(Get("k"), timeout_s=1.0)
+        (said,) = ask_in_vain(refused, Get("k"))
         assert isinstance(said, Unavailable)
         assert "certificate" in said.why.lower() or "SSL" in said.why
 

@@ -47,8 +47,22 @@ def standbys(room: Room) -> dict[str, Any]:
 
 def wait_ready(room: Room, count: int) -> list[int]:
     """Wait until so many are ready; return their pids."""
-    found = wait_until(lambda: (one := standbys(room))["ready"] == count and one, f"{count} standbys")
-    return [one["pid"] for one in found["processes"] if one["state"] == "ready"]
+    found: list[int] = wait_until(lambda: ready_ones(room, count), f"{count} standbys")
+    return found
+
+
+def ready_ones(room: Room, count: int = 2) -> list[int]:
+    """Return the pids of those who are ready, if they are so many. One that has loaded too little is replaced yet."""
+    found = [one["pid"] for one in standbys(room)["processes"] if one["state"] == "ready"]
+    return found if len(found) == count else []
+
+
+def has_mapped_both(pid: int) -> bool:
+    """Tell whether both slots of its rank's commits are in a process's memory; not so when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/maps").read_text().count("planaria-snapshot") == 2
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def finish(room: Room, launcher: Launcher) -> str:
@@ -72,9 +86,9 @@ def test_those_who_are_promoted_have_mapped_the_memory_of_their_commits(room: Ro
     launcher = launch(room, KEEPS.replace("JOIN", "worker.join()" if way == "join" else ""), "--standbys=auto")
     first = said(room, 0)
     assert [(one["ahead"], one["step"], one["left"]) for one in first] == [(0, 2, 0)] * 2
-    ready = wait_ready(room, 2)
-    for pid in ready:
-        wait_until(lambda pid=pid: Path(f"/proc/{pid}/maps").read_text().count("planaria-snapshot") == 2, "two maps")
+    ready = wait_until(
+        lambda: (found := ready_ones(room)) and all(map(has_mapped_both, found)) and found, "two maps each"
+    )
     kill(first[1]["pid"])
     second = said(room, 1)
     assert [(one["ahead"], one["step"], one["left"]) for one in second] == [(2, 4, 0)] * 2

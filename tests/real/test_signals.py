@@ -79,7 +79,7 @@ def test_a_signal_to_the_agent_itself_stops_the_job_in_order(room: Room, number:
 
 
 def test_workers_that_ignore_the_signal_are_killed_after_the_shutdown_timeout(room: Room) -> None:
-    launcher = room.start([*TWO, "--shutdown-timeout=1"], DEAF)
+    launcher = room.start([*TWO, "--shutdown-timeout=5"], DEAF)
     _ready(room)
     launcher.signal(signal.SIGTERM)
     _got(room, "SIGTERM")
@@ -93,7 +93,7 @@ def test_workers_that_ignore_the_signal_are_killed_after_the_shutdown_timeout(ro
 def test_workers_that_ignore_the_stop_after_a_failure_are_killed_after_the_shutdown_timeout(room: Room) -> None:
     script = "if RANK == 0:\n    wait_at('fail')\n    os._exit(1)\n" + DEAF
     room.make_gate("fail")
-    launcher = room.start([*TWO, "--shutdown-timeout=1", "--max-restarts=1"], script)
+    launcher = room.start([*TWO, "--shutdown-timeout=5", "--max-restarts=1"], script)
     for _ in range(2):
         room.hear("rank 1 ready")
         room.open_gate("fail")
@@ -238,12 +238,15 @@ def test_a_stop_that_finds_workers_already_failing_still_counts_as_a_stop(room: 
 if RANK == 0:
     wait_at('fail')
     os._exit(1)
-signal.signal(signal.SIGTERM, lambda *_: os.kill(launcher(), signal.SIGTERM))
+def stop_the_job(*_):
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    os.kill(launcher(), signal.SIGTERM)
+signal.signal(signal.SIGTERM, stop_the_job)
 tell('ready')
 wait_forever()
 """
     room.make_gate("fail")
-    process = room.start([*TWO, "--max-restarts=3", "--shutdown-timeout=1"], script)
+    process = room.start([*TWO, "--max-restarts=3"], script)
     room.hear("ready")
     room.open_gate("fail")
     end = process.wait()
@@ -366,9 +369,9 @@ def test_a_job_that_ends_while_its_launcher_is_stopped_is_reported_after_fg(room
     room.make_gate("end")
     shell = terminal.start(("--exit-code=worker",), "tell('ready')\nwait_at('end')\nsys.exit(3)", shell=True)
     room.hear("ready")
+    agent = children_of(room.hear_value("launcher"))[0]  # it is in the foreground: before, the key is for its shell
     terminal.press(b"\x1a")
     assert room.hear_value("stopped") == signal.SIGTSTP
-    agent = children_of(room.hear_value("launcher"))[0]
     room.open_gate("end")
     wait_until(lambda: state_of(agent) == "Z", "an agent that ended")
     room.open_gate("fg")

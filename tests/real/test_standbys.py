@@ -288,7 +288,13 @@ def test_a_standby_that_goes_stale_is_replaced(job: Job, monkeypatch: pytest.Mon
         turn_until(loop, lambda: all_ready(standbys, 1))
         first = standbys.seen[0].pid
         (job.folder / "main.py").write_text("import csv\nprint(1)\n")
+        turn_until(loop, lambda: [one.pid for one in standbys.seen] != [first])
+        why = f"{os.path.realpath(job.folder / 'main.py')} has changed"
+        assert standbys.take(0, job.order()).why == why, "also while the next one is on its way"
         turn_until(loop, lambda: all_ready(standbys, 1) and standbys.seen[0].pid != first)
+        taken = standbys.take(0, job.order()).standby
+        assert taken is not None
+        end(taken)
 
 
 def test_another_environment_or_other_modules_replace_the_standbys(job: Job) -> None:

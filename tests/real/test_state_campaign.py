@@ -20,9 +20,9 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("numpy") is None, reason="the arrays are NumPy's"),
     pytest.mark.timeout(100 + 10 * KILLS),
 ]
-STEPS = 10 * KILLS  # a life that is killed some milliseconds after its third step has made more of them
+STEPS = 10 * KILLS  # no life makes more of them before it is killed
 TRAIN = """
-import hashlib, numpy as np
+import hashlib, time, numpy as np
 from planaria.worker import ElasticState
 from planaria.worker.data import ElasticSampler
 
@@ -33,6 +33,7 @@ state = ElasticState(sampler=sampler, weights=np.zeros(200_000), order=[], step=
 state.restore()
 if START != "plain":
     tell(f"began {START} {LIFE} {RANK} {os.getpid()} {state.step}")
+first = state.step
 for batch in sampler.count():
     state.weights[:] = state.weights * 0.9 + np.random.rand(200_000) * sum(batch)
     state.order.extend(batch)
@@ -40,6 +41,8 @@ for batch in sampler.count():
     state.commit(wait="disk" if state.step % 5 == 0 else "node")
     if START != "plain":
         tell(f"at {START} {LIFE} {RANK} {state.step}")
+        while state.step >= first + 8 and not os.path.exists(ROOM + "/over"):
+            time.sleep(0.01)  # the test tells by a file that it kills no more
 with open(ROOM + f"/end.{RANK}.{START == 'plain'}", "w") as file:
     file.write(hashlib.sha256(state.weights.tobytes()).hexdigest() + repr(state.order) + repr(np.random.rand()))
 """
@@ -97,6 +100,7 @@ def test_a_run_with_many_kills_ends_bit_by_bit_as_one_without(room: Room, tmp_pa
     while struck < KILLS and campaign.strike():
         struck += 1
     assert struck == KILLS, "the run was over before all kills were made"
+    room.write("over", "")
     end = campaign.launcher.wait(PATIENCE_S * 2)
     assert end.status == 0, end.err
     assert [room.read(f"end.{rank}.False") for rank in (0, 1)] == [room.read(f"end.{rank}.True") for rank in (0, 1)]

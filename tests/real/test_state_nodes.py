@@ -42,7 +42,8 @@ note("met")
 stamp_ = state.restore()
 note("restored", step=state.step, drawn=state.drawn)
 def hold():
-    while state.step == 5 and not os.path.exists(ROOM + "/go"):
+    gate = {0: "/begin", 5: "/go"}.get(state.step)
+    while gate and not os.path.exists(ROOM + gate):
         time.sleep(0.01)  # the test tells by a file
 hold()
 while state.step < 8:
@@ -55,13 +56,17 @@ note("end", drawn=state.drawn)
 """
 
 
-def crew_of(room: Room, *flags: str, nodes: str, tier: Tier, names: str = "abc", each: int = 1) -> Crew:
-    """Start a job, and wait until all ranks stand at the pause with a commit that has reached this tier."""
+def crew_of(room: Room, *flags: str, nodes: str, tier: Tier, names: str = "abc", each: int = 1) -> tuple[Crew, int]:
+    """Start a job, and wait until all ranks stand at the pause with a commit that has reached this tier; tell the round.
+
+    Nobody makes a step before all nodes are there: a smaller world would be ahead of the one that is wanted.
+    """
     crew = Crew(room, f"--nproc-per-node={each}", *flags, nodes=nodes, job=JOB.replace("sys.argv[1]", repr(tier)))
     crew.add_first(names[0])
     crew.add_all(*names[1:])
-    wait_paused(crew, each * len(names), tier)
-    return crew
+    crew.wait_world(*names)
+    room.write("begin", "")
+    return crew, wait_paused(crew, each * len(names), tier)
 
 
 def noted(crew: Crew, what: str, **fields: Any) -> list[dict[str, Any]]:
@@ -116,20 +121,20 @@ def end_well(crew: Crew, *names: str, ranks: int, began: int = 0) -> None:
 
 
 def test_a_worker_that_dies_costs_no_complete_commit_on_any_node(room: Room) -> None:
-    crew = crew_of(room, "--max-restarts=1", nodes="2", tier="node", names="ab", each=2)
+    crew, paused = crew_of(room, "--max-restarts=1", nodes="2", tier="node", names="ab", each=2)
     kill(crew.nodes["b"].workers()[0])
-    for rank, line in enumerate(wait_restored(crew, 4, after=0)):
+    for rank, line in enumerate(wait_restored(crew, 4, after=paused)):
         assert (line["step"], line["drawn"]) == (PAUSE, draws(rank, PAUSE))
     end_well(crew, "a", "b", ranks=4)
 
 
 @pytest.mark.parametrize("victim", ["a", "b", "c"])
 def test_a_node_that_is_lost_costs_nothing_that_had_reached_its_buddy(room: Room, victim: str) -> None:
-    crew = crew_of(room, nodes="3", tier="buddy")
+    crew, paused = crew_of(room, nodes="3", tier="buddy")
     crew.nodes[victim].kill()
     crew.add("d")
     names = ["d", *(name for name in "abc" if name != victim)]
-    for rank, line in enumerate(wait_restored(crew, 3, after=0)):
+    for rank, line in enumerate(wait_restored(crew, 3, after=paused)):
         assert (line["step"], line["drawn"]) == (PAUSE, draws(rank, PAUSE)), crew.story()
     end_well(crew, *names, ranks=3)
 
@@ -137,8 +142,7 @@ def test_a_node_that_is_lost_costs_nothing_that_had_reached_its_buddy(room: Room
 @needs_curl
 def test_two_nodes_are_lost_one_after_the_other(room: Room) -> None:
     """The first loss is made good by a new copy before the second."""
-    crew = crew_of(room, nodes="3", tier="buddy")
-    last = 0
+    crew, last = crew_of(room, nodes="3", tier="buddy")
     for victim, heir in (("b", "d"), ("c", "e")):
         crew.nodes[victim].kill()
         crew.add(heir)
@@ -164,18 +168,18 @@ def newest(crew: Crew, name: str) -> dict[str, Any]:
 
 
 def test_the_world_shrinks_by_a_loss_and_goes_on_from_the_same_step(room: Room) -> None:
-    crew = crew_of(room, nodes="1:3", tier="buddy")
+    crew, paused = crew_of(room, nodes="1:3", tier="buddy")
     crew.nodes["b"].kill()
-    found = wait_restored(crew, 2, after=0)
+    found = wait_restored(crew, 2, after=paused)
     assert [line["step"] for line in found] == [PAUSE, PAUSE]
     assert [line["drawn"] for line in found] == [draws(rank, PAUSE) for rank in range(2)]
     end_well(crew, "a", "c", ranks=2)
 
 
 def test_a_node_that_joins_gets_the_newest_commit_from_the_others(room: Room) -> None:
-    crew = crew_of(room, nodes="1:3", tier="buddy", names="ab")
+    crew, paused = crew_of(room, nodes="1:3", tier="buddy", names="ab")
     crew.add("c")
-    found = wait_restored(crew, 3, after=0)
+    found = wait_restored(crew, 3, after=paused)
     assert [line["step"] for line in found] == [PAUSE] * 3
     assert [line["drawn"] for line in found[:2]] == [draws(rank, PAUSE) for rank in range(2)]
     assert found[2]["drawn"] == draws(0, PAUSE), "what is shared"
@@ -187,7 +191,11 @@ def spoil(agent: int, rank: int, step: int) -> int:
     count = 0
     for name in os.listdir(f"/proc/{agent}/fd"):
         path = f"/proc/{agent}/fd/{name}"
-        if "planaria-snapshot" not in os.readlink(path):
+        try:
+            leads_to = os.readlink(path)
+        except FileNotFoundError:  # it was closed meanwhile
+            continue
+        if "planaria-snapshot" not in leads_to:
             continue
         with open(path, "r+b", buffering=0) as file:
             found = snapshots.read(memoryview(file.read()))
@@ -201,11 +209,11 @@ def spoil(agent: int, rank: int, step: int) -> int:
 
 
 def test_a_part_that_is_damaged_in_memory_is_taken_from_the_buddy(room: Room) -> None:
-    crew = crew_of(room, "--max-restarts=1", nodes="2", tier="buddy", names="ab")
+    crew, paused = crew_of(room, "--max-restarts=1", nodes="2", tier="buddy", names="ab")
     rank = noted(crew, "began", node="b")[0]["rank"]
     assert spoil(crew.nodes["b"].agent(), rank, PAUSE) == 1
     kill(crew.nodes["a"].workers()[0])
-    found = wait_restored(crew, 2, after=0)
+    found = wait_restored(crew, 2, after=paused)
     assert [(line["step"], line["drawn"]) for line in found] == [(PAUSE, draws(one, PAUSE)) for one in range(2)]
     assert "is damaged" in crew.nodes["b"].err()
     end_well(crew, "a", "b", ranks=2)
@@ -213,7 +221,7 @@ def test_a_part_that_is_damaged_in_memory_is_taken_from_the_buddy(room: Room) ->
 
 def test_what_is_on_disk_outlives_all_nodes(room: Room, tmp_path: Path) -> None:
     flags = f"--snapshot-dir={tmp_path}"
-    crew = crew_of(room, flags, nodes="2", tier="disk", names="ab")
+    crew, _ = crew_of(room, flags, nodes="2", tier="disk", names="ab")
     for name in "ab":
         crew.nodes[name].kill()
     later = Crew(room, flags, nodes="2", job=JOB.replace("sys.argv[1]", "'disk'"))
@@ -228,15 +236,16 @@ def test_what_is_on_disk_outlives_all_nodes(room: Room, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--snapshot-buddy=off", "--snapshot-dir=commits")])
 def test_a_node_that_drains_hands_its_commit_over_first(room: Room, flags: tuple[str, ...]) -> None:
-    crew = crew_of(room, *flags, nodes="1:3", tier="node")
+    crew, paused = crew_of(room, *flags, nodes="1:3", tier="node")
     crew.nodes["b"].signal(signal.SIGTERM)
     assert crew.nodes["b"].wait().status == 143
-    found = wait_restored(crew, 2, after=0)
+    found = wait_restored(crew, 2, after=paused)
     assert [(line["step"], line["drawn"]) for line in found] == [(PAUSE, draws(rank, PAUSE)) for rank in range(2)]
     end_well(crew, "a", "c", ranks=2)
 
 
 def test_without_buddies_nothing_is_copied_and_a_wait_ends(room: Room) -> None:
+    room.write("begin", "")
     crew = Crew(room, "--snapshot-buddy=off", nodes="2", job=JOB.replace("sys.argv[1]", "'buddy'"))
     crew.add_all("a", "b")
     wait_paused(crew, 2, "node")
@@ -246,7 +255,7 @@ def test_without_buddies_nothing_is_copied_and_a_wait_ends(room: Room) -> None:
 
 @needs_curl
 def test_status_tells_the_newest_commit_of_each_tier_on_every_node(room: Room, tmp_path: Path) -> None:
-    crew = crew_of(room, f"--snapshot-dir={tmp_path}", nodes="2", tier="disk", names="ab")
+    crew, _ = crew_of(room, f"--snapshot-dir={tmp_path}", nodes="2", tier="disk", names="ab")
     for name in "ab":
         wait_copied(crew, name, PAUSE)
         found = newest(crew, name)

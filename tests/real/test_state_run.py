@@ -144,7 +144,6 @@ def test_workers_that_somebody_kills_lose_nothing_that_was_complete(
     launcher = room.start((*TWO, "--max-restarts=1"), script, str(STEPS), "node", "", "x")
     pids = [room.hear_value(f"pid{rank}") for rank in (0, 1)]
     room.hear_many(["reached 0 5 node", "reached 1 5 node"])
-    os.unlink(room.path("pause.5"))
     for rank in victims:
         kill(pids[rank])
     end = launcher.wait()
@@ -247,7 +246,7 @@ if LIFE < int(sys.argv[1]):
 
 
 def test_fifty_restarts_leave_no_memory_behind(room: Room) -> None:
-    end = room.run(("--max-restarts=50", "--always-restart"), SMALL, "50")
+    end = room.start(("--max-restarts=50", "--always-restart"), SMALL, "50").wait(100)
     assert end.status == 0, end.err
     lines = [line.split() for line in room.heard() if line.startswith("kept ")]
     assert len(lines) == 51

@@ -28,7 +28,10 @@ KILLS = int(os.environ.get("PLANARIA_TEST_TRAINING_KILLS", "3"))
 SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
 IS_NIGHT = KILLS > 3
 SAMPLES, GLOBAL_BATCH = 128, 24  # the sixth step of an epoch has 8: in a world of 3 some ranks 3, one 2
-EPOCHS = max(2, KILLS // 2)  # of 6 steps; a life that is killed in its second step has made one of them for good
+LIFE_STEPS = (
+    3  # a life makes so many before it is killed, however late that is; commits wait for one tier after another in turn
+)
+EPOCHS = max(2, KILLS // 2)  # of 6 steps
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="trains a model"),
@@ -83,11 +86,12 @@ def test_a_run_with_kills_ends_bit_by_bit_as_one_without(
     kinds = [kind for kind, can in (("worker", True), ("workers", workers > 1), ("agent", nodes > 1)) if can]
     flags = (f"--nproc-per-node={workers}", f"--max-restarts={KILLS}")
     waits = "--waits=none,node,buddy" if nodes > 1 else "--waits=none,node"
-    training = Training(room, *options(nodes * workers, waits), nodes=str(nodes), flags=flags)
+    training = Training(room, *options(nodes * workers, waits, f"--stays={LIFE_STEPS}"), nodes=str(nodes), flags=flags)
     for _ in range(nodes):
         training.add()
     for number in range(KILLS):
         training.strike(rng, [kinds[-1 - number]] if number < len(kinds) else kinds)  # each kind once, then as it falls
+    room.write("hurry", "")
     end, plain = training.finish(), untouched(nodes * workers)
     assert sorted(plain.steps) == [*range(1, 6 * EPOCHS + 1)]
     assert sorted(plain.samples_of(0)) == [*range(SAMPLES)]

@@ -7,9 +7,11 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
+import patient_launcher
 import pytest
 from harness import wait_until
 from ports import free_port
@@ -24,6 +26,7 @@ FILE = (
     "timer.configure(timer.FileTimerClient(os.environ['TORCHELASTIC_TIMER_FILE']))\n"
 )
 BOTH = pytest.mark.parametrize("kind", [OURS, FILE], ids=["socket", "pipe"])
+PATIENT = (sys.executable, patient_launcher.__file__)  # for those who want to see stacks
 AGENT = "tell(f'agent {os.getppid()}')\n"
 
 
@@ -34,12 +37,18 @@ if LIFE == 0 and RANK == 1:
 {_indented(kind)}
     def where_it_hangs():
         wait_forever()
+    wait_at("hang")
     with expires(after=0.4, scope="step"):
         where_it_hangs()
 if LIFE == 0:
+    tell("there")
     wait_forever()
 """
-    end = room.run(("--nproc-per-node=2", "--max-restarts=1"), script, env=PIPE)
+    room.make_gate("hang")
+    job = room.start(("--nproc-per-node=2", "--max-restarts=1"), script, env=PIPE, before=PATIENT)
+    room.hear("there")
+    room.open_gate("hang")
+    end = job.wait()
     assert end.status == 0, end.err
     agents = [room.hear_value("agent") for _ in range(4)]
     assert len(set(agents)) == 1
@@ -70,13 +79,16 @@ HOLD_THE_GIL = {
 def test_the_stacks_are_in_the_report_also_when_the_gil_is_held(room: Room, kind: str, how: str) -> None:
     script = f"""{kind}{HOLD_THE_GIL[how]}
 import threading
+there = threading.Event()
 def in_another_thread():
+    there.set()
     threading.Event().wait()
 threading.Thread(target=in_another_thread, daemon=True).start()
+there.wait()
 with expires(after=0.3, scope="holds the GIL"):
     stuck()
 """
-    end = room.run(("--max-restarts=0", "--shutdown-timeout=1"), script, env=PIPE)
+    end = room.run(("--max-restarts=0", "--shutdown-timeout=1"), script, env=PIPE, before=PATIENT)
     assert end.status == 1
     cause = end.assert_cause(0, "watchdog: scope 'holds the GIL' ran")
     assert " in stuck" in cause["traceback"]
@@ -102,7 +114,7 @@ signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 with expires(after=0.2, scope="step"):
     wait_forever()
 """
-    end = room.run(("--max-restarts=0", "--exit-code=worker"), script)
+    end = room.run(("--max-restarts=0", "--exit-code=worker"), script, before=PATIENT)
     assert end.status == 1
     assert "wait_forever" in end.assert_cause(0, "watchdog: scope 'step' ran")["traceback"]
 
@@ -114,7 +126,7 @@ def test_scopes_that_end_in_time_end_nobody(room: Room, kind: str) -> None:
     100 turns are below a quarter of what the pipe holds: it cannot be full, however little CPU the agent gets.
     """
     script = f"""{kind}
-limit_s = 2.0
+limit_s = 5.0
 with expires(after=60, scope="all"):
     for _ in range(100 if LIFE == 0 else 1):
         with expires(after=limit_s, scope="outer"):
@@ -179,7 +191,7 @@ if pid == 0:
         in_the_child()
 in_the_parent(pid)
 """
-    end = room.run(("--max-restarts=0",), script, env=PIPE)
+    end = room.run(("--max-restarts=0",), script, env=PIPE, before=PATIENT)
     cause = end.assert_cause(0, "watchdog: scope 'child' ran")
     assert "in_the_child" in cause["traceback"]
     assert "in_the_parent" in cause["traceback"]
@@ -196,7 +208,7 @@ if LIFE == 0:
         wait_forever()
 """
     room.make_gate("all")
-    job = room.start((f"--nproc-per-node={count}", "--max-restarts=1"), script, env=PIPE)
+    job = room.start((f"--nproc-per-node={count}", "--max-restarts=1"), script, env=PIPE, before=PATIENT)
     room.hear("ready", count, timeout_s=100)
     room.open_gate("all", count)
     end = job.wait(100)
@@ -205,7 +217,7 @@ if LIFE == 0:
     first = failures[0]
     assert first["kind"] == "watchdog"
     assert "wait_forever" in first["traceback"]
-    # Who is late within the second in which stacks are collected hung by itself; a busy machine lets some be later than that.
+    # Who is late within the seconds in which stacks are collected hung by itself; a busy machine lets some be later than that.
     assert sorted(one["rank"] for one in failures) == list(range(count))
     assert all(one["kind"] == "watchdog" or one["stopped_for"] == first["rank"] for one in failures)
     assert sum(one["kind"] == "watchdog" for one in failures) >= 2
@@ -256,7 +268,8 @@ with expires(after=0.2, scope="save"):
 
 def test_the_report_is_the_same_in_the_launcher_s_own_error_file(room: Room) -> None:
     script = f"{OURS}\nwith expires(after=0.2, scope='step'):\n    wait_forever()\n"
-    end = room.run(("--max-restarts=0",), script, env={"TORCHELASTIC_ERROR_FILE": room.path("error.json")})
+    env = {"TORCHELASTIC_ERROR_FILE": room.path("error.json")}
+    end = room.run(("--max-restarts=0",), script, env=env, before=PATIENT)
     assert end.status == 1
     told = json.loads(room.read("error.json"))["message"]
     assert told["message"].startswith("watchdog: scope 'step' ran")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from pathlib import Path
@@ -18,6 +19,36 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SYNCED = re.compile(r"Rank (\d+): Model state synced from rank: (\d+)\n((?:\t[a-z_]+=\S+\n)+)")
 LIMIT_S = 120.0  # what an example may take on cores that others are busy on; seconds on idle ones
 
+# Python reads it before the example, which knows nothing of it: its steps are so short that they would all be over before a
+# test on a busy machine has seen a line of theirs and done something about it.
+STAYING = '''\
+"""Rank 0 stays at one line of each life, until its agent says that the node drains; a life without a drain ends there."""
+import os, sys
+
+lines = os.environ["STAY_AT"].splitlines()
+life = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "-1"))
+if os.environ.get("RANK") == "0" and 0 <= life < len(lines):
+    import re, threading
+
+    write, flush, said = sys.stdout.write, sys.stdout.flush, []
+
+    def keep(text):
+        said.append(text)
+        return write(text)
+
+    def stay():
+        flush()
+        if re.search(lines[life], "".join(said), re.MULTILINE):
+            from planaria import worker
+
+            never = threading.Event()
+            while worker.drain_notice() is None:
+                never.wait(0.01)
+        said.clear()
+
+    sys.stdout.write, sys.stdout.flush = keep, stay
+'''
+
 
 class Trained:
     """One example in a room of its own, started as often as a test likes."""
@@ -26,9 +57,17 @@ class Trained:
         self.room = Room()
         self._command = [str(EXAMPLES / name / "main.py"), *words]
 
-    def start(self, *flags: str, world_size: int = 2) -> Launcher:
+    def start(self, *flags: str, world_size: int = 2, stays_at: Sequence[str] = ()) -> Launcher:
+        """Start it. Rank 0 stays at the line that the pattern of its life matches; later lives stay nowhere."""
         words = ["--standalone", f"--nproc-per-node={world_size}", *flags, *self._command]
-        return self.room.start_command(words, env={"OMP_NUM_THREADS": "1"})
+        environment = {"OMP_NUM_THREADS": "1"}
+        if stays_at:
+            folder = self.room.path("staying")
+            os.makedirs(folder)
+            self.room.write("staying/sitecustomize.py", STAYING)
+            path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+            environment |= {"PYTHONPATH": path, "STAY_AT": "\n".join(stays_at)}
+        return self.room.start_command(words, env=environment)
 
     def run(self, *flags: str, world_size: int = 2) -> End:
         end = self.start(*flags, world_size=world_size).wait(LIMIT_S)

@@ -162,8 +162,10 @@ def willing_or_deaf(told: str, what: str) -> None:
     say_and_wait(told)
 
 
-def signal_parent_and_wait(told: str, pid: int) -> None:
+def signal_parent_and_wait(told: str, waits: str, pid: int) -> None:
+    """Send SIGTERM to the parent once a file says that it waits, then wait for ever."""
     tell(told)
+    read_when_told(waits)
     os.kill(pid, signal.SIGTERM)
     wait_forever()
 

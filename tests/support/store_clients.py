@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from planaria.store.backends import open_store
 from planaria.store.model import List, Listed, Put, Unavailable, Written
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from planaria.base.loop import Loop
     from planaria.store.api import Where
+    from planaria.store.model import Reply, Request
 
     Connect = Callable[[Where], Client]
 
@@ -30,6 +33,15 @@ def clients(loop: Loop, backend: str) -> Iterator[Connect]:
     yield connect
     for client in made:
         client.store.close()
+
+
+def ask_in_vain(client: Client, *asked: Request) -> list[Reply]:
+    """Ask what a thread tries until its time is over; return what it says then.
+
+    It has two seconds and the loop waits for ten times as long: however late either of them runs, the thread is the first.
+    """
+    with mock.patch.object(sys.modules[type(client.store).__module__], "_THREADS_SHARE", 0.1):
+        return client.ask_all(*asked, timeout_s=20.0)
 
 
 def write(client: Client, value: bytes) -> int:

@@ -76,6 +76,9 @@ def told() -> argparse.Namespace:
     parser.add_argument("--words", type=int, default=WORDS)
     parser.add_argument("--norm", choices=("batch", "layer"), default="batch")
     parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument(
+        "--stays", type=int, default=0, help="wait after so many steps of a life until there is `hurry`"
+    )
     parser.add_argument("--keeps-buckets", action="store_true", help="DDP that does not rebuild its buckets")
     parser.add_argument("--waits", default="node", help="what commits wait for, in turn: none,node,buddy,disk")
     return parser.parse_args()
@@ -110,10 +113,12 @@ class Training:
         )
         self._samples: list[tuple[int, str]] = []
         self._loss = 0.0
+        self._began = 0
 
     def run(self) -> None:
         synced = self.state.sync()
         note("met", step=self.state.step, synced=synced.stamp is not None)
+        self._began = self.state.step
         for epoch in self.sampler.epochs(self.options.epochs):
             for batch in self.loader:
                 portion = self.loader.portion
@@ -153,6 +158,8 @@ class Training:
         worker.report_progress(state.step)
         if not os.path.exists(f"{ROOM}/hurry"):
             time.sleep(self.options.pause)  # so that there is time for what a test does in mid-epoch
+        while 0 < self.options.stays <= state.step - self._began and not os.path.exists(f"{ROOM}/hurry"):
+            time.sleep(0.01)  # the test tells by a file that it kills no more
         return worker.should_stop()
 
     def digests(self) -> dict[str, str]:

@@ -140,9 +140,10 @@ class TimerPipe:
     def _read_some(self) -> None:
         room = select.poll()  # select() takes no descriptor from 1,024 on, and a leader has thousands
         room.register(self._descriptor, select.POLLOUT)
-        if not room.poll(0):
+        was_full = not room.poll(0)
+        self.read_all()  # first: whoever waits for room has it, however long a complaint takes
+        if was_full:
             self._complain(f"watchdog: {self.path} was full, so a worker may have failed to write to it")
-        self.read_all()
 
     def _read(self, descriptor: int) -> bool:
         try:

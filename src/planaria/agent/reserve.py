@@ -2,7 +2,8 @@
 
 A young life has loaded a part of what it will. So its list counts when it stood still between two looks, or when a worker
 has reported progress; until then what an earlier life has loaded counts, if there was one. Then looks become rare, and a list
-that has grown replaces the standbys. Only a job that wants standbys imports this file.
+that has grown replaces the standbys. A list may have stood still in the middle of a slow import, so the first progress counts
+after that as well. Only a job that wants standbys imports this file.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 
 
 LOOK_S = 2.0  # longer than most silences in an import, when a large library is read from a disk
+EMPTY_LOOKS = 5  # a program that has told of no module by then imports none; before, it may not have begun
 LONGEST_LOOK_S = 60.0  # a library that is loaded hours later is worth a new standby, and no haste
 
 
@@ -87,9 +89,9 @@ class Reserve:
         self._folders = folders
         self._tell = tell
         self._before = Learned()
-        self._seen = 0
+        self._seen = self._looks = 0
         self._timer: Timer | None = None
-        self._is_settled = False
+        self._is_settled = self._has_progressed = False
         self._is_closed = False
         self._keeps = False
 
@@ -112,13 +114,15 @@ class Reserve:
         if group.alone and group.restarts >= group.max_restarts:
             self.close()
         if not self._is_closed:
-            self._seen, self._is_settled = 0, False
+            self._seen = self._looks = 0
+            self._is_settled = self._has_progressed = False
             self._look_after(LOOK_S)
 
     def progressed(self) -> None:
         """Take note that a worker has moved on: the beginning of this life is over."""
-        if self._is_settled or self._timer is None:
+        if self._has_progressed or self._timer is None:
             return
+        self._has_progressed = True
         self._timer.cancel()
         self._settle(self._workers.learned)
         self._look_after(LOOK_S)
@@ -159,8 +163,9 @@ class Reserve:
     def _look(self, waited_s: float) -> None:
         learned = self._workers.learned
         count, before = len(learned.files), self._seen
-        self._seen = count
-        if learned.joins or count == before:
+        self._seen, self._looks = count, self._looks + 1
+        stands_still = count == before and (count > 0 or self._looks >= EMPTY_LOOKS)
+        if learned.joins or stands_still:
             self._settle(learned)
             self._look_after(min(2 * waited_s, LONGEST_LOOK_S))
             return

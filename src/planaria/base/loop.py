@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BATCH = 1024
 _LONGEST_WAIT_S = 3600.0  # epoll counts milliseconds in an int; an hourly wake-up costs nothing
+_LATE_S = 0.01  # who wakes up later for a timer looks again at what came meanwhile; on time it would be for nothing
 _BROKEN = select.EPOLLHUP | select.EPOLLERR
 _COMPACT_ABOVE = 64  # cancelled timers tolerated in the heap before it is worth rebuilding
 
@@ -138,7 +139,11 @@ class Loop:
 
     def run_once(self, timeout_s: float | None = None) -> None:
         """Make one turn, waiting at most `timeout_s` (None: as long as it takes) for something to do."""
-        ready = self._epoll.poll(self._wait_s(timeout_s), max(_BATCH, len(self._watches)))
+        wait_s, most = self._wait_s(timeout_s), max(_BATCH, len(self._watches))
+        ready = self._epoll.poll(wait_s, most)
+        if not ready and wait_s and self._timers and self.now() - self._timers[0][0] > _LATE_S:
+            # A wait in which the process was stopped (Ctrl-Z, a debugger) ends without a look at the descriptors.
+            ready = self._epoll.poll(0.0, most)
         # A number may be closed and opened again within the batch: remember whose event this was.
         for mask, watch in [(mask, self._watches[fd]) for fd, mask in ready if fd in self._watches]:
             if watch.readable is not None and mask & (select.EPOLLIN | _BROKEN):

@@ -73,6 +73,7 @@ class Standbys:
         self._plan = Plan()
         self._standing: dict[int, Standby] = {}
         self._ending: dict[int, Standby] = {}  # by pid: killed, and not reaped yet
+        self._stale: dict[int, str] = {}  # by local rank: why there is none, or none that is ready, at the moment
         self._each_bytes = 0
         self._why = ""
         self._failures = 0
@@ -124,10 +125,10 @@ class Standbys:
         """
         standby = self._standing.get(local_rank)
         if standby is None:
-            return Taken(None, "there is no standby")
+            return Taken(None, self._stale.get(local_rank, "there is no standby"))
         why = standby.refusal(cold)
         if why and not standby.is_ready:
-            return Taken(None, why)
+            return Taken(None, self._stale.get(local_rank, why))
         if why:
             self._end(standby)
             return Taken(None, why)
@@ -222,13 +223,15 @@ class Standbys:
             self._end(standby)
             return
         self._failures = 0
+        self._stale.pop(standby.local_rank, None)
         self._each_bytes = max(self._each_bytes, standby.memory_bytes)
         self.lend(standby.local_rank)
         self._go_on()
 
     def _look(self) -> None:
         for standby in list(self._standing.values()):
-            if standby.staleness():
+            if why := standby.staleness():
+                self._stale[standby.local_rank] = why
                 self._end(standby)
         self._go_on()
 

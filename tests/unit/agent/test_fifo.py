@@ -107,6 +107,14 @@ def test_a_full_pipe_is_complained_of_and_nothing_in_it_is_lost(rig: Rig) -> Non
     )
 
 
+def test_a_full_pipe_is_emptied_before_anybody_complains(rig: Rig) -> None:
+    count = fill(rig)
+    taken: list[int] = []
+    rig.pipe._complain = lambda _: taken.append(len(rig.lines))
+    rig.turn()
+    assert taken == [count]
+
+
 def test_the_pipe_holds_a_megabyte_where_this_user_may_have_one(rig: Rig) -> None:
     reader, writer = os.pipe()
     descriptor = os.open(rig.path, os.O_RDONLY | os.O_NONBLOCK)

@@ -7,7 +7,7 @@ import pytest
 from clocks import FakeLoop
 
 from planaria.agent.model import Group, Life
-from planaria.agent.reserve import LONGEST_LOOK_S, LOOK_S, Reserve, folders_of
+from planaria.agent.reserve import EMPTY_LOOKS, LONGEST_LOOK_S, LOOK_S, Reserve, folders_of
 from planaria.base.value import replace
 from planaria.contract.blackbox import Learned
 from planaria.contract.standby import JOIN
@@ -100,6 +100,35 @@ def test_progress_says_that_the_beginning_is_over_once_a_life(rig: Rig) -> None:
     rig.reserve.progressed()
     assert rig.standbys.kept == [("os", "torch")]
     assert len(rig.loop.pending()) == 1
+
+
+def test_progress_counts_also_after_a_list_that_stood_still_in_the_middle_of_an_import(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.workers.learned = SOME
+    rig.pass_s(2 * LOOK_S)
+    rig.workers.learned = MORE
+    rig.reserve.progressed()
+    rig.reserve.progressed()
+    assert rig.standbys.kept == [("os", "torch"), ("os", "torch", "numpy")]
+    assert len(rig.loop.pending()) == 1
+
+
+def test_workers_that_have_told_of_nothing_yet_do_not_stand_still(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.pass_s(2 * LOOK_S)
+    rig.workers.learned = SOME
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.kept == []
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.kept == [("os", "torch")]
+
+
+def test_a_program_that_imports_nothing_has_standbys_in_the_end(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.pass_s((EMPTY_LOOKS - 1) * LOOK_S)
+    assert rig.standbys.kept == []
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.kept == [()]
 
 
 def test_a_program_that_joins_need_not_stand_still(rig: Rig) -> None:

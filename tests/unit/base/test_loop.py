@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from clocks import Clock
@@ -239,6 +239,43 @@ def test_descriptors_come_before_what_they_queued_and_that_before_timers(
     os.write(write, b"x")
     loop.run_once(0)
     assert order == ["read", "soon", "timer"]
+    loop.close()
+
+
+class Stopped:
+    """An epoll whose waits end without a look at the descriptors, as after SIGSTOP and SIGCONT: CPython only sees the time."""
+
+    def __init__(self, epoll: Any, meanwhile: Callable[[], object]) -> None:
+        self._epoll = epoll
+        self._meanwhile = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._epoll, name)
+
+    def poll(self, timeout: float, maxevents: int) -> Any:
+        if timeout:
+            self._meanwhile()
+            return []
+        return self._epoll.poll(timeout, maxevents)
+
+
+def test_facts_come_before_deadlines_also_when_the_process_was_stopped_while_it_waited(
+    pipes: list[tuple[int, int]],
+) -> None:
+    clock = Clock()
+    loop = Loop(clock)
+    order: list[str] = []
+    read, write = pipes[0]
+
+    def stop_for_long() -> None:
+        os.write(write, b"x")
+        clock.now += 1000
+
+    loop.call_later(5, lambda: order.append("timer"))
+    loop.on_readable(read, lambda: order.append("read"))
+    loop._epoll = Stopped(loop._epoll, stop_for_long)
+    loop.run_once()
+    assert order == ["read", "timer"]
     loop.close()
 
 

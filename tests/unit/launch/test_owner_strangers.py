@@ -174,7 +174,6 @@ def test_a_run_that_does_not_answer_is_named(folder: Path) -> None:
     assert "found no run of yours in " in refused("drain", env=environ(folder)), "what it left behind is no run"
 
 
-@pytest.mark.usefixtures("impatient")
 def test_of_one_that_answers_and_one_that_does_not_one_has_to_be_named(
     folder: Path, closing: list[Agent | Scripted]
 ) -> None:

@@ -9,6 +9,7 @@ from waiting import wait_until
 from planaria.process.own import kill_own
 
 PATIENCE_S = 30.0
+OURS = f"ours-{os.getpid()}"  # the tests beside this process find all of /proc as well
 
 
 @pytest.fixture
@@ -28,11 +29,11 @@ def sleeper():
 
 
 def test_what_is_in_the_session_or_carries_the_mark_is_killed_and_nobody_else(sleeper):
-    leader, marked, other = sleeper(session=True), sleeper(session=True, MARK="ours"), sleeper(MARK="theirs")
+    leader, marked, other = sleeper(session=True), sleeper(session=True, MARK=OURS), sleeper(MARK="theirs")
     inherited = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"], stdout=-1)
     inherited.stdout.readline()
     try:
-        assert kill_own({leader.pid}, b"MARK=ours") == 2
+        assert kill_own({leader.pid}, f"MARK={OURS}".encode()) == 2
         assert leader.wait(PATIENCE_S) == marked.wait(PATIENCE_S) == -9
         assert other.poll() is None
         assert inherited.poll() is None
@@ -43,8 +44,9 @@ def test_what_is_in_the_session_or_carries_the_mark_is_killed_and_nobody_else(sl
 
 def test_the_dead_are_not_counted_or_waiting_for_them_would_never_end(sleeper):
     leader = sleeper(session=True)
-    assert kill_own({leader.pid}, b"MARK=ours") == 1
-    wait_until(lambda: kill_own({leader.pid}, b"MARK=ours") == 0, "none to kill")  # it is a zombie until we wait for it
+    mark = f"MARK={OURS}".encode()
+    assert kill_own({leader.pid}, mark) == 1
+    wait_until(lambda: kill_own({leader.pid}, mark) == 0, "none to kill")  # it is a zombie until we wait for it
     assert os.waitid(os.P_PID, leader.pid, os.WEXITED | os.WNOWAIT).si_status == 9
 
 

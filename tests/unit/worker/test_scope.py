@@ -95,6 +95,9 @@ def test_threads_send_whole_lines(agent: socket.socket, link: Link) -> None:
             with worker.expires(after=60, scope="x" * 200):
                 worker.report_progress(step)
 
+    peer = link._peer()
+    assert peer is not None
+    peer.settimeout(60)  # who reads here shares the interpreter with who sends: a second may pass between two lines
     threads = [threading.Thread(target=work) for _ in range(4)]
     received: list[object] = []
 

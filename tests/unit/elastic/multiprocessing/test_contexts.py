@@ -213,9 +213,16 @@ def test_other_children_of_the_caller_survive_and_keep_their_status(tmp_path: Pa
     queue.close()
 
 
-def test_a_signal_to_the_caller_is_an_exception_where_it_waits(tmp_path: Path) -> None:
-    told = str(tmp_path / "told")
-    context = started(tmp_path, targets.signal_parent_and_wait, [(told, os.getpid())])
+def test_a_signal_to_the_caller_is_an_exception_where_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, waits = str(tmp_path / "told"), str(tmp_path / "waits")
+    context = started(tmp_path, targets.signal_parent_and_wait, [(told, waits, os.getpid())])
+    pause = context._pause
+
+    def say_and_pause(at_most_s: float) -> None:
+        targets.tell(waits)
+        pause(at_most_s)
+
+    monkeypatch.setattr(context, "_pause", say_and_pause)
     with pytest.raises(SignalException, match=f"Process {os.getpid()} got signal") as caught:
         context.wait(60)
     assert caught.value.sigval == signal.SIGTERM

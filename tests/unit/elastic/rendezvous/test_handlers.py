@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from ports import free_port
 
 from planaria.agent.trust import OPEN_DOOR
 from planaria.elastic import events
@@ -33,7 +34,7 @@ from planaria.elastic.rendezvous.handler import MeetingHandler, is_ours
 from planaria.elastic.rendezvous.registry import get_rendezvous_handler
 from planaria.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous, create_rdzv_handler
 from planaria.elastic.store import DistStoreError
-from planaria.elastic.utils.distributed import create_c10d_store, get_free_port
+from planaria.elastic.utils.distributed import create_c10d_store
 
 
 def made(backend: str = "c10d", endpoint: str = "localhost:0", nodes: str = "1:1", **config: Any) -> MeetingHandler:
@@ -148,7 +149,7 @@ def test_a_handler_that_is_forgotten_takes_its_thread_along() -> None:
 
 
 def test_closing_wakes_a_thread_that_waits_for_others() -> None:
-    handler = made("c10d", f"127.0.0.1:{get_free_port()}", "2:2")
+    handler = made("c10d", f"127.0.0.1:{free_port()}", "2:2")
     raised: list[BaseException] = []
 
     def wait() -> None:
@@ -172,7 +173,7 @@ def test_two_handlers_of_one_process_meet_and_leave_no_thread_and_no_descriptor_
         return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
     def meet() -> None:
-        endpoint = f"127.0.0.1:{get_free_port()}"
+        endpoint = f"127.0.0.1:{free_port()}"
         pair = [made("c10d", endpoint, "2:2"), made("c10d", endpoint, "2:2")]
         with ThreadPoolExecutor(2) as pool:
             for _ in range(3):
@@ -186,7 +187,7 @@ def test_two_handlers_of_one_process_meet_and_leave_no_thread_and_no_descriptor_
 
 
 def test_who_waits_in_vain_is_told_for_what_and_may_wait_again() -> None:
-    handler = made("c10d", f"127.0.0.1:{get_free_port()}", "2:2", join_timeout=1)
+    handler = made("c10d", f"127.0.0.1:{free_port()}", "2:2", join_timeout=1)
     for _ in range(2):
         with pytest.raises(RendezvousTimeoutError):
             handler.next_rendezvous()
@@ -256,7 +257,7 @@ def test_a_backend_on_a_store_compares_and_sets() -> None:
 
 
 def test_a_backend_whose_store_is_gone_says_so_in_torchs_words() -> None:
-    params = RendezvousParameters("c10d", f"127.0.0.1:{get_free_port()}", "job", 1, 2, is_host=False, read_timeout=1)
+    params = RendezvousParameters("c10d", f"127.0.0.1:{free_port()}", "job", 1, 2, is_host=False, read_timeout=1)
     with pytest.raises(RendezvousConnectionError, match=r"^The connection to the C10d store has failed. See inner"):
         create_backend(params)
 
@@ -288,7 +289,7 @@ def test_nothing_is_said_of_a_meeting_on_loopback_or_with_a_token_or_of_nobody(
 
 
 def test_who_waits_for_a_round_is_told_of_the_open_door(caplog: pytest.LogCaptureFixture) -> None:
-    handler = made("c10d", f"0.0.0.0:{get_free_port()}", "2:2", join_timeout=1)
+    handler = made("c10d", f"0.0.0.0:{free_port()}", "2:2", join_timeout=1)
     with pytest.raises(RendezvousTimeoutError):
         handler.next_rendezvous()
     assert f"job: {OPEN_DOOR}" in caplog.messages

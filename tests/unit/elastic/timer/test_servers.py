@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import wait_until
 
 from planaria.elastic import timer
 from planaria.elastic.timer.api import TimerRequest
@@ -187,7 +188,8 @@ def test_a_pipe_that_somebody_deletes_is_made_again_and_said(
     watched: Watched, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "pipe").unlink()
-    timer.FileTimerClient(str(tmp_path / "pipe")).acquire("mine", time.time())  # waits for the pipe a while
+    wait_until((tmp_path / "pipe").exists, "a pipe that was made again")
+    timer.FileTimerClient(str(tmp_path / "pipe")).acquire("mine", time.time())
     watched.wait_for("timer expired", "mine")
     assert f"watchdog: {tmp_path / 'pipe'} was deleted; it was made again" in caplog.messages
 

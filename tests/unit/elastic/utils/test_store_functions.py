@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ports import free_port
 
 from planaria.elastic.store import DistStoreError, Store, StoreTimeout
 from planaria.elastic.utils.distributed import create_c10d_store, get_free_port, get_socket_with_port
@@ -54,8 +55,7 @@ def test_all_ranks_get_what_all_gave(store: Store) -> None:
 
 def test_rank_0_stays_until_all_have_read(store: Store) -> None:
     store.multi_set(["p0", "p1"], ["a", "b"])
-    store.set_timeout(timedelta(milliseconds=50))
-    with pytest.raises(StoreTimeout):
+    with store_timeout(store, 1), pytest.raises(StoreTimeout, match=r"keys: /p/finished/last_member$"):
         get_all(store, 0, "p", 2)
     assert get_all(store, 1, "p", 2) == [b"a", b"b"]
 
@@ -64,32 +64,52 @@ def test_a_barrier_opens_when_all_are_there(store: Store) -> None:
     assert in_ranks(5, lambda _rank: barrier(store, 5, "gate", 30)) == dict.fromkeys(range(5))
 
 
+class Hasty:
+    """A store whose time is over at once where the last member of a barrier is waited for, and nowhere else."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def wait(self, keys: list[str]) -> None:
+        if keys == ["gate/last_member"]:
+            raise StoreTimeout("wait timeout")
+        self._store.wait(keys)
+
+
 def test_a_barrier_says_who_is_missing_when_it_is_told_who_is_there(store: Store) -> None:
     def wait(rank: int) -> None:
-        barrier(store, 4, "gate", 1.0, rank, lambda one: f"host{one}", 0.1)
+        own: Any = create_c10d_store(False, "127.0.0.1", store.port, 2, 30, wait_for_workers=False)
+        if rank == 0:
+            own.wait(["gate1/TRACE"])  # the other's time is over: what rank 0 finds does not depend on who is faster
+            barrier(own, 4, "gate", 1.0, rank, lambda one: f"host{one}", 1.0)
+        else:
+            barrier(Hasty(own), 4, "gate", 60, rank, lambda one: f"host{one}", 1.0)
 
     found = in_ranks(2, wait)
     start = (
-        "Timed out waiting on barrier on rank {}, for key prefix: gate (world_size=4, missing_ranks=[{}], timeout=1.0)"
+        "Timed out waiting on barrier on rank {}, for key prefix: gate (world_size=4, missing_ranks=[{}], timeout={})"
     )
     assert [str(found[0]), str(found[1])] == [
-        start.format(0, "host2, host3"),
-        start.format(1, "[<check rank 0 (host0) for missing rank info>]"),
+        start.format(0, "host2, host3", 1.0),
+        start.format(1, "[<check rank 0 (host0) for missing rank info>]", 60),
     ]
     assert all(isinstance(one, DistStoreError) for one in found.values())
 
 
 def test_a_barrier_that_nobody_can_explain_times_out(store: Store) -> None:
-    with pytest.raises(StoreTimeout, match=r"^wait timeout after 50ms, keys: /gate/last_member$"):
-        barrier(store, 2, "gate", 0.05)
-    with pytest.raises(StoreTimeout, match=r"^wait timeout after 50ms, keys: /gate2/last_member$"):
-        barrier(store, 2, "gate2", 0.05, rank=1)
+    with pytest.raises(StoreTimeout, match=r"^wait timeout after 1000ms, keys: /gate/last_member$"):
+        barrier(store, 2, "gate", 1)
+    with pytest.raises(StoreTimeout, match=r"^wait timeout after 1000ms, keys: /gate2/last_member$"):
+        barrier(store, 2, "gate2", 1, rank=1)
     with pytest.raises(AssertionError, match=r"^Tracing requires rank information$"):
-        barrier(store, 2, "gate3", 0.05, rank_tracing_decoder=str)
+        barrier(store, 2, "gate3", 1, rank_tracing_decoder=str)
 
 
 def test_members_of_a_store_wait_for_each_other() -> None:
-    port = get_free_port()
+    port = free_port()
     made = in_ranks(2, lambda rank: create_c10d_store(rank == 0, "127.0.0.1", port, 2, 30))
     made[0].set("key", "value")
     assert (made[1].get("key"), made[1].host, made[1].port) == (b"value", "127.0.0.1", port)
@@ -97,7 +117,7 @@ def test_members_of_a_store_wait_for_each_other() -> None:
 
 def test_a_store_whose_members_do_not_come_is_given_up() -> None:
     with pytest.raises(TimeoutError, match=r"^timed out waiting for all 2 members to join$"):
-        create_c10d_store(True, "127.0.0.1", get_free_port(), 2, 0.1)
+        create_c10d_store(True, "127.0.0.1", free_port(), 2, 0.1)
 
 
 def test_a_port_that_is_taken_and_one_that_nobody_could_know_are_refused(store: Store) -> None:

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from scripted_agent import Handler
+from waiting import wait_until
 
 from planaria.elastic.agent.server.api import WorkerSpec
 from planaria.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -72,6 +73,7 @@ def delete_and_go_on():
     from planaria.elastic import timer
 
     os.unlink(os.environ["TORCHELASTIC_TIMER_FILE"])
+    wait_until(lambda: os.path.exists(os.environ["TORCHELASTIC_TIMER_FILE"]), "a pipe that was made again")
     timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
     with timer.expires(after=600, scope="forward"):
         return "fine"

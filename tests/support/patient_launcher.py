@@ -1,0 +1,13 @@
+"""A launcher whose agent gives its workers more time to show their stacks, for who has to see them on a busy machine.
+
+python patient_launcher.py ... run FLAGS script
+"""
+
+import sys
+
+from planaria.agent import machine
+from planaria.launch.main import run
+
+if __name__ == "__main__":
+    machine.LOOK_S = 3.0
+    sys.exit(run(sys.argv[sys.argv.index("run") + 1 :]))
