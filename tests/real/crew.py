@@ -328,9 +328,3 @@ def _world(met: list[dict[str, Any]], began: list[dict[str, Any]]) -> World:
         ranks[line["node"]] = (*ranks.get(line["node"], ()), line["rank"])
     started = min(line["started"] for line in began)
     return World(met[0]["round"], met[0]["life"], ranks, began[0]["reason"], started)
-
-
-def pause_all(pids: Iterable[int]) -> None:
-    """Stop these processes, all of them before anybody can notice that one is."""
-    for pid in pids:
-        kill(pid, signal.SIGSTOP)

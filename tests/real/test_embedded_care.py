@@ -1,7 +1,6 @@
 """What watches over an agent that a program brings along, and over its workers: the health check and the watchdog."""
 
 import json
-import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from harness import wait_until
 from host_program import PATIENCE_S, Program
 from ports import free_port
 from programs import clean_environment
+from stopping import stop
 
 PROBED = """
 from planaria.elastic.agent.server.api import WorkerSpec
@@ -143,7 +143,7 @@ def test_the_owner_of_a_program_ends_its_run_through_the_door(tmp_path, command,
 
 def test_the_owner_of_a_program_that_does_not_answer_is_sent_to_it_and_not_to_who_started_it(tmp_path):
     with waiting_program(tmp_path) as program:
-        program.process.send_signal(signal.SIGSTOP)
+        stop(program.process.pid)
         told = order(tmp_path, "stop", f"--pid={program.process.pid}")
         assert told.returncode == 2
         assert f"does not answer; send SIGTERM to its launcher, pid {program.process.pid}" in told.stderr

@@ -31,6 +31,7 @@ from probes import (
     status,
     wait_state,
 )
+from stopping import stop
 
 if TYPE_CHECKING:
     from harness import Room
@@ -174,7 +175,7 @@ def test_progress_of_each_rank_is_told(room: Room) -> None:
 @needs_curl
 def test_an_agent_that_is_stopped_gives_no_answer_and_a_good_one_when_it_goes_on(room: Room) -> None:
     launcher, port = start(room)
-    os.kill(launcher.agent(), signal.SIGSTOP)
+    stop(launcher.agent())
     assert curl(port, "livez", patience_s=1) == SILENT
     os.kill(launcher.agent(), signal.SIGCONT)
     assert curl(port, "livez") == (200, "the loop turns\n")

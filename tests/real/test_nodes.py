@@ -11,9 +11,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from crew import Crew, pause_all
+from crew import Crew
 from harness import is_alive, kill, state_of, wait_gone, wait_until
 from ports import free_port
+from stopping import stop
 
 if TYPE_CHECKING:
     from harness import Room
@@ -238,7 +239,7 @@ def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_roun
     crew = three(room, ttl_s=FENCE_TTL_S)
     node = crew.nodes["a" if who == "leader" else "b"]
     workers = node.workers()
-    pause_all([node.agent()])
+    stop(node.agent())
     rest = [name for name in "abc" if name != node.name]
     crew.wait_world(*rest)
     crew.check_one_world()
@@ -254,7 +255,7 @@ def test_a_node_that_is_stopped_whole_is_replaced_and_stops_its_workers_when_it_
     crew = three(room, ttl_s=FENCE_TTL_S)
     node = crew.nodes["a" if who == "leader" else "b"]
     workers, frozen = node.workers(), node.processes()
-    pause_all(frozen)
+    stop(*frozen)
     rest = [name for name in "abc" if name != node.name]
     crew.wait_world(*rest)
     crew.check_one_world()
@@ -267,7 +268,7 @@ def test_a_node_that_is_stopped_whole_is_replaced_and_stops_its_workers_when_it_
 def test_stopped_workers_are_nobodys_loss_and_go_on_where_they_were(room: Room) -> None:
     crew = three(room, ttl_s=FENCE_TTL_S)
     workers = crew.nodes["b"].workers()
-    pause_all(workers)
+    stop(*workers)
     time.sleep(FENCE_TTL_S * 1.5)  # a lease and more: what must not happen has no event to wait for
     assert all(map(is_alive, workers))
     for pid in workers:
@@ -279,7 +280,7 @@ def test_stopped_workers_are_nobodys_loss_and_go_on_where_they_were(room: Room) 
 def test_stopped_workers_do_not_survive_the_end_of_their_round(room: Room) -> None:
     crew = three(room, "--shutdown-timeout=1", ttl_s=FENCE_TTL_S)
     workers = crew.nodes["b"].workers()
-    pause_all(workers)
+    stop(*workers)
     crew.nodes["c"].kill()
     crew.wait_world("a", "b")
     assert not any(map(is_alive, workers))
