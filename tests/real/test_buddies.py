@@ -66,6 +66,7 @@ class Hosted(Training):
         self._room.is_littered = True
         pids = [pid for node in nodes for pid in self._network.hosts[self.at[node.name]].pids()]
         assert len(pids) >= 3 * len(nodes)
+        seen = self.look()
         for host in lost if silently else ():
             self._network.hosts[host].kill_everything()
         while found := [pid for host in lost for pid in self._network.hosts[host].pids()]:
@@ -74,12 +75,11 @@ class Hosted(Training):
         wait_gone(pids)
         for node in nodes:
             node.wait()
-        self.agent_lost(life, f"hosts {lost}")
+        self.agent_lost(life, f"hosts {lost}", seen)
 
     def end(self) -> None:
         """Let the job end well where it still is."""
-        last = max(line["step"] for line in self.crew.log() if "step" in line) + 20
-        self._room.write("stop", str(last))
+        self.ask_to_end()
         for node in self.alive:
             end = node.wait()
             assert end.status == 0, f"{node.name} ended with {end.status}\n{self.story()}"
