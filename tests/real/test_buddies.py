@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import fences
 import pytest
 from harness import kill, wait_gone, wait_until
 from training import SUPPORT, Training
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from training import Life
 
 PORT = 29400
-FENCE_TTL_S = 3.0  # where a host falls silent; elsewhere its kernel says that nobody is there
 
 
 @functools.cache
@@ -128,7 +128,7 @@ def test_survivors_alone_restore_what_the_buddy_had(room: Room, network: Network
 
 
 def test_a_host_that_falls_silent_is_replaced_and_nothing_is_lost(room: Room, network: Network) -> None:
-    job, life = start(room, network, nodes="2:3", ttl_s=FENCE_TTL_S)
+    job, life = start(room, network, nodes="2:3", ttl_s=fences.TTL_S)
     job.lose(life, 1, silently=True)
     job.wait_life(2)
     job.place(3)
