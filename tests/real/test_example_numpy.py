@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("numpy")
 pytestmark = pytest.mark.timeout(115)
-WORDS = ("--epochs=2", "--samples=800", "--print-freq=1", "--step-seconds=0.03")
+WORDS = ("--epochs=2", "--samples=800", "--print-freq=1")
+SLOW = ("--step-seconds=0.15",)  # of a run that is struck: it must not be over before we have looked
 STEPS = 50
 FINISHED = re.compile(rb"finished after step (\d+): .* weights (\w+)\n")
 
@@ -38,7 +39,7 @@ def result(out: bytes) -> str:
 
 def test_workers_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same_weights(example: Trained) -> None:
     plain = result(example.run().out)
-    job = example.start("--max-restarts=3")
+    job = example.start("--max-restarts=3", more=SLOW)
     for life, ranks in enumerate([(1,), (0,), (0, 1)]):
         example.wait_blocks(2 * life + 2)
         reached = 10 * life + 7
@@ -58,7 +59,7 @@ def test_a_drain_stops_all_ranks_after_the_same_step_and_the_next_run_ends_with_
 ) -> None:
     plain = result(example.run().out)
     flag = f"--snapshot-dir={example.room.path('commits')}"
-    job = example.start(flag)
+    job = example.start(flag, more=SLOW)
     example.wait_line("iteration: 9,")
     job.signal(signal.SIGTERM)
     end = job.wait()

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -183,6 +184,16 @@ def test_a_program_finds_no_signal_ignored_that_a_shell_would_not_ignore(room: R
     assert end.status == 128 + signal.SIGPIPE
 
 
+# A launcher whose workers have long to write their stacks before they are killed: it is a quarter of a second.
+PATIENT = """\
+import sys
+from planaria.agent import machine
+machine.STACK_DUMP_S = 5.0
+from planaria.launch.main import run
+sys.exit(run(sys.argv[sys.argv.index("run") + 1:]))
+"""
+
+
 def test_a_worker_that_hangs_in_the_stop_is_killed_and_the_report_says_where_it_hung(room: Room) -> None:
     room.make_gate("deaf")
     script = """
@@ -194,7 +205,8 @@ if RANK == 1: stuck()
 wait_at('deaf')
 raise RuntimeError('the cause')
 """
-    launcher = room.start([*TWO, "--shutdown-timeout=1"], script)
+    before = [sys.executable, room.write("patient.py", PATIENT)]
+    launcher = room.start([*TWO, "--shutdown-timeout=1"], script, before=before)
     room.hear("deaf")
     room.open_gate("deaf")
     end = launcher.wait()
