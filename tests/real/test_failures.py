@@ -184,11 +184,11 @@ def test_a_program_finds_no_signal_ignored_that_a_shell_would_not_ignore(room: R
     assert end.status == 128 + signal.SIGPIPE
 
 
-# A launcher whose workers have long to write their stacks before they are killed: it is a quarter of a second.
+# A launcher whose workers have longer to write their stacks than a processor may be away: it is a quarter of a second.
 PATIENT = """\
 import sys
 from planaria.agent import machine
-machine.STACK_DUMP_S = 5.0
+machine.STACK_DUMP_S = 3.0
 from planaria.launch.main import run
 sys.exit(run(sys.argv[sys.argv.index("run") + 1:]))
 """
