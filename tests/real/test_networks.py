@@ -10,7 +10,6 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any
 
-import fences
 import pytest
 from crew import Crew
 from harness import is_alive, wait_gone, wait_until
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
     from harness import Room
 
+FENCE_TTL_S = 3.0  # where a lease has to run out; elsewhere none does within a test
 PORT = 29400
-LASTING_TTL_S = 4.5  # where a lease must not run out, though a processor may be away for 2 s
 
 
 @functools.cache
@@ -98,7 +97,7 @@ def test_a_host_whose_link_is_down_stops_before_the_others_go_on_and_comes_back(
     room: Room, network: Any, who: str
 ) -> None:
     net = network(3)
-    crew = three(room, net, ttl_s=fences.TTL_S)
+    crew = three(room, net, ttl_s=FENCE_TTL_S)
     workers = crew.nodes[who].workers()
     net.hosts["abc".index(who)].cut()
     rest = [name for name in "abc" if name != who]
@@ -128,7 +127,7 @@ def test_in_a_partition_the_minority_stops_before_the_majority_begins_the_next_r
     room: Room, network: Any, majority: str
 ) -> None:
     net = network(5)
-    crew = Crew(room, "--max-restarts=0", nodes="1:5", endpoint=endpoint(net), ttl_s=fences.TTL_S)
+    crew = Crew(room, "--max-restarts=0", nodes="1:5", endpoint=endpoint(net), ttl_s=FENCE_TTL_S)
     add(crew, net, "abcde")
     crew.wait_world(*"abcde")
     minority = [name for name in "abcde" if name not in majority]
@@ -146,7 +145,7 @@ def test_in_a_partition_the_minority_stops_before_the_majority_begins_the_next_r
 @pytest.mark.parametrize(("deaf", "unheard"), [("a", "b"), ("b", "a")], ids=["leader is deaf", "follower is deaf"])
 def test_a_partition_in_one_direction_is_one(room: Room, network: Any, deaf: str, unheard: str) -> None:
     net = network(3)
-    crew = three(room, net, ttl_s=fences.TTL_S)
+    crew = three(room, net, ttl_s=FENCE_TTL_S)
     hosts_by_name = dict(zip("abc", net.hosts, strict=True))
     hosts_by_name[deaf].drop_from(hosts_by_name[unheard])
     before = len(crew.worlds())
@@ -159,7 +158,7 @@ def test_a_partition_in_one_direction_is_one(room: Room, network: Any, deaf: str
 
 def test_two_hosts_that_lose_sight_of_each_other_never_make_two_worlds(room: Room, network: Any) -> None:
     net = network(2)
-    crew = Crew(room, "--max-restarts=0", nodes="1:2", endpoint=endpoint(net), ttl_s=fences.TTL_S)
+    crew = Crew(room, "--max-restarts=0", nodes="1:2", endpoint=endpoint(net), ttl_s=FENCE_TTL_S)
     add(crew, net, "ab")
     crew.wait_world("a", "b")
     net.partition((net.hosts[0],), (net.hosts[1],))
@@ -177,7 +176,7 @@ def test_two_hosts_that_lose_sight_of_each_other_never_make_two_worlds(room: Roo
 
 def test_the_others_go_on_when_the_stores_host_loses_power(room: Room, network: Any) -> None:
     net = network(4)
-    crew = three(room, net, ttl_s=fences.TTL_S)
+    crew = three(room, net, ttl_s=FENCE_TTL_S)
     killed = crew.cut_power(net.hosts[0])
     assert {crew.nodes["a"].pid, crew.nodes["a"].agent()} <= set(killed)
     wait_gone(killed)
@@ -194,7 +193,7 @@ def test_the_others_go_on_when_the_stores_host_loses_power(room: Room, network: 
 def test_a_second_endpoint_is_no_second_beginning_for_those_who_were_cut_off(room: Room, network: Any) -> None:
     net = network(3)
     both = f"{endpoint(net)},{endpoint(net, 2)}"
-    crew = Crew(room, "--max-restarts=0", nodes="1:3", endpoint=both, ttl_s=fences.TTL_S)
+    crew = Crew(room, "--max-restarts=0", nodes="1:3", endpoint=both, ttl_s=FENCE_TTL_S)
     add(crew, net, "ab")
     crew.wait_world("a", "b")
     net.partition(tuple(net.hosts[:1]), tuple(net.hosts[1:]))
@@ -210,7 +209,7 @@ def test_a_survivor_of_two_that_cannot_know_holds_and_a_replacement_at_the_dead_
     room: Room, network: Any
 ) -> None:
     net = network(2)
-    crew = Crew(room, "--max-restarts=0", nodes="1:2", endpoint=endpoint(net), ttl_s=fences.TTL_S)
+    crew = Crew(room, "--max-restarts=0", nodes="1:2", endpoint=endpoint(net), ttl_s=FENCE_TTL_S)
     add(crew, net, "ab")
     crew.wait_world("a", "b")
     workers = crew.nodes["b"].workers()
@@ -227,10 +226,10 @@ def test_a_survivor_of_two_that_cannot_know_holds_and_a_replacement_at_the_dead_
 
 def test_a_host_that_refuses_new_connections_is_not_dead_as_long_as_its_old_one_lives(room: Room, network: Any) -> None:
     net = network(3)
-    crew = three(room, net, ttl_s=LASTING_TTL_S)
+    crew = three(room, net, ttl_s=FENCE_TTL_S)
     for other in net.hosts[:1] + net.hosts[2:]:
         net.hosts[1].refuse_new(other)
-    time.sleep(LASTING_TTL_S * 1.5)  # a lease and more: what must not happen has no event to wait for
+    time.sleep(FENCE_TTL_S * 1.5)  # a lease and more: what must not happen has no event to wait for
     assert len(crew.worlds()) == 1
     crew.end_well("a", "b", "c")
 

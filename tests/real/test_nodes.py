@@ -1,7 +1,7 @@
 """Jobs of several nodes on one machine: launchers started by the same command line, and whatever may happen to one of them.
 
 Nobody here needs root. `ttl=30` means that only proof of death or a goodbye can be the reason for a new round; where a lease
-has to run out, it is fences.TTL_S.
+has to run out, it is FENCE_TTL_S.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-import fences
 import pytest
-from crew import Crew
+from crew import Crew, pause_all
 from harness import is_alive, kill, state_of, wait_gone, wait_until
 from ports import free_port
-from stopping import stop
 
 if TYPE_CHECKING:
     from harness import Room
 
-LASTING_TTL_S = 4.5  # where a lease must not run out, though a processor may be away for 2 s
+FENCE_TTL_S = 3.0
 
 
 def three(room: Room, *flags: str, nodes: str = "1:3", **settings: float | str) -> Crew:
@@ -237,10 +235,10 @@ def test_a_second_node_with_the_same_rank_ends_with_2_and_a_sentence_and_the_job
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
 def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_round(room: Room, who: str) -> None:
-    crew = three(room, ttl_s=fences.TTL_S)
+    crew = three(room, ttl_s=FENCE_TTL_S)
     node = crew.nodes["a" if who == "leader" else "b"]
     workers = node.workers()
-    stop(node.agent())
+    pause_all([node.agent()])
     rest = [name for name in "abc" if name != node.name]
     crew.wait_world(*rest)
     crew.check_one_world()
@@ -253,10 +251,10 @@ def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_roun
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
 def test_a_node_that_is_stopped_whole_is_replaced_and_stops_its_workers_when_it_wakes(room: Room, who: str) -> None:
-    crew = three(room, ttl_s=fences.TTL_S)
+    crew = three(room, ttl_s=FENCE_TTL_S)
     node = crew.nodes["a" if who == "leader" else "b"]
     workers, frozen = node.workers(), node.processes()
-    stop(*frozen)
+    pause_all(frozen)
     rest = [name for name in "abc" if name != node.name]
     crew.wait_world(*rest)
     crew.check_one_world()
@@ -267,10 +265,10 @@ def test_a_node_that_is_stopped_whole_is_replaced_and_stops_its_workers_when_it_
 
 
 def test_stopped_workers_are_nobodys_loss_and_go_on_where_they_were(room: Room) -> None:
-    crew = three(room, ttl_s=LASTING_TTL_S)
+    crew = three(room, ttl_s=FENCE_TTL_S)
     workers = crew.nodes["b"].workers()
-    stop(*workers)
-    time.sleep(LASTING_TTL_S * 1.5)  # a lease and more: what must not happen has no event to wait for
+    pause_all(workers)
+    time.sleep(FENCE_TTL_S * 1.5)  # a lease and more: what must not happen has no event to wait for
     assert all(map(is_alive, workers))
     for pid in workers:
         kill(pid, signal.SIGCONT)
@@ -279,9 +277,9 @@ def test_stopped_workers_are_nobodys_loss_and_go_on_where_they_were(room: Room) 
 
 
 def test_stopped_workers_do_not_survive_the_end_of_their_round(room: Room) -> None:
-    crew = three(room, "--shutdown-timeout=1", ttl_s=fences.TTL_S)
+    crew = three(room, "--shutdown-timeout=1", ttl_s=FENCE_TTL_S)
     workers = crew.nodes["b"].workers()
-    stop(*workers)
+    pause_all(workers)
     crew.nodes["c"].kill()
     crew.wait_world("a", "b")
     assert not any(map(is_alive, workers))

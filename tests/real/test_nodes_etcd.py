@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING
 
 import etcd_server
-import fences
 import pytest
 from crew import Crew
 from etcd_server import Etcd
@@ -120,7 +119,7 @@ def test_a_crash_while_etcd_is_away_waits_for_it(room: Room, etcd: Etcd) -> None
 
 
 def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_round(room: Room, etcd: Etcd) -> None:
-    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=fences.TTL_S)
+    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=3)
     crew.add_all("a", "b", "c")
     crew.wait_world("a", "b", "c")
     for name in ("a", "b"):
@@ -134,7 +133,7 @@ def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_roun
 
 
 def test_a_node_that_is_cut_off_while_etcd_is_away_stops_too(room: Room, etcd: Etcd) -> None:
-    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=fences.TTL_S)
+    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=3)
     crew.add_all("a", "b", "c")
     crew.wait_world("a", "b", "c")
     etcd.kill()

@@ -6,10 +6,9 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from crew import Crew
+from crew import Crew, pause_all
 from crew_jobs import JOB
 from harness import wait_gone, wait_until
-from stopping import stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +59,7 @@ def ending(room: Room) -> tuple[Crew, Callable[[], object]]:
     crew.add_all("b", "c")
     crew.wait_world("a", "b", "c")
     workers = [pid for name in "abc" for pid in crew.nodes[name].workers()]
-    stop(crew.nodes["c"].agent())
+    pause_all([crew.nodes["c"].agent()])
     crew.finish()
     wait_gone(workers)
     return crew, lambda: crew.wake([crew.nodes["c"].agent()])

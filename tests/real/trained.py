@@ -26,9 +26,8 @@ class Trained:
         self.room = Room()
         self._command = [str(EXAMPLES / name / "main.py"), *words]
 
-    def start(self, *flags: str, world_size: int = 2, more: Sequence[str] = ()) -> Launcher:
-        """Start it, with more words for the example."""
-        words = ["--standalone", f"--nproc-per-node={world_size}", *flags, *self._command, *more]
+    def start(self, *flags: str, world_size: int = 2) -> Launcher:
+        words = ["--standalone", f"--nproc-per-node={world_size}", *flags, *self._command]
         return self.room.start_command(words, env={"OMP_NUM_THREADS": "1"})
 
     def run(self, *flags: str, world_size: int = 2) -> End:
