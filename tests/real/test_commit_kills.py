@@ -33,7 +33,7 @@ FEWER_KILLS = KILLS if KILLS > 25 else min(KILLS, 10)
 FEW_MISSES = KILLS / 4 if KILLS > 25 else FEWER_KILLS / 2  # of one node; where there are few deaths, chance is larger
 SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
 NODES = 3
-SOON_S = 8.0  # within which a point is passed that is passed at every commit; who does not is killed anywhere
+SOON_S = 6.0  # within which a point is passed that is passed at every commit; who does not is killed anywhere
 pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
 
 
