@@ -15,10 +15,12 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import fences
 from crew_jobs import JOB, NOTES
 from harness import LAUNCHER, PATIENCE_S, End, children_of, is_alive, kill, wait_until
 from ports import free_port
 from programs import clean_environment
+from stopping import stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -142,6 +144,7 @@ class Crew:
             f"--rdzv-conf={settings}",
             *flags,
         )
+        self._is_early = ttl_s == fences.TTL_S
         self.nodes: dict[str, CrewNode] = {}
         self._seen = -1
         self._log: list[dict[str, Any]] = []
@@ -166,6 +169,7 @@ class Crew:
         """Start one more node, on a host and by another launcher where one is given."""
         assert name not in self.nodes
         own = {"TMPDIR": self.room.tmp, "CREW_NODE": name, "OMP_NUM_THREADS": "1", **(env or {})}
+        own |= fences.early(own.get("PYTHONPATH", "")) if self._is_early else {}
         before = host.command(name) if host is not None else []
         report = f"--report-file={self.room.path(f'report.{name}')}"
         argv = [*before, *launcher, report, *self._flags, *flags, self._script, *args]
@@ -332,5 +336,4 @@ def _world(met: list[dict[str, Any]], began: list[dict[str, Any]]) -> World:
 
 def pause_all(pids: Iterable[int]) -> None:
     """Stop these processes, all of them before anybody can notice that one is."""
-    for pid in pids:
-        kill(pid, signal.SIGSTOP)
+    stop(*pids)

@@ -102,7 +102,7 @@ def test_a_job_outlives_its_store_a_lost_host_and_a_killed_container_until_it_fa
     fleet.boot(workers, first, second)  # the store comes last: whoever needs it waits
     fleet.boot(stores, store)
     before = fleet.wait_step(2)
-    assert fleet.cloud.has_completed(store.metadata.instance, "planaria-ready")
+    wait_for(lambda: fleet.cloud.has_completed(store.metadata.instance, "planaria-ready"), "a store")
 
     store = fleet.replace(store, stores, has_image=False)
     fleet.boot(stores, store)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import fences
 import pytest
 from harness import kill, wait_gone, wait_until
 from training import SUPPORT, Training
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from training import Life
 
 PORT = 29400
-FENCE_TTL_S = 3.0  # where a host falls silent; elsewhere its kernel says that nobody is there
 
 
 @functools.cache
@@ -66,6 +66,7 @@ class Hosted(Training):
         self._room.is_littered = True
         pids = [pid for node in nodes for pid in self._network.hosts[self.at[node.name]].pids()]
         assert len(pids) >= 3 * len(nodes)
+        seen = self.look()
         for host in lost if silently else ():
             self._network.hosts[host].kill_everything()
         while found := [pid for host in lost for pid in self._network.hosts[host].pids()]:
@@ -74,12 +75,11 @@ class Hosted(Training):
         wait_gone(pids)
         for node in nodes:
             node.wait()
-        self.agent_lost(life, f"hosts {lost}")
+        self.agent_lost(life, f"hosts {lost}", seen)
 
     def end(self) -> None:
         """Let the job end well where it still is."""
-        last = max(line["step"] for line in self.crew.log() if "step" in line) + 20
-        self._room.write("stop", str(last))
+        self.ask_to_end()
         for node in self.alive:
             end = node.wait()
             assert end.status == 0, f"{node.name} ended with {end.status}\n{self.story()}"
@@ -128,7 +128,7 @@ def test_survivors_alone_restore_what_the_buddy_had(room: Room, network: Network
 
 
 def test_a_host_that_falls_silent_is_replaced_and_nothing_is_lost(room: Room, network: Network) -> None:
-    job, life = start(room, network, nodes="2:3", ttl_s=FENCE_TTL_S)
+    job, life = start(room, network, nodes="2:3", ttl_s=fences.TTL_S)
     job.lose(life, 1, silently=True)
     job.wait_life(2)
     job.place(3)

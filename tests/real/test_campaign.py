@@ -19,6 +19,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import etcd_server
+import fences
 import pytest
 from crew import Crew, pause_all
 from crew_jobs import GLOO
@@ -39,7 +40,6 @@ KILLS = int(os.environ.get("PLANARIA_TEST_KILLS", "5"))
 SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
 GLOO_EVENTS = {"embedded": 6, "etcd": 4} if EVENTS <= 20 else {"embedded": EVENTS, "etcd": EVENTS}
 HAVOCS = max(4, EVENTS // 5)
-TTL_S = 3.0
 PATIENCE_S = 90.0  # for one event: importing torch costs several seconds of two busy cores
 
 
@@ -223,7 +223,7 @@ ALL = ("join", "leave", "kill", "pause", "replace")
 
 @pytest.mark.timeout(60 + 30 * EVENTS)
 def test_a_job_survives_whatever_happens_to_its_nodes(room: Room, where: dict[str, str]) -> None:
-    crew = Crew(room, "--max-restarts=0", nodes="1:4", ttl_s=TTL_S, **where)
+    crew = Crew(room, "--max-restarts=0", nodes="1:4", ttl_s=fences.TTL_S, **where)
     campaign = Campaign(crew, SEED, most=4)
     campaign.begin(3)
     campaign.run(EVENTS, ALL)
@@ -234,7 +234,7 @@ def test_a_job_survives_whatever_happens_to_its_nodes(room: Room, where: dict[st
 def test_a_job_that_meets_through_kubernetes_survives_whatever_happens_to_its_nodes(
     room: Room, kube_api: Cluster, tmp_path: Path
 ) -> None:
-    crew = Crew(room, "--max-restarts=0", nodes="1:4", ttl_s=TTL_S, **make_place(kube_api, tmp_path).flags)
+    crew = Crew(room, "--max-restarts=0", nodes="1:4", ttl_s=fences.TTL_S, **make_place(kube_api, tmp_path).flags)
     campaign = Campaign(crew, SEED, most=4)
     campaign.begin(3)
     campaign.run(EVENTS, ALL)
@@ -243,7 +243,7 @@ def test_a_job_that_meets_through_kubernetes_survives_whatever_happens_to_its_no
 
 @pytest.mark.timeout(60 + 60 * HAVOCS)
 def test_a_job_that_loses_its_majority_holds_or_goes_on_and_is_never_two(room: Room, where: dict[str, str]) -> None:
-    crew = Crew(room, "--max-restarts=0", nodes="1:4", ttl_s=TTL_S, **where)
+    crew = Crew(room, "--max-restarts=0", nodes="1:4", ttl_s=fences.TTL_S, **where)
     campaign = Campaign(crew, SEED, most=4)
     campaign.begin(4)
     campaign.run(HAVOCS, ("havoc",))

@@ -238,9 +238,9 @@ def test_two_hosts_find_each_other_well_and_both_say_so(pair: tuple[Host, Host])
         names = ("reach", "version", "round-trip", "large", "bandwidth", "clock")
         assert [one["check"] for one in told["findings"]] == [f"peers.{name}" for name in names]
         assert all(one["ok"] for one in told["findings"])
-        status, found = visit(two, one, PLANARIA_TOKEN="another")
+        status, found = visit(two, one, 20.0, PLANARIA_TOKEN="another")
         assert (status, list(found)) == (1, ["peers.token"])
-        status, found = visit(two, one)
+        status, found = visit(two, one, 20.0)
         assert (status, list(found)) == (1, ["peers.token"])
 
 
@@ -253,7 +253,7 @@ def test_lost_large_packets_are_found_in_both_directions(pair: tuple[Host, Host]
             host.run(*black_hole)
             status, found = visit(two, one, 4.0)
             host.heal()
-            assert (status, list(found)) == (1, ["peers.large"])
+            assert (status, set(found) - {"peers.round-trip"}) == (1, {"peers.large"})  # on a busy machine, both
             assert way in found["peers.large"]["sentence"]
             assert "MTU" in found["peers.large"]["remedy"]
 
@@ -261,7 +261,7 @@ def test_lost_large_packets_are_found_in_both_directions(pair: tuple[Host, Host]
 @pytest.mark.root
 def test_a_firewall_a_port_where_nobody_listens_and_a_cut_cable_are_told_apart(pair: tuple[Host, Host]) -> None:
     one, two = pair
-    status, found = visit(two, one)
+    status, found = visit(two, one, 20.0)
     assert "nobody listens" in found["peers.reach"]["sentence"]
     with listening(one):
         one.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "29400", "-j", "DROP")

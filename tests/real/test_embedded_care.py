@@ -1,7 +1,6 @@
 """What watches over an agent that a program brings along, and over its workers: the health check and the watchdog."""
 
 import json
-import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +10,9 @@ import pytest
 from harness import wait_until
 from host_program import PATIENCE_S, Program
 from ports import free_port
+from probes import LATE
 from programs import clean_environment
+from stopping import stop
 
 PROBED = """
 from planaria.elastic.agent.server.api import WorkerSpec
@@ -39,7 +40,14 @@ PATHS = ("/livez", "/", "/readyz", "/metrics", "/v1/status")
 
 
 def ask(port, path, method="GET", token=""):
-    """Ask over HTTP; return the status and the body, None and nothing when nobody listens."""
+    """Ask over HTTP, again while the agent says that it is late; return status and body, None and nothing: nobody listens."""
+    return wait_until(
+        lambda: None if (found := ask_once(port, path, method, token))[1].startswith(LATE) else found,
+        "a loop that turns",
+    )
+
+
+def ask_once(port, path, method, token):
     head = f"{method} {path} HTTP/1.0\r\nHost: localhost\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
     try:
         with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client:
@@ -93,6 +101,7 @@ def test_an_embedded_agent_takes_orders_with_the_token(tmp_path, command, raised
             print("SignalException", int(told.sigval))
         except RendezvousClosedError:
             print("RendezvousClosedError")
+        wait_until(lambda: len(os.listdir("/proc/self/task")) == 1, "the end of a thread that has been joined")
         print(threading.active_count(), len(os.listdir("/proc/self/task")))
     """.replace("SIGNALS", repr(signals))
     port = free_port()
@@ -143,7 +152,7 @@ def test_the_owner_of_a_program_ends_its_run_through_the_door(tmp_path, command,
 
 def test_the_owner_of_a_program_that_does_not_answer_is_sent_to_it_and_not_to_who_started_it(tmp_path):
     with waiting_program(tmp_path) as program:
-        program.process.send_signal(signal.SIGSTOP)
+        stop(program.process.pid)
         told = order(tmp_path, "stop", f"--pid={program.process.pid}")
         assert told.returncode == 2
         assert f"does not answer; send SIGTERM to its launcher, pid {program.process.pid}" in told.stderr

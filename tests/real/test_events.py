@@ -32,7 +32,8 @@ if LIFE == 0:
 
 
 def events(room: Room, name: str = "events.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in room.read(name).decode().splitlines()]
+    whole, _, _ = room.read(name).decode().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def named(found: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -204,7 +205,7 @@ def test_another_packages_handler_that_cannot_be_made_ends_the_launcher_before_a
 
 def test_a_lost_node_is_one_restart_for_the_one_that_is_left(room: Room) -> None:
     room.scratch_folders = list  # type: ignore[method-assign]  # a node that is killed whole cannot remove its own
-    crew = Crew(room, "--max-restarts=0", nodes="1:2")
+    crew = Crew(room, "--max-restarts=0", nodes="1:2", conf="last_call_timeout=60")  # however late one of them starts
     crew.add("a", f"--event-log-handler=jsonl:{room.path('events.a')}")
     crew.add("b", f"--event-log-handler=jsonl:{room.path('events.b')}")
     crew.wait_world("a", "b")

@@ -16,18 +16,28 @@ if TYPE_CHECKING:
 
 pytest.importorskip("numpy")
 pytestmark = pytest.mark.timeout(115)
-WORDS = ("--epochs=2", "--samples=800", "--print-freq=1", "--step-seconds=0.03")
+WORDS = ("--epochs=2", "--samples=800", "--print-freq=1")
+SLOW = "--step-seconds=0.15"  # for a run that is struck: it must not be over before we have looked
 STEPS = 50
 FINISHED = re.compile(rb"finished after step (\d+): .* weights (\w+)\n")
 
 
-@pytest.fixture
-def example() -> Iterator[Trained]:
-    found = Trained("numpy", *WORDS)
+def trained(*words: str) -> Iterator[Trained]:
+    found = Trained("numpy", *words)
     try:
         yield found
     finally:
         found.close()
+
+
+@pytest.fixture
+def example() -> Iterator[Trained]:
+    yield from trained(*WORDS)
+
+
+@pytest.fixture
+def slow() -> Iterator[Trained]:
+    yield from trained(*WORDS, SLOW)
 
 
 def result(out: bytes) -> str:
@@ -36,14 +46,16 @@ def result(out: bytes) -> str:
     return found[1].decode()
 
 
-def test_workers_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same_weights(example: Trained) -> None:
+def test_workers_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same_weights(
+    example: Trained, slow: Trained
+) -> None:
     plain = result(example.run().out)
-    job = example.start("--max-restarts=3")
+    job = slow.start("--max-restarts=3")
     for life, ranks in enumerate([(1,), (0,), (0, 1)]):
-        example.wait_blocks(2 * life + 2)
+        slow.wait_blocks(2 * life + 2)
         reached = 10 * life + 7
-        example.wait_line(f"iteration: {reached},")
-        example.kill(job, *ranks)
+        slow.wait_line(f"iteration: {reached},")
+        slow.kill(job, *ranks)
     end = job.wait()
     assert end.status == 0, end.err
     began = iterations(end.err)
@@ -54,12 +66,12 @@ def test_workers_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same
 
 
 def test_a_drain_stops_all_ranks_after_the_same_step_and_the_next_run_ends_with_the_same_weights(
-    example: Trained,
+    example: Trained, slow: Trained
 ) -> None:
     plain = result(example.run().out)
-    flag = f"--snapshot-dir={example.room.path('commits')}"
-    job = example.start(flag)
-    example.wait_line("iteration: 9,")
+    flag = f"--snapshot-dir={slow.room.path('commits')}"
+    job = slow.start(flag)
+    slow.wait_line("iteration: 9,")
     job.signal(signal.SIGTERM)
     end = job.wait()
     assert end.status == 128 + signal.SIGTERM, end.err

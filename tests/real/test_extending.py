@@ -73,7 +73,7 @@ while not os.path.exists(folder + "/pid"):
     assert agent._monitor_workers(group).state.value == "HEALTHY"
 if end == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
-agent._shutdown(timeout=1)
+agent._shutdown(timeout=30)  # for the line to end: the grace is the other end's
 handler.shutdown()
 """
 

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,8 +115,9 @@ def test_a_kill_by_the_oom_killer_says_so(room: Room, memory_cgroup: str) -> Non
 
 
 def test_an_import_error_on_every_rank_ends_early(room: Room) -> None:
-    end = room.run([*TWO, "--max-restarts=3"], "import there_is_no_such_module")
-    cause = end.assert_cause(end.report["first_cause"]["rank"], "ModuleNotFoundError: No module named")
+    """One worker is all ranks: a second may be so late on a busy machine that the agent has decided without it."""
+    end = room.run(["--max-restarts=3"], "import there_is_no_such_module")
+    cause = end.assert_cause(0, "ModuleNotFoundError: No module named")
     assert end.status == 1
     assert cause["type"] == "ModuleNotFoundError"
     assert end.report["restarts"] == 0
@@ -138,8 +140,8 @@ def test_one_rank_of_two_that_fails_by_mistake_does_not_end_the_job_early(room: 
 
 def test_a_usage_error_of_every_rank_ends_early(room: Room) -> None:
     script = "import argparse\nargparse.ArgumentParser().parse_args()"
-    end = room.run([*TWO, "--max-restarts=3", "-r", "2"], script, "--no-such-flag")
-    cause = end.assert_cause(end.report["first_cause"]["rank"], "exit status 2")
+    end = room.run(["--max-restarts=3", "-r", "2"], script, "--no-such-flag")
+    cause = end.assert_cause(0, "exit status 2")
     assert end.status == 1
     assert end.report["restarts"] == 0
     assert "unrecognized arguments: --no-such-flag" in cause["stderr_tail"]
@@ -182,6 +184,16 @@ def test_a_program_finds_no_signal_ignored_that_a_shell_would_not_ignore(room: R
     assert end.status == 128 + signal.SIGPIPE
 
 
+# A launcher whose workers have longer to write their stacks than a processor may be away: it is a quarter of a second.
+PATIENT = """\
+import sys
+from planaria.agent import machine
+machine.STACK_DUMP_S = 3.0
+from planaria.launch.main import run
+sys.exit(run(sys.argv[sys.argv.index("run") + 1:]))
+"""
+
+
 def test_a_worker_that_hangs_in_the_stop_is_killed_and_the_report_says_where_it_hung(room: Room) -> None:
     room.make_gate("deaf")
     script = """
@@ -193,7 +205,8 @@ if RANK == 1: stuck()
 wait_at('deaf')
 raise RuntimeError('the cause')
 """
-    launcher = room.start([*TWO, "--shutdown-timeout=1"], script)
+    before = [sys.executable, room.write("patient.py", PATIENT)]
+    launcher = room.start([*TWO, "--shutdown-timeout=1"], script, before=before)
     room.hear("deaf")
     room.open_gate("deaf")
     end = launcher.wait()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness import is_alive, kill, wait_until
+from stopping import stop
 
 if TYPE_CHECKING:
     from harness import Room
@@ -64,7 +65,7 @@ raise ConnectionResetError('Connection reset by peer')
     launcher = room.start(TWO, script)
     pids = [room.hear_value("pid0"), room.hear_value("pid1")]
     agent = launcher.agent()
-    os.kill(agent, signal.SIGSTOP)
+    stop(agent)
     room.open_gate("go")
     wait_until(lambda: not any(map(is_alive, pids)), "both workers dead")
     os.kill(agent, signal.SIGCONT)

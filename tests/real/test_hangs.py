@@ -1,4 +1,4 @@
-"""Planted hangs under a real agent, floor 2 s: found, with the right rank and line. What only looks like one: not called.
+"""Planted hangs under a real agent, floor 4 s: found, with the right rank and line. What only looks like one: not called.
 
 The first set was there while the detector was tuned, the second was written after it. All jobs of a test run at the same time.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from harness import Room
 
-BEGIN = "import ctypes, os, queue, signal, sys, threading\nfrom meeting import RANK, meet, train, work\n"
+BEGIN = "import ctypes, os, queue, signal, sys, threading\nfrom meeting import FLOOR_S, RANK, meet, train, work\n"
 PLANTED = {
     "gil": """
 def stuck():
@@ -84,7 +84,7 @@ for step in range(12):
     work()
     if step == 8 and RANK == 0:
         with worker.phase("checkpoint"):  # the others wait for rank 0, and have not said so
-            work(5)
+            work(1.5 * FLOOR_S)
     meet()
     worker.report_progress(step)
 """,
@@ -94,7 +94,7 @@ for step in range(12):
     work()
     if step in (5, 9):
         with worker.phase("evaluation"):
-            work(step / 2 + 1)
+            work(1.5 * FLOOR_S)
             meet()
     meet()
     worker.report_progress(step)
@@ -157,15 +157,6 @@ train(stuck)
 """,
 }
 LATER_TRAPS = {
-    "growing steps": """
-from planaria import worker
-step_s = 0.05
-for step in range(11):
-    work(step_s)
-    meet()
-    worker.report_progress(step)
-    step_s *= 1.6
-""",
     "a model that is saved at the end": """
 from planaria import worker
 for step in range(12):
@@ -173,13 +164,13 @@ for step in range(12):
     meet()
     worker.report_progress(step)
 worker.end_progress()
-RANK or work(5)
+RANK or work(1.5 * FLOOR_S)
 """,
     "a first step that is compiled": """
 from planaria import worker
 worker.report_progress(0)
 for step in range(1, 12):
-    work(6 if step == 1 else 0.03)
+    work(1.5 * FLOOR_S if step == 1 else 0.03)
     meet()
     worker.report_progress(step)
 """,

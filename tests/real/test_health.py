@@ -16,6 +16,7 @@ from harness import wait_until
 from ports import free_port
 from probes import (
     DEAF,
+    LATE,
     ORDERS,
     SECRET,
     SILENT,
@@ -31,6 +32,7 @@ from probes import (
     status,
     wait_state,
 )
+from stopping import stop
 
 if TYPE_CHECKING:
     from harness import Room
@@ -49,9 +51,7 @@ def test_an_agent_that_runs_answers_everywhere(room: Room) -> None:
         assert "\nplanaria_workers_running 2\n" in curl(where, "metrics")[1]
         assert curl(where, "nothing")[0] == 404
         assert curl(where, "livez", "-X", "DELETE")[0] == 405
-        code, head = curl(where, "livez", "-I")
-        assert code == 200
-        assert "Content-Length: 15" in head
+        wait_until(lambda where=where: has_head_of_15_bytes(where), "a head for what a loop that turns says")
     found = status(port)
     assert found["job"]["launcher_pid"] == launcher.pid
     assert found["job"]["agent_pid"] == launcher.agent()
@@ -61,6 +61,11 @@ def test_an_agent_that_runs_answers_everywhere(room: Room) -> None:
     launcher.signal(signal.SIGTERM)
     assert launcher.wait().status == 143
     assert curl(port, "livez") == SILENT
+
+
+def has_head_of_15_bytes(where: int | str) -> bool:
+    code, head = curl(where, "livez", "-I")
+    return code == 200 and "Content-Length: 15" in head
 
 
 @needs_curl
@@ -174,7 +179,7 @@ def test_progress_of_each_rank_is_told(room: Room) -> None:
 @needs_curl
 def test_an_agent_that_is_stopped_gives_no_answer_and_a_good_one_when_it_goes_on(room: Room) -> None:
     launcher, port = start(room)
-    os.kill(launcher.agent(), signal.SIGSTOP)
+    stop(launcher.agent())
     assert curl(port, "livez", patience_s=1) == SILENT
     os.kill(launcher.agent(), signal.SIGCONT)
     assert curl(port, "livez") == (200, "the loop turns\n")
@@ -212,10 +217,10 @@ def test_liveness_fails_when_and_only_when_the_loop_is_stuck(room: Room) -> None
     assert curl(port, "livez") == (200, "the loop turns\n")
     os.mkfifo(room.path("tmp/stall"))
     begun = time.monotonic()
-    curl(port, "livez")  # it wakes the loop, which gets stuck then, or is already
-    _, why = wait_until(lambda: curl(port, "livez") if curl(port, "livez")[0] == 503 else None, "a failed probe")
+    curl(port, "livez", stuck=True)  # it wakes the loop, which gets stuck then, or is already
+    why = wait_until(lambda: (found := curl(port, "livez", stuck=True))[0] == 503 and found[1], "a failed probe")
     assert time.monotonic() >= begun + 1.5, "a loop that is busy for a moment is not stuck"
-    assert why.startswith("the agent's loop has not answered for ")
+    assert why.startswith(LATE)
     ask_everywhere(port, "", stuck=True)
     let_go(room)
     wait_until(lambda: curl(port, "livez")[0] == 200, "a good probe")
@@ -230,8 +235,8 @@ def test_an_order_that_a_stuck_loop_did_not_hear_is_not_carried_out_later(room: 
     wrapper = room.write("stalling.py", STALLING)
     launcher, port = start(room, before=[sys.executable, wrapper], env=SECRET)
     os.mkfifo(room.path("tmp/stall"))
-    curl(port, "livez")
-    code, _ = curl(port, "v1/drain", "-X", "POST", "-H", f"Authorization: Bearer {TOKEN}")
+    wait_until(lambda: curl(port, "livez", stuck=True)[1].startswith(LATE), "a loop that is stuck")
+    code, _ = curl(port, "v1/drain", "-X", "POST", "-H", f"Authorization: Bearer {TOKEN}", stuck=True)
     assert code == 503
     let_go(room)
     wait_until(lambda: curl(port, "livez")[1] == "the loop turns\n", "a loop that turns")

@@ -164,7 +164,7 @@ class Server:
         answers = self.answers
         self.until(lambda: self.answers > answers + 20)
         assert self.failures == []
-        assert self.slowest_s < 5.0
+        assert self.slowest_s < 20.0
         assert self.memory_kib < self.memory_before_kib + GROWTH_KIB
         newcomer: list[bytes] = []
 

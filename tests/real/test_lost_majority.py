@@ -5,13 +5,12 @@ API server, operator and agents are real; pods are played (`kube_player`), and a
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Any
 
 from crew import Crew
-from harness import kill
 from operator_rig import Rig
 from pytorchjobs import resnet
+from stopping import stop
 from waiting import wait_until
 
 from planaria.contract.burial import pod_of
@@ -57,8 +56,7 @@ def crew_of(room: Room, rig: Rig, stage: Stage, cluster: Cluster, folder: Path) 
 def lose(node: CrewNode) -> None:
     """Stop all of a node at once: it neither refuses nor answers."""
     node._crew.room.is_littered = True
-    for pid in node.processes():
-        kill(pid, signal.SIGSTOP)
+    stop(*node.processes())
 
 
 def add(crew: Crew, rig: Rig, stage: Stage, name: str, worker: int) -> str:

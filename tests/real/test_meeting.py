@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import Launcher, is_alive, kill, state_of, wait_gone, wait_until
+from stopping import stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -288,11 +289,6 @@ def test_a_node_that_the_others_refuse_ends_with_their_sentence_and_status_2(nod
     assert end.err == "planaria: refused: --node-rank=1 is taken by vm\n"
 
 
-def stop_process(pid: int) -> None:
-    kill(pid, signal.SIGSTOP)
-    wait_until(lambda: state_of(pid) == "T", "a stopped process")
-
-
 def test_a_stopped_agent_loses_its_workers_when_its_lease_is_over(node: Node) -> None:
     node.start("tell(f'child {sleeper(detached=True, deaf=True)}')\n" + WAIT)
     node.hear("WorkersStopped")
@@ -301,7 +297,7 @@ def test_a_stopped_agent_loses_its_workers_when_its_lease_is_over(node: Node) ->
     pids = [*node.workers(), node.room.hear_value("child"), node.room.hear_value("child")]
     agent = node.launcher.agent()
     node.fence(FENCE_S)
-    stop_process(agent)
+    stop(agent)
     wait_gone(pids)
     assert state_of(agent) == "T"
     kill(agent, signal.SIGCONT)
@@ -324,7 +320,7 @@ def test_a_fence_is_kept_again_after_it_was_kept_once(node: Node) -> None:
         node.begin_round(number)
         pids = node.workers()
         node.fence(FENCE_S)
-        stop_process(agent)
+        stop(agent)
         wait_gone(pids)
         kill(agent, signal.SIGCONT)
         node.hear("WorkersStopped")
@@ -341,7 +337,7 @@ def test_without_a_fence_that_is_over_a_stopped_agent_stops_nothing(node: Node, 
     node.begin_round()
     pids = node.workers()
     agent = node.launcher.agent()
-    stop_process(agent)
+    stop(agent)
     watched = os.pidfd_open(pids[0])
     try:
         # Longer than the fence that was taken back: what must not happen has no event to wait for.

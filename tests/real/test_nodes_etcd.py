@@ -14,6 +14,7 @@ from crew import Crew
 from etcd_server import Etcd
 from harness import kill, wait_gone, wait_until
 from ports import free_port
+from stopping import stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +124,7 @@ def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_roun
     crew.wait_world("a", "b", "c")
     for name in ("a", "b"):
         node = crew.nodes[name]
-        kill(node.agent(), signal.SIGSTOP)
+        stop(node.agent())
         crew.wait_world(*({"a", "b", "c"} - {name}))
         crew.check_one_world()
         kill(node.agent(), signal.SIGCONT)
@@ -138,7 +139,7 @@ def test_a_node_that_is_cut_off_while_etcd_is_away_stops_too(room: Room, etcd: E
     etcd.kill()
     node = crew.nodes["b"]
     workers = node.workers()
-    kill(node.agent(), signal.SIGSTOP)
+    stop(node.agent())
     wait_gone(workers)
     etcd.start()
     crew.wait_world("a", "c")

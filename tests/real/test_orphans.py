@@ -10,7 +10,8 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import children_of, is_alive, kill, state_of, wait_gone, wait_until
+from harness import children_of, is_alive, kill, wait_gone, wait_until
+from stopping import stop
 
 if TYPE_CHECKING:
     from harness import Launcher, Room
@@ -43,19 +44,14 @@ def _kill_group(launcher: Launcher) -> None:
 
 
 def _kill_launcher_of_a_stopped_agent(launcher: Launcher) -> None:
-    _stop(launcher.agent())
+    stop(launcher.agent())
     launcher.signal(signal.SIGKILL)
 
 
 def _kill_agent_of_a_stopped_launcher(launcher: Launcher) -> None:
-    _stop(launcher.pid)
+    stop(launcher.pid)
     kill(launcher.agent())
     launcher.signal(signal.SIGCONT)
-
-
-def _stop(pid: int) -> None:
-    os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: state_of(pid) == "T", "a stopped process")
 
 
 BLOWS = (
@@ -98,8 +94,7 @@ wait_forever()
     workers = [room.hear_value("pid") for _ in range(2)]
     escaped = [room.hear_value("escaped") for _ in range(2)]
     agent = launcher.agent()
-    for pid in (launcher.pid, agent):
-        _stop(pid)
+    stop(launcher.pid, agent)
     for pid in (agent, launcher.pid):  # neither can act any more
         kill(pid)
     launcher.wait()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness import Terminal, children_of, is_alive, state_of, wait_until
+from stopping import stop
 
 if TYPE_CHECKING:
     from harness import Room
@@ -118,8 +119,7 @@ def test_a_third_ctrl_c_does_not_need_the_agent(room: Room) -> None:
     launcher = room.start([*TWO, "--shutdown-timeout=3600"], DEAF)
     _ready(room)
     agent = launcher.agent()
-    os.kill(agent, signal.SIGSTOP)
-    wait_until(lambda: state_of(agent) == "T", "a stopped agent")
+    stop(agent)
     for _ in range(3):
         launcher.signal(signal.SIGINT)
         wait_until(lambda: not _is_pending(launcher.pid, signal.SIGINT), "a launcher that took the signal")
@@ -197,8 +197,7 @@ def test_a_signal_that_came_before_the_workers_ended_counts_also_for_an_agent_th
     _ready(room)
     agent = launcher.agent()
     workers = children_of(agent)
-    os.kill(agent, signal.SIGSTOP)
-    wait_until(lambda: state_of(agent) == "T", "a stopped agent")
+    stop(agent)
     for pid in (*workers, agent):
         os.kill(pid, signal.SIGTERM)
     _got(room, "SIGTERM")

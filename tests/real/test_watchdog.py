@@ -15,6 +15,7 @@ import patient_launcher
 import pytest
 from harness import wait_until
 from ports import free_port
+from stopping import stop
 
 if TYPE_CHECKING:
     from harness import Room
@@ -237,7 +238,7 @@ wait_at("on")
     job = room.start((), script, env=PIPE)
     room.hear("up")
     agent = job.agent()
-    os.kill(agent, signal.SIGSTOP)
+    stop(agent)
     try:
         room.open_gate("stopped")
         room.hear("left")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness import wait_until
+from stopping import stop
 
 if TYPE_CHECKING:
     from harness import Room
@@ -162,7 +163,7 @@ wait_forever()
     job = room.start(("--max-restarts=1",), up + script, env=PIPE)
     room.hear("up")
     agent = job.agent()
-    os.kill(agent, signal.SIGSTOP)
+    stop(agent)
     try:
         room.open_gate("stopped")
         room.hear("full")

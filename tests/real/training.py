@@ -6,12 +6,15 @@ computed it. Two runs are the same when their histories are: samples with their 
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crew import Crew
 from harness import PATIENCE_S, kill, wait_gone, wait_until
+from stopping import stop
 
 if TYPE_CHECKING:
     import random
@@ -31,6 +34,13 @@ class Life(NamedTuple):
     round: int
     step: int
     pids: dict[tuple[str, int], int]  # by node and rank
+
+
+class Seen(NamedTuple):
+    """How far a job was: its newest round, and the newest commit that outlives an agent."""
+
+    newest: int
+    kept: int
 
 
 class Step(NamedTuple):
@@ -137,10 +147,14 @@ class Notebook:
         """Return the last step that was computed in a round."""
         return self._steps.get(round_, 0)
 
-    def kept(self, tiers: Sequence[str], after: int = -1) -> int:
-        """Return the newest step of which a worker was told, in a later round, that its commit has reached one of the tiers."""
+    def kept(self, tiers: Sequence[str], after: int = -1, until: int | None = None) -> int:
+        """Return the newest step of which a worker was told, in a later round, that its commit has reached one of the tiers.
+
+        `until`: in that round or before it.
+        """
         found = (self._kept.get(tier, {}) for tier in tiers)
-        return max((step for steps in found for round_, step in steps.items() if round_ > after), default=0)
+        rounds = range(after + 1, (self.newest if until is None else until) + 1)
+        return max((step for steps in found for round_, step in steps.items() if round_ in rounds), default=0)
 
     def worker(self, node: str, rank: int, after: int) -> tuple[int, int] | None:
         """Return pid and round of the last worker of that place, if its round is a later one."""
@@ -219,18 +233,23 @@ class Training:
     # Strikes. Each notes what the next life has to go on from.
 
     def workers_lost(self, life: Life, told: str) -> None:
-        """Note that only workers died."""
-        book = self.book.look()
-        complete = book.kept(["node", "buddy", "disk"], self._lost_in)
+        """Note that only workers died. What the next life has kept by now was not promised to it."""
+        complete = self.book.look().kept(["node", "buddy", "disk"], self._lost_in, until=life.round)
         self._floor = max(complete, life.step)
         self.told.append(f"round {life.round}: {told}")
 
-    def agent_lost(self, life: Life, told: str) -> None:
-        """Note that an agent died, and its memory with it; if it was still to come, maybe in a later round."""
-        book = self.book.look()
-        self._lost_in = self._over = book.newest
-        self._floor = book.kept(["buddy", "disk"])
+    def agent_lost(self, life: Life, told: str, seen: Seen | None = None) -> None:
+        """Note that an agent died, and its memory with it; if it was still to come, maybe in a later round.
+
+        `seen`: before it was killed. Those who are left and enough for a round may be in it by now.
+        """
+        newest, self._floor = seen or self.look()
+        self._lost_in = self._over = newest
         self.told.append(f"round {life.round}: {told}")
+
+    def look(self) -> Seen:
+        book = self.book.look()
+        return Seen(book.newest, book.kept(["buddy", "disk"]))
 
     def agents_lost(self, life: Life) -> None:
         """Note that all agents died."""
@@ -251,10 +270,11 @@ class Training:
         """Kill an agent, and see all below it go."""
         self.alive.remove(node)
         below = [pid for (name, _), pid in life.pids.items() if name == node.name]
+        seen = self.look()
         kill(node.agent())
         node.wait(PATIENCE_S)
         wait_gone(below)
-        self.agent_lost(life, f"agent of {node.name}")
+        self.agent_lost(life, f"agent of {node.name}", seen)
 
     def strike(self, rng: random.Random, kinds: Sequence[str]) -> None:
         """Wait for a life and kill some of it, at a random moment of one of its first steps."""
@@ -271,6 +291,16 @@ class Training:
             self.kill_worker(life, rng, whole_node=kind == "workers")
 
     # Ends.
+
+    def ask_to_end(self) -> None:
+        """Name the step to end after, for programs that wait for that. They stand still meanwhile: none may be beyond it."""
+        workers = [pid for node in self.alive for pid in node.workers()]
+        stop(*workers)
+        last = max(line["step"] for line in self.crew.log() if "step" in line) + 2  # one may have begun without a note
+        self.crew.room.write("stop.draft", str(last))
+        os.rename(self.crew.room.path("stop.draft"), self.crew.room.path("stop"))
+        for pid in workers:
+            kill(pid, signal.SIGCONT)
 
     def finish(self, timeout_s: float = LIFE_S) -> History:
         """Wait for the end of the run; return what it has come to."""

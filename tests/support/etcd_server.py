@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ports import free_ports
+from stopping import stop
 
 PATIENCE_S = 60.0
 PORT_TRIES = 5
@@ -92,9 +93,10 @@ class Etcd:
     def signal(self, member: int, number: int) -> None:
         """Send a signal to a member that may survive it. One that is told to stop has stopped: it answers nobody any more."""
         process = self._running[member]
-        process.send_signal(number)
         if number == signal.SIGSTOP:
-            os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # its threads stop one after another
+            stop(process.pid)
+        else:
+            process.send_signal(number)
 
     def leader(self) -> int:
         """Return the number of the member that leads."""

@@ -82,9 +82,14 @@ class Hand:
         told = info.bootstrap_store_info
         return {"rank": info.rank, "size": info.world_size, "master": [told.master_addr, told.master_port]}
 
-    def next_unless_closed(self, after_s: float) -> dict[str, Any]:
-        """Look for a round, and close the run after a while."""
-        threading.Timer(after_s, self.handler.set_closed).start()
+    def next_unless_closed(self, when: str) -> dict[str, Any]:
+        """Look for a round, and close the run when this is said to be so while it waits."""
+
+        def close() -> None:
+            wait_until(lambda: when in getattr(self.handler._attendee, "_waiting_for", ""), when)
+            self.handler.set_closed()
+
+        threading.Thread(target=close, daemon=True).start()
         return self.next()
 
     def wanted(self, timeout_s: float) -> dict[str, Any]:

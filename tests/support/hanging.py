@@ -17,7 +17,7 @@ from waiting import PATIENCE_S
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FLOOR_S = 2.0
+FLOOR_S = 4.0  # a processor that is away for 2 s is no hang
 STEPS = 12
 HANGS_AT = 8
 MEETING = '''\
@@ -77,6 +77,16 @@ class Ended(NamedTuple):
             return file.read()
 
 
+# A launcher whose workers have longer to show where they are before they are stopped: a processor may be away for 2 s.
+PATIENT = """\
+import sys
+from planaria.agent import machine
+machine.LOOK_S = 3.0
+from planaria.launch.main import run
+sys.exit(run(sys.argv[2:]))
+"""
+
+
 class Jobs:
     """Starts jobs in a folder, all at once, and waits for them."""
 
@@ -85,7 +95,9 @@ class Jobs:
         self._ranks = ranks
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         with open(f"{root}/meeting.py", "w") as file:
-            file.write(MEETING)
+            file.write(f"FLOOR_S = {FLOOR_S}\n{MEETING}")
+        with open(f"{root}/patient.py", "w") as file:
+            file.write(PATIENT)
 
     def start(self, name: str, script: str, *flags: str, env: Mapping[str, str] | None = None) -> None:
         folder = f"{self._root}/{name}"
@@ -97,7 +109,8 @@ class Jobs:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PET_", "OMP_", "TORCH"))}
         common = ("--hang-policy=restart", "--shutdown-timeout=1", f"--hang-floor={FLOOR_S:g}")
         places = (f"--report-file={folder}/report.json", f"--log-dir={folder}/logs", "--redirects=3")
-        argv = [sys.executable, "-m", "planaria", "run", f"--nproc-per-node={self._ranks}", *common, *places, *flags]
+        launcher = (sys.executable, f"{self._root}/patient.py", "run")
+        argv = [*launcher, f"--nproc-per-node={self._ranks}", *common, *places, *flags]
         environment = {**inherited, "ROOM": folder, "PYTHONPATH": self._root, "TMPDIR": folder, **(env or {})}
         with open(f"{folder}/err", "wb") as err:
             self._started[name] = subprocess.Popen(

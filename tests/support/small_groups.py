@@ -24,3 +24,7 @@ def feed(group, *events):
 
 def mistake(rank, at, **more):
     return failure(rank, 1, at, "exception", ("ModuleNotFoundError", "ImportError", "Exception"), **more)
+
+
+def usage_error(rank, at):
+    return failure(rank, 2, at, "exit", ())

@@ -3,7 +3,7 @@ import os
 import groupsim
 import pytest
 from groupsim import failure, random_run
-from small_groups import feed, mistake, running
+from small_groups import feed, mistake, running, usage_error
 
 from planaria.agent.blame import PORT_TRIES, settle_s
 from planaria.agent.machine import KILL_S, TREE_S, step
@@ -78,10 +78,11 @@ def test_exit_code_worker_passes_the_first_failed_workers_status_on():
         assert finish.outcome.status == expected
 
 
-def test_a_mistake_that_every_rank_makes_at_start_up_ends_the_job_at_once():
-    group, effects = step(running(), WorkerExited(1, 0.5, mistake(1, 0.5)))
+@pytest.mark.parametrize("made", [mistake, usage_error])
+def test_a_mistake_that_every_rank_makes_at_start_up_ends_the_job_at_once(made):
+    group, effects = step(running(), WorkerExited(1, 0.5, made(1, 0.5)))
     assert (group.phase, effects) == (SETTLING, (SetDeadline(settle_s(0.5)),))
-    group, effects = feed(group, WorkerExited(0, 0.6, mistake(0, 0.6)))
+    group, effects = feed(group, WorkerExited(0, 0.6, made(0, 0.6)))
     _, (finish,) = step(group, TreeEnded(0.6))
     assert finish.outcome.kind == "failed"
     assert "--always-restart" in finish.outcome.explanation

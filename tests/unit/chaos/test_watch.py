@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from stopping import stop
 
 from planaria.chaos import processes
 from planaria.chaos.nodes import surroundings
@@ -67,8 +68,7 @@ def test_a_stopped_worker_is_not_alive_and_a_dead_one_is_kept(tmp_path: Path) ->
     try:
         begin(node, child.pid)
         watch.look()
-        child.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        stop(child.pid)
         watch.stopped([child.pid])
         (stopped,) = watch.workers()
         watch.look()
