@@ -28,6 +28,9 @@ EXAMPLE = str(Path(__file__).parents[2] / "examples" / "numpy" / "main.py")
 STEPS_OF_AN_EPOCH = 42  # three workers with 16 of 2,000 samples a step
 EPOCHS = 1 + FAULTS * 10 // STEPS_OF_AN_EPOCH  # from one fault to the next the job makes eight or nine steps
 LIMIT_S = 120 + 10 * FAULTS
+JUDGED_FAULTS = (
+    100  # the last node's agent lives through the second half of so many: longer than it takes to judge its memory
+)
 COMMAND = (sys.executable, "-m", "planaria", "chaos")
 FORGETFUL = '''
 """Goes on at the step that a file has, and with a sum that was only in memory: it ends with 0, and wrong."""
@@ -155,8 +158,9 @@ def test_a_job_with_an_elastic_state_keeps_every_promise_through_all_kinds_of_fa
     job = [EXAMPLE, f"--epochs={EPOCHS}", "--samples=2000", "--print-freq=50", "--step-seconds=0.03"]
     out, err = run(*flags, "--", *job, folder=tmp_path, before=alone())
     verdict = json.loads(out)
-    assert set(states(verdict).values()) <= {"kept", "open"}, err
-    assert all(state == "kept" for name, state in states(verdict).items() if name != "memory"), err
+    told = states(verdict)
+    assert told.pop("memory") in (("kept",) if FAULTS >= JUDGED_FAULTS else ("kept", "open")), err
+    assert set(told.values()) == {"kept"}, err
     assert (verdict["planned"], verdict["struck"]) == (FAULTS, FAULTS), err
     assert verdict["result"]["got"].startswith(f"finished after step {EPOCHS * STEPS_OF_AN_EPOCH}: ")
     assert err.count("\n[") == FAULTS
