@@ -45,6 +45,8 @@ class Mortals(Training):
         self._room = room
         self._rng = rng
         self._tried: dict[tuple[str, str], int] = {}  # how often a point was tried, by the kind of strike
+        self._known: set[str] = set()
+        self._hit: set[str] = set()  # points at which somebody has died, whatever the strike
         self.deaths = 0  # on order, or where they should have been
         self.missed = 0
 
@@ -60,6 +62,7 @@ class Mortals(Training):
         least = min(self._tried.get((kind, point), 0) for point in known)
         point = self._rng.choice([point for point in known if self._tried.get((kind, point), 0) == least])
         self._tried[kind, point] = least + 1
+        self._known.update(known)
         mortal.give(self._place(name), point, 0 if kind == "begins" else self._rng.randint(0, 2))
         return point
 
@@ -72,6 +75,7 @@ class Mortals(Training):
             self.missed += 1
             kill_it()
             return "anywhere"
+        self._hit.add(point)
         return point
 
     # The strikes.
@@ -167,6 +171,8 @@ class Mortals(Training):
         for node in self.alive:
             end = node.wait()
             assert end.status == 0, f"{node.name} ended with {end.status} after round {life.round}\n{self.story()}"
+        spared = sorted(self._known - self._hit)
+        print(f"died at {len(self._hit)} of {len(self._known)} points; not at {spared}")  # shown by `pytest -rP`
 
 
 def test_workers_of_one_node_that_die_anywhere(room: Room) -> None:
