@@ -53,6 +53,24 @@ def train(hang, steps=12, at=8):
         meet()
         worker.report_progress(step, samples=step * 8)
 '''
+SLOW_AND_STUCK = """
+import time
+from planaria.worker import report_progress
+
+def stuck():
+    signal.pause()  # HERE
+
+tell(f"up {RANK}")
+wait_at("begin")
+for step in range(10**6):
+    began = time.monotonic()
+    time.sleep(0.012 if RANK == 2 else 0.002)  # what a step takes
+    report_progress(step, busy_s=time.monotonic() - began)
+    if RANK == 1 and os.path.exists(f"{ROOM}/hang"):
+        stuck()
+"""
+"""What three ranks of a `harness.Room` run, once they all have come: rank 2 is slow, and rank 1 hangs when it is told to."""
+SLOW_AND_STUCK_FLAGS = ("--nproc-per-node=3", "--hang-floor=3", "--hang-policy=report")
 
 
 class Ended(NamedTuple):
