@@ -284,12 +284,14 @@ def test_a_slow_rank_and_one_that_hangs_are_named_with_the_evidence(room: Room) 
     assert [rank["straggler"] for rank in run["ranks"]] == [None, None, slow["slower_by"]]
     room.write("hang", "")
     wait_until(lambda: b" hangs in phase step" in room.read("err"), "a rank that hangs")
-    assert [rank["behind"] for rank in seen(room)["ranks"]] == [False, True, False]
+    behind = [False, True, False]
+    wait_until(lambda: [rank["behind"] for rank in seen(room)["ranks"]] == behind, "rank 1 behind", between_s=0.1)
     line = 1 + next(n for n, text in enumerate(room.read("worker.py").decode().splitlines()) if "# HERE" in text)
     (evidence,) = glob.glob(f"{room.path('runs')}/*/*/evidence/*")
     for where in ((), ("--run-dir=runs",)):
+        told = f" on {os.uname().nodename}) hangs in phase step after step "
+        wait_until(lambda where=where, told=told: told in shown(room, "why", *where), "why it hangs", between_s=0.1)
         why = shown(room, "why", *where)
-        assert " on " + os.uname().nodename + ") hangs in phase step after step " in why
         assert f"worker.py line {line} in stuck" in why
         assert f"  evidence: {evidence}\n" in why
         assert "the policy is to report (--hang-policy)" in why
