@@ -54,11 +54,11 @@ def train(hang, steps=12, at=8):
         worker.report_progress(step, samples=step * 8)
 '''
 SLOW_AND_STUCK = """
-import time
+import threading, time
 from planaria.worker import report_progress
 
 def stuck():
-    signal.pause()  # HERE
+    threading.Event().wait()  # HERE
 
 tell(f"up {RANK}")
 wait_at("begin")
