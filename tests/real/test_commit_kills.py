@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 KILLS = int(os.environ.get("PLANARIA_TEST_STATE_KILLS", "25"))
 FEWER_KILLS = KILLS if KILLS > 25 else min(KILLS, 10)
 FEW_MISSES = KILLS / 4 if KILLS > 25 else FEWER_KILLS / 2  # of one node; where there are few deaths, chance is larger
+LEAST_SHARE = 1 / 2 if KILLS > 25 else 1 / 3  # of the points that so many deaths can be at: that many were hit
 SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
 NODES = 3
 SOON_S = 3.0  # within which a point is passed that is passed at every commit; who does not is killed anywhere
@@ -172,7 +173,9 @@ class Mortals(Training):
             end = node.wait()
             assert end.status == 0, f"{node.name} ended with {end.status} after round {life.round}\n{self.story()}"
         spared = sorted(self._known - self._hit)
-        print(f"died at {len(self._hit)} of {len(self._known)} points; not at {spared}")  # shown by `pytest -rP`
+        told = f"died at {len(self._hit)} of {len(self._known)} points; not at {spared}"
+        print(told)  # shown by `pytest -rP`
+        assert len(self._hit) >= LEAST_SHARE * min(len(self._known), self.deaths), told
 
 
 def test_workers_of_one_node_that_die_anywhere(room: Room) -> None:
