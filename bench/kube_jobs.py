@@ -25,6 +25,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness import machine
+
 from planaria.contract.progress import KEY, Record, write
 from planaria.kube.api import connect
 from planaria.kube.crd import definition
@@ -225,6 +227,12 @@ async def quiet(operator: Operator) -> None:
         await asyncio.sleep(1.0)
 
 
+def circumstances() -> dict[str, Any]:
+    """Return when, where and with what this is measured, as the other reports have it."""
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return {"date": date, "machine": machine.describe(), "versions": machine.versions(), "load_before": machine.load()}
+
+
 def tell(results: dict[str, Any]) -> None:
     """Say how far it is."""
     sys.stderr.write(json.dumps(results) + "\n")
@@ -243,7 +251,6 @@ async def measure(kubeconfig: str, count: int, rest_s: float) -> dict[str, Any]:
         names = [f"job-{index}" for index in range(count)]
         results: dict[str, Any] = {
             "jobs": count,
-            "cores": os.cpu_count(),
             "burst": summary(await burst(api, namespace, names)),
         }
         tell(results)
@@ -294,8 +301,9 @@ def main() -> None:
     parser.add_argument("--rest-s", type=float, default=REST_S)
     parser.add_argument("--kubeconfig", default="")
     asked = parser.parse_args()
+    about = circumstances()
     with api_server(asked.kubeconfig) as kubeconfig:
-        print(json.dumps(asyncio.run(measure(kubeconfig, asked.jobs, asked.rest_s)), indent=2))
+        print(json.dumps(about | asyncio.run(measure(kubeconfig, asked.jobs, asked.rest_s)), indent=2))
 
 
 if __name__ == "__main__":

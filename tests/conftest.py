@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import rows
 from hypothesis import HealthCheck, settings
+from no_skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # hooks, found by their names
 
 from planaria.base.loop import Loop
 
@@ -22,6 +23,7 @@ settings.load_profile("planaria")
 if TYPE_CHECKING:
     from kube_cluster import Cluster
     from kube_place import Place
+    from scripted_api import ScriptedApi
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -94,6 +96,16 @@ def kube_cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
     with kube_cluster.Cluster.start(nodes=2) as found:
         rows.begun(request)
         yield found
+
+
+@pytest.fixture
+def api() -> "Iterator[ScriptedApi]":
+    """A Kubernetes API server that fails as it is told to."""
+    from scripted_api import ScriptedApi
+
+    server = ScriptedApi()
+    yield server
+    server.close()
 
 
 @pytest.fixture

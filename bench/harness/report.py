@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from harness.model import Metric, Record, Result
     from harness.stats import Summary
 
+QUIET = 0.5  # the load average of a minute, above which something else was at work
 _HEAD = "| | | median | p10 - p90 | n | ÷ planaria | goal | |\n|---|---|---:|---:|---:|---:|---:|---|"
 
 
@@ -90,12 +91,20 @@ def _circumstances(how: Circumstances) -> list[str]:
     return [
         f"- {how.date}; {_together(how.machine)}; {_together(how.versions)}",
         f"- load average before {how.load_before}, after {how.load_after}",
+        *_unrest(how.load_before),
         f"- {how.rounds} rounds after one warm-up round, contestants alternating",
         f"- idle window {how.idle_window_s:g} s, tee {how.tee_s:g} s",
         *(f"- {name} is `{command}`" for name, command in how.launchers.items()),
         "",
         f"    {how.command}",
     ]
+
+
+def _unrest(load_before: str) -> list[str]:
+    """Say that the machine had other work when this began."""
+    if float(load_before.split(maxsplit=1)[0]) <= QUIET:
+        return []
+    return [f"- **not a quiet machine**: its load was above {QUIET:g} before the start, so something else was at work"]
 
 
 def _together(facts: dict[str, str]) -> str:

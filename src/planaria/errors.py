@@ -86,6 +86,10 @@ class KubeError(PlanariaError):
         return self.status == 409
 
 
+class LeadershipLost(KubeError):
+    """The Lease could not be renewed in time: another operator may act from now on, and this one may not. Exit status 69."""
+
+
 class InternalError(PlanariaError):
     """A bug of ours; reported whole, never handled. Exit status 70."""
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "real"))
 
@@ -110,7 +111,26 @@ def test_a_folder_that_is_none_and_one_without_images_are_refused_in_a_sentence(
     assert ended.stderr.endswith(f"DATA expects a folder of images, and {tmp_path / 'nothing'} is none\n")
     ended = by_hand(str(tmp_path))
     assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1].startswith((f"{tmp_path} has no images", "reading a folder of images needs"))
+    assert ended.stderr.splitlines()[-1].startswith(f"{tmp_path} has no images")
+
+
+@pytest.mark.parametrize("top", ["", "train"])
+def test_a_folder_of_images_is_trained_on_with_or_without_a_folder_train_in_it(tmp_path: Path, top: str) -> None:
+    for label, colour in enumerate(("red", "green", "blue")):
+        for number in range(4):
+            file = tmp_path / top / f"class-{label}" / "images" / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (9 + number, 12), colour).save(file)
+    (tmp_path / top / "class-0" / "boxes.txt").write_text("no image")
+    words = ("--input_path", str(tmp_path), "--batch-size=2", "--width=4", "--image-size=8", "--print-freq=1")
+    example = Trained("imagenet", "--epochs=2", *words)
+    try:
+        end = example.run()
+    finally:
+        example.close()
+    assert f"Loading data from: {tmp_path}" in end.err
+    assert result(end.out)[0] == 2 * 3, "12 images in steps of 4"
+    assert len(re.findall(rb"^Epoch: \[\d\]\[[012]/3\]", end.out, re.MULTILINE)) == 2 * 3
 
 
 def test_without_a_launcher_it_says_how_to_start_it() -> None:

@@ -46,13 +46,6 @@ PLACE = "ours/job-run"
 
 
 @pytest.fixture
-def api() -> Iterator[ScriptedApi]:
-    server = ScriptedApi()
-    yield server
-    server.close()
-
-
-@pytest.fixture
 def connect(loop: Loop) -> Iterator[Connect]:
     with clients(loop, "kubernetes") as connect:
         yield lambda url: connect(Where((PLACE,), options=(("server", url),)))

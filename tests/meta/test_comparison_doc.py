@@ -18,9 +18,10 @@ NAMES = {"compare", "harness", "rows"}
 
 
 class Program(NamedTuple):
-    """What the benchmark has; `compare` makes the page."""
+    """What the benchmark has; `compare` makes the page, `report` one of its reports."""
 
     compare: Any
+    report: Any
     find_launchers: Callable[[list[str], str], list[Any]]
 
 
@@ -31,7 +32,8 @@ def program() -> Program:
     sys.path.insert(0, str(BENCH))
     try:
         compare = import_module("compare")
-        found = Program(compare, import_module("harness.children").find_launchers)
+        children, report = import_module("harness.children"), import_module("harness.report")
+        found = Program(compare, report, children.find_launchers)
     finally:
         sys.path.remove(str(BENCH))
         for name in [name for name in sys.modules if name.partition(".")[0] in NAMES]:
@@ -52,6 +54,15 @@ def test_the_page_has_what_was_measured(compare: Any) -> None:
 
 def test_the_drawing_is_of_the_same_numbers(compare: Any) -> None:
     assert compare.DRAWING.read_text() == compare.bars.svg(compare.bars.groups(compare.load()))
+
+
+@pytest.mark.parametrize(("load", "is_quiet"), [("0.50 3.20 4.34", True), ("0.51 0.10 0.10", False)])
+def test_a_report_says_beside_its_numbers_that_the_machine_was_not_quiet(
+    program: Program, load: str, is_quiet: bool
+) -> None:
+    how = program.report.Circumstances("2026-01-01", "run.py", False, 3, 1.0, 1.0, {}, {}, {}, load, "9.00 9.00 9.00")
+    head = program.report.markdown([], how, []).partition("| median |")[0]
+    assert ("not a quiet machine" not in head) == is_quiet
 
 
 def report(ours: list[float], theirs: list[float | None]) -> dict[str, Any]:

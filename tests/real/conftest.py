@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import browser
 import engine as container_engine
 import images
 import rows
@@ -19,6 +20,7 @@ from harness import Room, Terminal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from browser import Browser
     from engine import Engine
     from kube_cluster import Cluster
     from operator_rig import Rig
@@ -45,6 +47,23 @@ def terminal(room: Room) -> Iterator[Terminal]:
         yield found
     finally:
         found.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser; the test is skipped where there is none."""
+    if why := browser.why_not():
+        pytest.skip(why)
+    with browser.Browser() as found:
+        yield found
+
+
+@pytest.fixture
+def window(chromium: Browser) -> Browser:
+    """A window that shows nothing, and whose console is empty."""
+    chromium.go("about:blank")
+    chromium.complaints()
+    return chromium
 
 
 @pytest.fixture(scope="session")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import itertools
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import browser
 import pictures
 import pytest
 from crew import Crew
 from crew_jobs import FAILS
 from dashboard_stage import Cast, Stage
 from hanging import SLOW_AND_STUCK, SLOW_AND_STUCK_FLAGS
-from programs import clean_environment
+from served import dashboard
 from waiting import wait_until
+from windows import shown, stop_the_run, texts, unlock
 
 from planaria.contract.progress import Record
 from planaria.dashboard.rules import POLICY
@@ -28,46 +25,11 @@ from planaria.kube.portrait import Sizes, portrait
 from planaria.kube.seen import JobSeen, PodSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from browser import Browser
     from harness import Room
 
-pytestmark = pytest.mark.skipif(bool(browser.why_not()), reason=browser.why_not() or "there is a browser")
-
 UPDATES = 5
 MOST_MS = 100  # for an update with 1,000 ranks
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser.Browser() as found:
-        yield found
-
-
-@pytest.fixture
-def window(chromium: Browser) -> Browser:
-    """A window that shows nothing, and whose console is empty."""
-    chromium.go("about:blank")
-    chromium.complaints()
-    return chromium
-
-
-@contextlib.contextmanager
-def shown(window: Browser, cast: Cast, token: str = "") -> Iterator[None]:
-    """The page of made-up runs in the window. The browser may have nothing to complain of until it is left."""
-    with Stage(cast, token) as stage:
-        window.go(stage.url)
-        yield
-        complaints = window.complaints()
-        window.go("about:blank")
-    assert complaints == []
-
-
-def texts(window: Browser, selector: str) -> list[str]:
-    found = window.run("return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)", selector)
-    assert isinstance(found, list)
-    return found
 
 
 def test_a_run_is_seen_with_its_world_its_recoveries_its_ranks_and_its_log(window: Browser) -> None:
@@ -89,6 +51,27 @@ def test_a_run_is_seen_with_its_world_its_recoveries_its_ranks_and_its_log(windo
         window.wait_for_text("#log", "rank 1\nstep 0")
         figures = window.text("#tiles")
         window.wait("document.querySelector('#tiles').textContent !== arguments[0]", figures)
+
+
+def test_evidence_that_cannot_be_saved_is_told_so(window: Browser) -> None:
+    cast = Cast(hanging=pictures.hanging)
+    cast.evidence = lambda *_: "the disk is full <b>"  # type: ignore[assignment, method-assign]
+    with shown(window, cast, "sesame"):
+        window.wait_for_text("#link", "live")
+        unlock(window)
+        window.click("#evidence a")
+        window.wait_for_text("#ask-title", "The file was not saved")
+        assert window.text("#ask-text") == "the disk is full <b>"
+        window.complaints()  # the browser notes the refusal
+
+
+def test_a_run_whose_agents_do_not_answer_at_the_moment_has_not_ended(window: Browser) -> None:
+    def away() -> dict[str, Any]:
+        return {**pictures.live(run_id="away"), "state": "away"}
+
+    with shown(window, Cast(away=away)):
+        window.wait_for_text("#verdict-line", "No agent of this run answers at the moment")
+        window.wait_for_text("#link", "live")
 
 
 def test_a_failure_is_told_in_plain_words_with_its_last_lines(window: Browser) -> None:
@@ -121,7 +104,7 @@ def test_the_headline_of_a_hang_goes_when_the_hang_is_over(window: Browser) -> N
 def test_a_run_whose_agents_were_killed_is_not_at_work(window: Browser) -> None:
     with shown(window, Cast(killed=pictures.killed)):
         window.wait_for_text("#verdict-line", "No agent of this run is left")
-        assert "None of them wrote an end" in window.text("#verdict-more")
+        assert "No end was written" in window.text("#verdict-more")
         window.wait_for_text("#link", "ended")
 
 
@@ -203,8 +186,8 @@ def test_with_the_token_a_node_can_be_drained_and_a_run_stopped_after_a_question
         window.wait_for_text("#ask-problem", "that is not the token of this dashboard")
         assert not window.is_shown("#stop")
         window.complaints()  # the browser notes the refusal
-        window.type("#ask-token", "sesame\ue007")
-        window.wait("document.querySelector('#stop').checkVisibility()")
+        window.click("#ask button[value='no']")
+        unlock(window)
         assert window.run("return document.querySelector('#ask-token').value") == ""
         window.click("#stop")
         window.click("#ask button[value='no']")
@@ -214,9 +197,7 @@ def test_with_the_token_a_node_can_be_drained_and_a_run_stopped_after_a_question
         window.click("#ask-yes")
         window.wait_for_text("#ask-text", "run llm-7b-pretrain was told to drain")
         window.click("#ask-yes")
-        window.click("#stop")
-        window.click("#ask-yes")
-        window.wait_for_text("#ask-text", "told to stop")
+        stop_the_run(window)
         assert cast.orders == [("llm-7b-pretrain", "drain", "node-b-1a2b"), ("llm-7b-pretrain", "stop", "")]
 
 
@@ -256,28 +237,6 @@ def test_a_thousand_ranks_are_drawn_again_within_a_blink(window: Browser, capsys
         )
     assert update_ms < MOST_MS
     assert rows < 40, "rows exist where somebody looks, and nowhere else"
-
-
-@contextlib.contextmanager
-def dashboard(*flags: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A dashboard as users start it, and where its page is."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "planaria", "dashboard", "--port=0", *flags],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        env=clean_environment(**variables),
-        text=True,
-    )
-    try:
-        assert server.stdout is not None
-        line = server.stdout.readline()
-        assert line.startswith("planaria: dashboard at http://127.0.0.1:")
-        yield server, line.split()[-1]
-    finally:
-        server.kill()
-        server.wait()
-        assert server.stdout is not None
-        server.stdout.close()
 
 
 def test_the_cause_of_a_failed_run_of_three_nodes_is_found_and_a_killed_dashboard_is_noticed(
@@ -362,12 +321,8 @@ def test_a_job_that_runs_is_seen_through_its_socket_recovers_and_is_stopped(wind
         window.wait_for_text("#recoveries", "ValueError: a planted failure")
         assert "detect" in window.text("#recoveries .parts")
         window.wait_for_text("#log", "rank 0 in life 1")
-        window.click("#unlock")
-        window.type("#ask-token", "sesame\ue007")
-        window.wait("document.querySelector('#stop').checkVisibility()")
-        window.click("#stop")
-        window.click("#ask-yes")
-        window.wait_for_text("#ask-text", "it was told to stop")
+        unlock(window)
+        stop_the_run(window)
         assert launcher.wait().status == 143
         window.wait_for_text("#verdict-line", "The run was stopped by its owner")
         window.wait_for_text("#link", "ended")

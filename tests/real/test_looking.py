@@ -104,6 +104,22 @@ def top_on_a_terminal(room: Room) -> str:
     return drawn.decode()
 
 
+def hang_up_on_top(room: Room) -> None:
+    """Close the terminal when the first screen is there: it ends well, though there is nothing to put back in order."""
+    master, slave = pty.openpty()
+    command = [*LAUNCHER[:-1], "top", f"--run-id={name_of(room)}"]
+    streams: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": subprocess.PIPE}
+    top = subprocess.Popen(command, cwd=room.root, env=clean_environment(TMPDIR=room.tmp), **streams)
+    os.close(slave)
+    drawn = b""
+    while b"\x1b[J" not in drawn:
+        assert select.select([master], [], [], PATIENCE_S)[0], drawn
+        drawn += os.read(master, 65536)
+    os.close(master)
+    _, said = top.communicate(timeout=PATIENCE_S)
+    assert (top.returncode, said) == (0, b"")
+
+
 def test_a_run_is_seen_while_it_runs_and_in_its_folder_after_its_end(room: Room) -> None:
     prepare(room)
     launcher = room.start([*two(room), "--run-dir=runs", "--redirects=3", "--health-check-port=0"], TRAINS)
@@ -197,6 +213,7 @@ def test_a_run_that_nobody_asked_to_watch_is_seen_with_what_happened_before_anyb
     drawn = top_on_a_terminal(room)
     assert drawn.startswith("\x1b[?1049h")
     assert "running" in drawn
+    hang_up_on_top(room)
     none = ask(room, "logs")
     assert (none.returncode, none.stdout) == (1, "")
     assert none.stderr.startswith("planaria: no worker that was asked for writes to a file; ")

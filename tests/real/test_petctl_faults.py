@@ -78,8 +78,8 @@ def is_write(what: str) -> bool:
 def test_run_job_leaves_nothing_when_one_call_fails(faulty: Petctl, proxy: Proxy, whole: list[str], fault: str) -> None:
     """Where only the answer is lost, it may also go on: what it asked for is there."""
     for place, what in enumerate(whole):
-        if fault != "denied" and not is_write(what):
-            continue  # a look that fails in another way is as one that is denied, and each takes its time
+        if fault == "unanswered" and not is_write(what):
+            continue  # a look that nobody answers is as one that nobody hears
         job = fresh_job()
         proxy.begin(lambda number, at=place: fault if number == at else None)
         try:
@@ -130,12 +130,13 @@ def test_a_job_that_was_made_whole_while_the_network_broke_is_found_and_can_be_r
     assert faulty.left(job) == []
 
 
+@pytest.mark.parametrize("kind", ["denied", "throttled", "unheard"])
 @pytest.mark.parametrize("is_hit", [is_write, lambda what: not is_write(what)], ids=["removal", "look"])
 @pytest.mark.parametrize("verb", ["kill_job", "gc"])
-def test_kill_job_and_gc_again_finish_whichever_call_was_denied(
-    faulty: Petctl, proxy: Proxy, is_hit: Callable[[str], bool], verb: str
+def test_kill_job_and_gc_again_finish_whichever_call_failed(
+    faulty: Petctl, proxy: Proxy, is_hit: Callable[[str], bool], verb: str, kind: str
 ) -> None:
-    """Each attempt removes one thing, and the next removal, or the look before it, is denied."""
+    """Each attempt removes one thing, and the next removal, or the look before it, fails."""
     job = fresh_job()
     proxy.begin(well)
     faulty.submit(job)
@@ -148,7 +149,7 @@ def test_kill_job_and_gc_again_finish_whichever_call_was_denied(
             return None
         hit.append(proxy.seen[number])
         proxy.fault = well
-        return "denied"
+        return kind
 
     for _ in range(LONGEST):
         proxy.begin(fault)
@@ -261,24 +262,22 @@ def test_doctor_goes_on_after_a_look_that_was_denied_and_that_is_a_finding(fault
     assert "rdzv.security_groups" in found
 
 
-@pytest.mark.parametrize(
-    ("words", "before", "size"),
-    [(["stop"], ["scale", "--size", "2"], 0), (["scale", "--size", "2"], ["stop"], 2)],
-    ids=["stop", "scale"],
-)
-def test_stop_and_scale_again_finish_whichever_call_was_denied(
-    faulty: Petctl, proxy: Proxy, standing: str, words: list[str], before: list[str], size: int
+@pytest.mark.parametrize("kind", ["denied", "throttled", "unheard"])
+@pytest.mark.parametrize("size", [0, 2], ids=["stop", "scale"])
+def test_stop_and_scale_again_finish_whichever_call_failed(
+    faulty: Petctl, proxy: Proxy, standing: str, size: int, kind: str
 ) -> None:
     """Each attempt fails one call later than the one before, and goes on where that one stopped."""
+    words, before = (["scale", "--size", "2"], ["stop"])[:: 1 if size else -1]
     proxy.begin(well)
     faulty.type(*before, standing)
     failed: list[str] = []
     for _ in range(LONGEST):
-        proxy.begin(lambda number: "denied" if number == len(failed) else None)
+        proxy.begin(lambda number: kind if number == len(failed) else None)
         try:
             faulty.type(*words, standing)
         except AwsError:
-            failed.append(proxy.seen[-1])
+            failed.append(proxy.seen[len(failed)])
         else:
             break
     assert failed == proxy.seen

@@ -92,11 +92,12 @@ class Chores:
     def hand_over(self, ring: Sequence[str], on_done: Callable[[bool], object]) -> None:
         """Bring what only this node may have of its newest commits to its buddy: it is about to leave.
 
-        The buddy may be gone or leave as well: then to the first of the `ring` behind it that takes them.
+        The buddy may be gone or leave as well: then to the first of the `ring` behind it that takes them. Who has nothing
+        has brought nothing: a run that never sealed a commit begins anew.
         """
         parts = self._stock.slots.newest_parts()
         if self._road is None or not parts:
-            on_done(self._road is not None)
+            on_done(False)
             return
         self._hand_to([self._buddy, *ring], parts, on_done)
 

@@ -2,10 +2,11 @@
 
     agent --request, black boxes as descriptors--> examiner --lines on stdout: there is a folder, the verdict--> agent
 
-The verdict is told before files are written and tools are run, which take their time: the end of stdout is the end of those.
-Reading about a stuck process, or writing to a disk that is stuck itself, can take for ever; the agent's loop must not. It
-gives the examiner some time, and goes on without it after that. Nothing here ends a worker; `resume` lets one that is stopped
-go on, for workers that are about to be ended anyway.
+Workers are asked for their stacks before anything else, and the verdict is told before files are written and tools are run,
+which take their time: the end of stdout is the end of those. The disk of the folder may be what hangs, so a thread makes it,
+and nobody waits for that for long (`Shelf`). Reading about a stuck process, or writing to a disk that hangs only now, can take
+for ever; the agent's loop must not. It gives the examiner some time, and goes on without it after that. Nothing here ends a
+worker; `resume` lets one that is stopped go on, for workers that are about to be ended anyway.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import sys
 import time
 from contextlib import suppress
+from threading import Event, Thread
 
 from planaria.agent import proc
 from planaria.agent.suspects import Examined, as_text, frames, judge
@@ -26,12 +28,15 @@ from planaria.process.descendants import descendants_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
+
+    from planaria.agent.suspects import Verdict
 
 SCHEMA = 1
 DUMP_S = 2.0  # for stacks to be written: all cores may be busy
-CHILD_DUMP_S = 0.3
+CHILD_DUMP_S = 0.3  # for one child of every rank at a time
+FOLDER_S = 5.0  # for a disk to make the folder, since we began
 POLL_S = 0.02
 QUIET_POLLS = 3
 LEAST_LOOK_S = 0.3  # between two looks at how much CPU a rank uses
@@ -41,7 +46,6 @@ MOST_NATIVE = 4
 TOOL_S = 8.0
 ALL_TOOLS_S = 16.0
 KILLED_S = 1.0  # for one to end that was killed; in an uninterruptible wait it does not
-_SIGCONT = signals.SIGCONT
 _STACK_BYTES = 1 << 20
 _FLIGHT_BYTES = 64 << 20
 
@@ -56,7 +60,7 @@ class Subject:
         self.has_witness: bool = told["witness"]
         self._mark = self.size
         self._cpu_s, self._at = proc.cpu_s(self.pid), time.monotonic()
-        self.is_stopped = proc.state(self.pid) in ("T", "t")
+        self.is_stopped = proc.is_stopped(self.pid)
         self.children: dict[int, str] = {}
         self.flight: dict[str, Any] = {}
 
@@ -70,9 +74,9 @@ class Subject:
         """Return what its files are called by."""
         return f"rank{self.known.rank}"
 
-    def text(self) -> str:
-        """Return what its black box got since we look."""
-        data = os.pread(self.box, _STACK_BYTES, self._mark)
+    def text(self, since: int | None = None) -> str:
+        """Return what its black box got since we look, or since it had that size."""
+        data = os.pread(self.box, _STACK_BYTES, self._mark if since is None else since)
         return blackbox.read(data).text
 
     def ask(self, *, resume: bool) -> bool:
@@ -81,17 +85,8 @@ class Subject:
             return False
         _send(self.pid, blackbox.DUMP_STACKS)
         if self.is_stopped and resume:
-            _send(self.pid, _SIGCONT)
+            _send(self.pid, signals.SIGCONT)
         return resume or not self.is_stopped
-
-    def ask_children(self) -> None:
-        """Ask the processes below it, such as those of a data loader: one after the other, into the same black box."""
-        for pid in descendants_of(self.pid)[:MOST_CHILDREN]:
-            before = self.size
-            if linux.catches(pid, blackbox.DUMP_STACKS) and proc.state(pid) not in ("T", "t", "Z"):
-                _send(pid, blackbox.DUMP_STACKS)
-                _wait_quiet([(self, before)], CHILD_DUMP_S)
-            self.children[pid] = blackbox.read(os.pread(self.box, _STACK_BYTES, before)).text
 
     def examined(self, stack: str) -> Examined:
         """Return all that is known of it now."""
@@ -118,17 +113,92 @@ def _send(pid: int, number: int) -> None:
         return
 
 
+def _ask_children(subjects: list[Subject]) -> None:
+    """Ask the processes below workers, such as those of a data loader.
+
+    Those of one worker write into the same black box, so they are asked one after the other: the first of every worker at the
+    same time, then the second. How long it takes does not depend on how many workers there are.
+    """
+    below = [(one, descendants_of(one.pid)[:MOST_CHILDREN]) for one in subjects]
+    for turn in range(max((len(pids) for _, pids in below), default=0)):
+        asked = [(one, pids[turn], one.size) for one, pids in below if turn < len(pids)]
+        _wait_quiet([(one, before) for one, pid, before in asked if _asks_child(pid)], CHILD_DUMP_S)
+        for one, pid, before in asked:
+            one.children[pid] = one.text(before)
+
+
+def _asks_child(pid: int) -> bool:
+    """Ask a process for its stacks, if it is going to answer; tell whether it is."""
+    if not linux.catches(pid, blackbox.DUMP_STACKS) or proc.is_stopped(pid) or not linux.is_running(pid):
+        return False
+    _send(pid, blackbox.DUMP_STACKS)
+    return True
+
+
 def _wait_quiet(asked: Iterable[tuple[Subject, int]], within_s: float) -> None:
     """Wait until every black box has grown and grows no more."""
     asked = list(asked)
     until = time.monotonic() + within_s
     seen, quiet = [0] * len(asked), 0
-    while quiet < QUIET_POLLS and time.monotonic() < until:
+    while asked and quiet < QUIET_POLLS and time.monotonic() < until:
         time.sleep(POLL_S)  # noqa: TID251  memory that grows wakes nobody
         sizes = [subject.size for subject, _ in asked]
         grown = all(size > before for size, (_, before) in zip(sizes, asked, strict=True))
         quiet = quiet + 1 if grown and sizes == seen else 0
         seen = sizes
+
+
+def _beside(work: Callable[[], object]) -> Thread | None:
+    """Do something in a thread that nobody has to wait for; None where no thread is left."""
+    thread = Thread(target=work, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
+
+
+class Shelf:
+    """The folder of evidence. A thread makes it, and reads there what workers say of their collectives.
+
+    On a disk that hangs that thread never comes back: whoever wants something of it says until when.
+    """
+
+    def __init__(self, folder: str, witnesses: list[str]) -> None:
+        self._folder = folder
+        self._awaited = witnesses
+        self._is_made, self._is_read, self._is_over = Event(), Event(), Event()
+        self._is_there = False
+        self._flights: dict[str, dict[str, Any]] = {}
+        if _beside(self._work) is None:
+            self._awaited = []
+            self._work()
+
+    def is_kept(self, until: float) -> bool:
+        """Tell whether there is a folder, as soon as that is known."""
+        self._is_made.wait(max(0.0, until - time.monotonic()))
+        return self._is_there
+
+    def flights(self, until: float) -> dict[str, dict[str, Any]]:
+        """Return what workers say by then, by their names; nothing is read after that."""
+        self._is_read.wait(max(0.0, until - time.monotonic()))
+        self._is_over.set()
+        return dict(self._flights)
+
+    def _work(self) -> None:
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            self._is_there = True
+        except OSError:  # who it is can be said without a place to write
+            self._awaited = []
+        self._is_made.set()
+        while self._awaited and not self._is_over.wait(POLL_S):  # nobody tells of a new file on every kind of disk
+            for name in list(self._awaited):
+                data = linux.read_file(f"{self._folder}/{name}.collectives.json", _FLIGHT_BYTES)
+                if data:
+                    self._flights[name] = proc.as_object(data)
+                    self._awaited.remove(name)
+        self._is_read.set()
 
 
 class Examiner:
@@ -137,28 +207,28 @@ class Examiner:
     def __init__(self, request: dict[str, Any]) -> None:
         self._request = request
         self._folder: str = request["folder"]
-        self._is_kept = True
         self._subjects = [Subject(told) for told in request["ranks"]]
 
     def run(self) -> None:
         """Look at everything, tell the agent what it wants to know as soon as that is known, write it all down."""
-        try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        except OSError:  # who it is can be said without a place to write
-            self._is_kept = False
-        _tell({"kept": self._is_kept})
         began = time.monotonic()
-        stacks = self._stacks()
+        asked = self._ask()
+        shelf = Shelf(self._folder, [one.name for one in self._subjects if one.has_witness])
+        _wait_quiet(asked, DUMP_S)
+        stacks = {one.pid: one.text() for one in self._subjects}
+        _ask_children(self._subjects)
+        is_kept = shelf.is_kept(began + FOLDER_S)
+        _tell({"kept": is_kept})
+        flights = shelf.flights(time.monotonic() + (COLLECTIVES_S if is_kept else 0.0))
         for one in self._subjects:
-            one.ask_children()
-        self._hear_witnesses()
-        time.sleep(max(0.0, began + LEAST_LOOK_S - time.monotonic()))  # noqa: TID251  the same
+            one.flight = flights.get(one.name, {})
+        time.sleep(max(0.0, began + LEAST_LOOK_S - time.monotonic()))  # noqa: TID251  a rank uses CPU meanwhile, or does not
         examined = [one.examined(stacks[one.pid]) for one in self._subjects]
         verdict = judge(
             examined,
             host=self._request["host"],
             is_alone=self._request["alone"],
-            evidence=self._folder if self._is_kept else "",
+            evidence=self._folder if is_kept else "",
         )
         _tell(
             {
@@ -170,30 +240,24 @@ class Examiner:
                 "unclear": verdict.unclear,
             }
         )
+        if is_kept:
+            self._write(examined, verdict)
+
+    def _ask(self) -> list[tuple[Subject, int]]:
+        """Ask workers for their stacks; return those that are going to answer, and how much their black boxes had."""
+        marks = [(one, one.size) for one in self._subjects]
+        return [(one, size) for one, size in marks if one.ask(resume=self._request["resume"])]
+
+    def _write(self, examined: list[Examined], verdict: Verdict) -> None:
+        """Write it down. What the GPUs are at is asked for beside the rest: each of these tools may take all its time."""
+        gpus = _beside(lambda: self._save("gpu.txt", _tool(("nvidia-smi",), TOOL_S)[0]))
         self._summarize(examined, verdict.sentence, as_text(examined, verdict, self._request["heading"]), verdict.ranks)
         self._save_ranks(examined)
         self._save("host.txt", proc.host(self._folder))
         if self._request["trace"]:
             self._look_native(examined, verdict.ranks)
-        self._save("gpu.txt", _tool(("nvidia-smi",), TOOL_S)[0])
-
-    def _stacks(self) -> dict[int, str]:
-        marks = {one.pid: one.size for one in self._subjects}
-        asked = [one for one in self._subjects if one.ask(resume=self._request["resume"])]
-        _wait_quiet([(one, marks[one.pid]) for one in asked], DUMP_S)
-        return {one.pid: one.text() for one in self._subjects}
-
-    def _hear_witnesses(self) -> None:
-        """Read what workers say of their collectives, once they have written it."""
-        waiting = [one for one in self._subjects if one.has_witness]
-        until = time.monotonic() + COLLECTIVES_S
-        while waiting and time.monotonic() < until:
-            for one in list(waiting):
-                data = linux.read_file(f"{self._folder}/{one.name}.collectives.json", _FLIGHT_BYTES)
-                if data:
-                    one.flight = proc.as_object(data)
-                    waiting.remove(one)
-            time.sleep(POLL_S if waiting else 0)  # noqa: TID251  nobody tells of a new file on every kind of disk
+        if gpus is not None:
+            gpus.join()
 
     def _save_ranks(self, examined: list[Examined]) -> None:
         for subject, one in zip(self._subjects, examined, strict=True):
@@ -221,7 +285,7 @@ class Examiner:
             "ranks": [
                 {
                     **{name: value for name, value in as_dict(one).items() if name not in ("stack", "begun")},
-                    "collectives_begun": dict(one.begun),
+                    "collectives_begun": {count.group: count.begun for count in one.begun},
                     "frames": [as_dict(frame) for frame in frames(one.stack)],
                 }
                 for one in examined
@@ -290,3 +354,4 @@ def main() -> None:
     with open(int(sys.argv[1]), encoding="utf-8") as file:
         request = json.load(file)
     Examiner(request).run()
+    os.close(1)  # this is the end of it for the agent, also where a thread that hangs keeps the process

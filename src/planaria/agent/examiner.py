@@ -6,9 +6,8 @@ import json
 import os
 import sys
 
-from planaria.base import signals
 from planaria.base.value import Value, as_dict
-from planaria.process.spawn import Start, spawn
+from planaria.process.helper import Helper, Order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,10 +15,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from planaria.agent.suspects import Examined
-    from planaria.base.loop import Loop, Timer
+    from planaria.base.loop import Loop
 
 WITHIN_S = 30.0
-_MOST_BYTES = 1 << 20
 _VERDICT = b'"sentence": '
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop()); from planaria.agent.examine import main; main()"
 
@@ -74,72 +72,33 @@ class Examination:
         on_found: Callable[[Found], object],
         on_over: Callable[[], object],
     ) -> None:
-        self._loop = loop
         self._on_found: Callable[[Found], object] | None = on_found
         self._on_over = on_over
-        self._heard = b""
-        self._read_fd: int | None
-        self._read_fd, write_fd = os.pipe()
-        os.set_blocking(self._read_fd, False)
         asked = os.memfd_create("planaria-examination", os.MFD_CLOEXEC)
-        nowhere = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
             os.write(asked, request.as_json().encode())
             os.lseek(asked, 0, os.SEEK_SET)
             root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-            self._pid = spawn(
-                Start(
-                    argv=(sys.executable, "-I", "-c", _PROGRAM, str(asked), root),
-                    environment=environment,
-                    black_box_fd=nowhere,
-                    stdout_fd=write_fd,
-                    stderr_fd=nowhere,
-                    handled_signals=(signals.SIGCHLD, signals.SIGTERM, signals.SIGINT, signals.SIGCONT),
-                    kept_fds=(asked, *(box for _, box, _ in request.subjects)),
-                )
-            )
-        except OSError:
-            os.close(self._read_fd)
-            raise
+            argv = (sys.executable, "-I", "-c", _PROGRAM, str(asked), root)
+            kept = (asked, *(box for _, box, _ in request.subjects))
+            self._helper = Helper(loop, Order(argv, environment, WITHIN_S, kept), self._hear, self._end)
         finally:
-            for descriptor in (write_fd, asked, nowhere):
-                os.close(descriptor)
-        loop.on_readable(self._read_fd, self._hear)
-        self._timer: Timer = loop.call_later(WITHIN_S, self._end)
+            os.close(asked)
 
     def cancel(self) -> None:
-        """End it, and the tools it runs. The agent buries all its children, this one too."""
-        if self._read_fd is None:
-            return
-        self._timer.cancel()
-        self._loop.forget(self._read_fd)
-        os.close(self._read_fd)
-        self._read_fd = None
-        try:
-            os.kill(self._pid, signals.SIGKILL)
-            os.killpg(self._pid, signals.SIGKILL)  # it leads a session, as all that we spawn
-        except ProcessLookupError:
-            return
+        """End it, and the tools it runs."""
+        self._helper.dismiss()
 
     def _hear(self) -> None:
-        assert self._read_fd is not None
-        try:
-            chunk = os.read(self._read_fd, 1 << 16)
-        except BlockingIOError:
-            return
-        self._heard += chunk
-        if _VERDICT in self._heard and self._heard.endswith(b"\n"):
+        if _VERDICT in self._helper.heard and self._helper.heard.endswith(b"\n"):
             self._tell()
-        if not chunk or len(self._heard) > _MOST_BYTES:
-            self._end()
 
     def _tell(self) -> None:
         on_found, self._on_found = self._on_found, None
         if on_found is not None:
-            on_found(_found(self._heard))
+            on_found(_found(self._helper.heard))
 
     def _end(self) -> None:
-        self.cancel()
         self._tell()
         self._on_over()
 

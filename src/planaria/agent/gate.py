@@ -59,13 +59,19 @@ def refusal(request: Request, peer: Peer, token: Secret | None) -> Reply | None:
 def _check_token(request: Request, token: Secret | None) -> Reply | None:
     if token is None:
         return refused(403, "this run has no PLANARIA_TOKEN: ask on its own host, with planaria drain or planaria stop")
-    given = request.headers.get("authorization", "")
-    if given[: len(_BEARER)].lower() != _BEARER:
+    is_known = bears(request, token)
+    if is_known is None:
         challenge = ("WWW-Authenticate", 'Bearer realm="planaria"')
         return refused(401, "expected the token of the run in a header: Authorization: Bearer ...", challenge)
-    if not _compare_digest(given[len(_BEARER) :].strip().encode("latin-1"), token.reveal()):
-        return refused(403, "that is not the token of this run")
-    return None
+    return None if is_known else refused(403, "that is not the token of this run")
+
+
+def bears(request: Request, token: Secret) -> bool | None:
+    """Tell whether a request has a token in its header; None: it has none at all."""
+    given = request.headers.get("authorization", "")
+    if given[: len(_BEARER)].lower() != _BEARER:
+        return None
+    return _compare_digest(given[len(_BEARER) :].strip().encode("latin-1"), token.reveal())
 
 
 def is_plain_host(text: str) -> bool:

@@ -110,21 +110,33 @@ class Health:
         if not request.path.startswith(gate.FILES):
             respond(self.reply_to(request))
             return
+        try:
+            desk = self._reading()
+        except OSError as problem:
+            respond(refused(503, f"it cannot be read now: {problem.strerror}"))
+            return
+        desk.ask(lambda: self._reply_to(request), lambda problem: self._failed(request, problem), respond)
+
+    def _reading(self) -> Desk:
         if self._desk is None:
             from planaria.agent.records import Desk
 
             self._desk = Desk(self._loop)
-        self._desk.ask(lambda: self.reply_to(request), respond)
+        return self._desk
 
     def reply_to(self, request: Request) -> Reply:
-        """Answer a request that may be made, on the loop. A mistake of ours costs this answer, and nothing else."""
+        """Answer a request that may be made, at once. A mistake of ours costs this answer, and nothing else."""
         try:
             return self._reply_to(request)
-        except Exception as problem:  # noqa: BLE001  who only asks must never end a job; that it failed is said once
-            if not self._has_failed:
-                self._has_failed = True
-                self._say(f"cannot answer {request.path}, which is a bug of planaria's: {problem!r}; the job goes on")
-            return refused(500, f"this is a bug of planaria's: {safe_line(repr(problem))}")
+        except Exception as problem:  # noqa: BLE001  who only asks must never end a job
+            return self._failed(request, problem)
+
+    def _failed(self, request: Request, problem: Exception) -> Reply:
+        """Say once, on the loop, that we made a mistake."""
+        if not self._has_failed:
+            self._has_failed = True
+            self._say(f"cannot answer {request.path}, which is a bug of planaria's: {problem!r}; the job goes on")
+        return refused(500, f"this is a bug of planaria's: {safe_line(repr(problem))}")
 
     def _reply_to(self, request: Request) -> Reply:
         if request.path.startswith(gate.RECORDS):

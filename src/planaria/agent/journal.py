@@ -16,6 +16,7 @@ from planaria.agent.scribe import Scribe
 from planaria.base.files import random_name
 from planaria.errors import UsageError
 from planaria.observe.notebook import Notebook
+from planaria.process.logs import EVIDENCE as EVIDENCE  # noqa: PLC0414  the same
 from planaria.process.logs import folder_name
 
 TYPE_CHECKING = False
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_IN_MEMORY = 1000
 MOST_BYTES_IN_MEMORY = 4 << 20
-REPORT, EVIDENCE, LOGS = "report.json", "evidence", "logs"
+REPORT, LOGS = "report.json", "logs"
 
 
 def node_name(host: str) -> str:

@@ -24,16 +24,16 @@ from planaria.agent.model import (
 from planaria.agent.pace import Pace, samples_of
 from planaria.agent.phases import SignsGivenUp, Watch, WorkerSigned, follow
 from planaria.agent.pulse import Pulse
+from planaria.agent.report import first_cause
 from planaria.agent.stalls import why_it_stops
 from planaria.base import signals
 from planaria.base.value import as_dict
-from planaria.contract.failure import first_cause_first
 from planaria.errors import InternalError
 from planaria.observe.metrics import Registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Protocol
 
     from planaria.agent.journal import Journal
@@ -167,9 +167,9 @@ class Observer:
         if self.journal is not None:
             self.journal.close()
 
-    def checked(self, findings: list[dict[str, object]], count: int, at: float) -> None:
+    def checked(self, findings: Iterable[Mapping[str, object]], count: int, at: float) -> None:
         """Take what so many checks of this node found that is not well, before it joined."""
-        self.emit("planaria.preflight", at, checks=count, findings=findings)
+        self.emit("planaria.preflight", at, checks=count, findings=list(findings))
 
     def emit(self, name: str, at: float, **metadata: object) -> None:
         """Hand an event that happened at a moment of the monotonic clock to every handler, and to the journal."""
@@ -278,11 +278,10 @@ class Observer:
             "restarts": group.restarts,
             "duration_s": at - self._began_at,
         }
-        own = group.lives[-1].failures if group.lives else ()
-        causes = (first_cause_first(own) if group.alone else group.causes) if outcome.kind == "failed" else ()
-        cause = {**as_dict(causes[0]), **_last_words(causes[0])} if causes else None
+        cause = first_cause(group, outcome)
+        shown = None if cause is None else {**as_dict(cause), **_last_words(cause)}
         self._emit(
-            "planaria.run.ended", at, told, {"trained_s": round(self.pace.trained_s(at), 3), "first_cause": cause}
+            "planaria.run.ended", at, told, {"trained_s": round(self.pace.trained_s(at), 3), "first_cause": shown}
         )
 
     # Restarts.

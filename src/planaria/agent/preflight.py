@@ -9,26 +9,24 @@ from __future__ import annotations
 import os
 import sys
 
-from planaria.agent.model import CheckNode, NodeChecked, TellSetAside
-from planaria.agent.quarantine import aside_line, problem_of, sets_aside
-from planaria.base import linux, signals
+from planaria.agent.model import CHECKING, CheckNode, NodeChecked, TellSetAside
+from planaria.agent.quarantine import aside_line, judged, unchecked_line
 from planaria.base.addresses import join_address, look_up, split_address
-from planaria.base.text import safe_line
 from planaria.base.value import replace
+from planaria.process.helper import Helper, Order
 from planaria.rendezvous.addresses import Endpoint, Routes, known, reach, spread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from planaria.agent.driver import Driver
     from planaria.agent.model import Job
     from planaria.agent.settings import Meeting
     from planaria.base.addresses import Target
-    from planaria.base.loop import Loop, Timer
+    from planaria.base.loop import Loop
 
 WITHIN_S = 30.0  # the doctor gives up on what hangs after half of that
-_MOST_BYTES = 1 << 20
 
 
 def doctor_argv(job: Job) -> list[str]:
@@ -76,10 +74,8 @@ class Preflight:
         self._driver = driver
         self._environ = environ
         self._say = say
-        self._heard = bytearray()
-        self._timer: Timer | None = None
         self._warned: set[str] = set()
-        self._pid = 0
+        self._helper: Helper | None = None
 
     def perform(self, effect: CheckNode | TellSetAside) -> None:
         """Check the node, or say what came of it."""
@@ -87,24 +83,11 @@ class Preflight:
             self._say(aside_line(effect.problem, effect.after_s, has_endpoint=self._has_endpoint))
             return
         self._look_for_endpoint()
-        self._heard.clear()
-        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        order = Order(tuple(self._argv), self._environ, WITHIN_S)
         try:
-            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            actions = [(os.POSIX_SPAWN_DUP2, nothing, 0), (os.POSIX_SPAWN_DUP2, write_end, 1)]
-            actions.append((os.POSIX_SPAWN_DUP2, nothing, 2))
-            try:
-                self._pid = os.posix_spawn(sys.executable, self._argv, self._environ, file_actions=actions)
-            finally:
-                os.close(nothing)
+            self._helper = Helper(self._loop, order, self._hear, self._conclude)
         except OSError as problem:
-            os.close(read_end)
             self._post(f"the checks cannot be started: {problem.strerror}")
-            return
-        finally:
-            os.close(write_end)
-        self._timer = self._loop.call_later(WITHIN_S, lambda: self._conclude(read_end, f" within {WITHIN_S:g} s"))
-        self._loop.on_readable(read_end, lambda: self._read(read_end))
 
     def _look_for_endpoint(self) -> None:
         """Find out, by the time the checks end if names are found by then, whether everybody waits for this node."""
@@ -125,46 +108,27 @@ class Preflight:
             addresses = tuple(str(address[0]) for _, address in found)
             self._has_endpoint = has_endpoint(replace(endpoint, addresses=addresses))
 
-    def _read(self, pipe: int) -> None:
-        data = os.read(pipe, 1 << 16)
-        self._heard += data
+    def _hear(self) -> None:
         # All of it is one line. The end of the pipe may never come: a thread that hangs in a disk holds it open.
-        if not data or data.endswith(b"\n") or len(self._heard) > _MOST_BYTES:
-            self._conclude(pipe)
+        if self._helper is not None and self._helper.heard.endswith(b"\n"):
+            self._helper.dismiss()
+            self._conclude()
 
-    def _let_go(self, pipe: int) -> None:
-        """Be done with the process, which is over or hangs; who reaps all children reaps it."""
-        self._loop.forget(pipe)
-        os.close(pipe)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if linux.parent_of(self._pid) == os.getpid():  # else it was reaped, and its number may be another's
-            os.kill(self._pid, signals.SIGKILL)
-
-    def _conclude(self, pipe: int, late: str = "") -> None:
-        import json
-
-        self._let_go(pipe)
-        try:
-            findings = json.loads(self._heard)["findings"]
-            failed = [one for one in findings if not one["ok"] and sets_aside(one["check"])]
-            problem = problem_of(failed)
-            bad = [one for one in findings if one["verdict"] != "ok"]
-            lines = [safe_line(f"{one['check']}: {one['sentence']}", 500) for one in bad if one not in failed]
-        except (ValueError, LookupError, TypeError, AttributeError):
-            # That we are slow, or wrong, is no fault of the node.
-            self._warn(
-                [f"the checks did not come to an end{late}, and this node goes on unchecked: run planaria doctor"]
-            )
+    def _conclude(self) -> None:
+        helper, self._helper = self._helper, None
+        if helper is None or self._driver.group.phase != CHECKING:  # who wants the end has killed it, and nobody waits
+            return
+        found = judged(helper.heard)
+        if found is None:
+            self._warn([unchecked_line(WITHIN_S if helper.is_late else None)])
             self._post("")
             return
         if self._driver.observer is not None:
-            self._driver.observer.checked(bad, len(findings), self._loop.now())
-        self._warn(lines)
-        self._post(problem)
+            self._driver.observer.checked(found.bad, found.count, self._loop.now())
+        self._warn(found.lines)
+        self._post(found.problem)
 
-    def _warn(self, lines: list[str]) -> None:
+    def _warn(self, lines: Iterable[str]) -> None:
         """Say each line once."""
         for line in lines:
             if line not in self._warned:

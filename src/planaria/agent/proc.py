@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from planaria.agent.suspects import Count
 from planaria.base import linux
 
 TYPE_CHECKING = False
@@ -19,10 +20,15 @@ _SECRETS = ("token", "secret", "password", "passwd", "key", "credential", "auth"
 HIDDEN = "***"
 
 
-def state(pid: int) -> str:
+def state(pid: int | str) -> str:
     """Return the state's letter, empty when there is no such process."""
     fields = linux.stat_fields(pid)
     return fields[0].decode() if fields else ""
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether a signal or a debugger has stopped it."""
+    return state(pid) in ("T", "t")
 
 
 def cpu_s(pid: int) -> float | None:
@@ -31,8 +37,8 @@ def cpu_s(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / _TICKS if len(fields) > 12 else None
 
 
-def wchan(pid: int) -> str:
-    """Return the place in the kernel where it sleeps, if the kernel tells."""
+def wchan(pid: int | str) -> str:
+    """Return the place in the kernel where a process sleeps, or a thread (`PID/task/ID`), if the kernel tells."""
     text = _text(f"/proc/{pid}/wchan")
     return "" if text == "0" else text
 
@@ -47,10 +53,9 @@ def process(pid: int) -> str:
     except OSError:
         threads = []
     for thread in threads[:_MOST_THREADS]:
-        where = f"/proc/{pid}/task/{thread}"
-        fields = linux.stat_fields(f"{pid}/task/{thread}")
-        letter = fields[0].decode() if fields else "?"
-        parts.append(f"{thread} {_text(where + '/comm')} {letter} {wchan_of(where)} {_text(where + '/syscall')}")
+        where = f"{pid}/task/{thread}"
+        name, call = _text(f"/proc/{where}/comm"), _text(f"/proc/{where}/syscall")
+        parts.append(f"{thread} {name} {state(where) or '?'} {wchan(where) or '-'} {call}")
     parts += [f"and {len(threads) - _MOST_THREADS} more"] * (len(threads) > _MOST_THREADS)
     return "\n".join(parts) + "\n"
 
@@ -75,11 +80,6 @@ def _without_user(word: str) -> str:
     """Leave user and password out of an address."""
     before, is_address, behind = word.partition("://")
     return f"{before}://{HIDDEN}@{behind.rpartition('@')[2]}" if is_address and "@" in behind else word
-
-
-def wchan_of(folder: str) -> str:
-    """Return the place in the kernel where a thread sleeps, or a dash."""
-    return _text(f"{folder}/wchan") or "-"
 
 
 def host(folder: str) -> str:
@@ -108,22 +108,46 @@ def as_object(data: bytes) -> dict[str, Any]:
         found = json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return _dict(found)
 
 
-def collective(flight: dict[str, Any]) -> tuple[str, tuple[tuple[str, int], ...]]:
+def collective(flight: dict[str, Any]) -> tuple[str, tuple[Count, ...]]:
     """Return the collective that a rank is in, by torch's flight recorder, and how many it has begun by process group."""
-    groups = flight.get("pg_status")
-    begun: list[tuple[str, int]] = []
+    groups, entries = _dict(flight.get("pg_status")), flight.get("entries")
+    names, members = _names(entries), _members(_dict(flight.get("pg_config")))
+    begun: list[Count] = []
     is_inside = False
-    for name, told in sorted(groups.items()) if isinstance(groups, dict) else ():
+    for number, told in sorted(groups.items()):
         try:
             last, done = int(told["last_enqueued_collective"]), int(told["last_completed_collective"])
         except (TypeError, KeyError, ValueError):
             continue
-        begun.append((str(name), last))
         is_inside = is_inside or last > done
-    return (_open_entry(flight.get("entries")) if is_inside else ""), tuple(begun)
+        if number in names:  # else none of its collectives is among the newest: nobody knows which group it is
+            begun.append(Count(names[number], members.get(names[number], ""), last, is_open=last > done))
+    if names.keys() >= groups.keys():  # then those that are not there have begun nothing
+        begun += [Count(name, ranks, 0) for name, ranks in members.items() if name not in names.values()]
+    return (_open_entry(entries) if is_inside else ""), tuple(begun)
+
+
+def _names(entries: object) -> dict[str, str]:
+    """Return the names of process groups, the same on all their ranks, by their numbers, which are this process's own."""
+    found: dict[str, str] = {}
+    for entry in entries if isinstance(entries, list) else ():
+        name = entry.get("process_group") if isinstance(entry, dict) else None
+        if isinstance(name, list) and name:
+            found[str(entry.get("pg_id"))] = str(name[0])
+    return found
+
+
+def _members(config: dict[str, Any]) -> dict[str, str]:
+    """Return the ranks of process groups by name. Gloo records neither."""
+    ranks = {str(name): str(_dict(told).get("ranks", "")) for name, told in config.items()}
+    return {name: text for name, text in ranks.items() if name and text not in ("", "[]")}
+
+
+def _dict(found: object) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
 
 
 def _open_entry(entries: object) -> str:

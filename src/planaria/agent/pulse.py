@@ -85,7 +85,7 @@ class Pulse:
     def _tell_commits(self) -> bool:
         news = {tier: stamp for tier, stamp in self.commits().items() if self._told_commits.get(tier) != stamp}
         for tier, stamp in news.items():
-            told: dict[str, object] = {"tier": tier, "step": stamp.step, "round": stamp.round}
+            told: dict[str, object] = {"tier": tier, "step": stamp.step, "run": stamp.run, "round": stamp.round}
             self._tell("planaria.commit", self._loop.now(), {**told, "generation": stamp.generation})
         self._told_commits |= news
         return bool(news)

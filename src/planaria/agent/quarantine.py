@@ -9,6 +9,7 @@ Only a run with `--preflight` imports this file. Nobody was met yet, so nobody h
 
 from __future__ import annotations
 
+from planaria.agent.machine import TREE_S, step
 from planaria.agent.model import (
     CHECKING,
     FINISHING,
@@ -28,7 +29,7 @@ from planaria.agent.model import (
 )
 from planaria.base import signals
 from planaria.base.text import safe_line
-from planaria.base.value import replace
+from planaria.base.value import Value, replace
 from planaria.contract import exit_status
 from planaria.errors import InvalidTransition
 
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 LONGEST_S = 600.0  # what is mended by hand is not noticed later than this
 MOST_SETBACKS = 10  # some 70 minutes by default; then whoever keeps the nodes should hear of it
-TREE_S = 5.0
-
 
 ELSEWHERE = ("dns.endpoint", "ports.reach")
 """What fails when another node is only late: the rendezvous waits for it, and says so."""
@@ -51,6 +50,35 @@ HANGS = ("disk.answer", "gpu.answer")
 """What hangs with these hangs workers, too. Others that do not answer in time are slow, and no more is known of them."""
 _LATE, _BUG = ".answer", ".bug"
 _SHOWN = 3
+
+
+class Judged(Value):
+    """What the checks found: what keeps this node from joining, what else is to be said, and what was not in order."""
+
+    problem: str
+    lines: tuple[str, ...]
+    bad: tuple[Mapping[str, object], ...]
+    count: int
+
+
+def judged(said: bytes) -> Judged | None:
+    """Judge what the doctor said; None for what cannot be read: that we are slow, or wrong, is no fault of the node."""
+    import json
+
+    try:
+        findings = json.loads(said)["findings"]
+        failed = [one for one in findings if not one["ok"] and sets_aside(one["check"])]
+        bad = [one for one in findings if one["verdict"] != "ok"]
+        lines = [safe_line(f"{one['check']}: {one['sentence']}", 500) for one in bad if one not in failed]
+        return Judged(problem_of(failed), tuple(lines), tuple(bad), len(findings))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def unchecked_line(late_s: float | None) -> str:
+    """Return what is said of a node whose checks said nothing that can be read, within `late_s` if that is why."""
+    late = "" if late_s is None else f" within {late_s:g} s"
+    return f"the checks did not come to an end{late}, and this node goes on unchecked: run planaria doctor"
 
 
 def sets_aside(check: str) -> bool:
@@ -97,8 +125,6 @@ def step_checking(group: Group, event: Event) -> Step:
 
 
 def _passed(group: Group, at: float) -> Step:
-    from planaria.agent.machine import step
-
     phase = STARTING if group.alone else WAITING
     return step(replace(group, phase=phase, has_met=True, setbacks=0, set_aside=""), Begun(at))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from planaria.agent.journal import EVIDENCE, names_in
+from planaria.agent.journal import names_in
 from planaria.base.mailbox import Mailbox
 from planaria.observe.request import Reply, refused
 
@@ -36,24 +36,37 @@ class Desk:
         self._mailbox = Mailbox(loop)
         self._busy = 0
 
-    def ask(self, make: Callable[[], Reply], respond: Callable[[Reply], object]) -> None:
-        """Respond with what `make` returns, once it does. Called on the loop, as `respond` is."""
+    def ask(
+        self, make: Callable[[], Reply], failed: Callable[[Exception], Reply], respond: Callable[[Reply], object]
+    ) -> None:
+        """Respond with what `make` returns, once it does, or with what `failed` makes of its mistake.
+
+        Called on the loop, as the other two are; `make` is called in a thread.
+        """
         from threading import Thread
 
         if self._busy >= MOST_READERS:
             respond(refused(503, "too many are reading already, or the disk does not answer"))
             return
-        self._busy += 1
 
-        def done(reply: Reply) -> None:
+        def done(found: Reply | Exception) -> None:
             self._busy -= 1
-            respond(reply)
+            respond(failed(found) if isinstance(found, Exception) else found)
 
         def work() -> None:
-            reply = make()
-            self._mailbox.post(lambda: done(reply))
+            found: Reply | Exception
+            try:
+                found = make()
+            except Exception as problem:  # noqa: BLE001  who only asks must never end a job
+                found = problem
+            self._mailbox.post(lambda: done(found))
 
-        Thread(target=work, name="planaria reader", daemon=True).start()
+        try:
+            Thread(target=work, name="planaria reader", daemon=True).start()
+        except RuntimeError:
+            respond(refused(503, "no thread is left to read it, by a limit of processes"))
+            return
+        self._busy += 1
 
     def close(self) -> None:
         """Give no more answers."""
@@ -69,10 +82,10 @@ def reply_to(request: Request, observer: Observer) -> Reply:
         case ["logs"]:
             return _log(asked, observer)
         case ["evidence"]:
-            found = _listed(_folder_of(observer))
+            found = _listed(observer.evidence_dir())
             return _json({"schema": 1, "evidence": [{"name": name, "files": found[name]} for name in found]})
         case ["evidence", name, file]:
-            return _evidence(_folder_of(observer), name, file)
+            return _evidence(observer.evidence_dir(), name, file)
         case _:
             return refused(404, "expected /v1/evidence/NAME/FILE")
 
@@ -150,21 +163,13 @@ def _read_part(path: str, begin: int, most: int) -> tuple[bytes, int]:
 # Evidence.
 
 
-def _folder_of(observer: Observer) -> str | None:
-    journal = observer.journal
-    if journal is None or journal.folder is None:
-        return observer.evidence_dir() or None
-    return os.path.join(journal.folder, EVIDENCE)
-
-
-def _listed(folder: str | None) -> dict[str, list[str]]:
+def _listed(folder: str) -> dict[str, list[str]]:
     """Return the files of each folder of evidence."""
-    names = [] if folder is None else names_in(folder)
-    return {name: names_in(os.path.join(folder or "", name), files=True) for name in names}
+    return {name: names_in(os.path.join(folder, name), files=True) for name in names_in(folder)}
 
 
-def _evidence(folder: str | None, name: str, file: str) -> Reply:
-    if folder is None or file not in _listed(folder).get(name, ()):
+def _evidence(folder: str, name: str, file: str) -> Reply:
+    if file not in _listed(folder).get(name, ()):
         return refused(404, "there is no such evidence; /v1/evidence lists what there is")
     try:
         part, _ = _read_part(os.path.join(folder, name, file), 0, MOST_EVIDENCE_BYTES)

@@ -90,6 +90,12 @@ def causes(group: Group) -> tuple[Failure, ...]:
     return group.causes
 
 
+def first_cause(group: Group, outcome: Outcome) -> Failure | None:
+    """Return what made the job fail, as programs are told; None for one that did not."""
+    found = causes(group) if outcome.kind == "failed" else ()
+    return next(iter(first_cause_first(found) if group.alone else found), None)
+
+
 def final_screen(group: Group, outcome: Outcome, style: Style) -> str:
     """Return what is printed at the end; empty when all went well."""
     failures = group.lives[-1].failures if group.lives else ()
@@ -193,7 +199,7 @@ def as_json(
     hangs: Sequence[Mapping[str, object]] = (),
 ) -> dict[str, object]:
     """Return the content of `--report-file`: every life with its failures, first cause first, and what was between them."""
-    last = first_cause_first(causes(group)) if group.alone else causes(group)
+    cause = first_cause(group, outcome)
     told: dict[str, object] = {
         "schema": SCHEMA,
         "run_id": run_id,
@@ -203,7 +209,7 @@ def as_json(
         "explanation": outcome.explanation,
         "restarts": group.restarts,
         "max_restarts": group.max_restarts,
-        "first_cause": as_dict(last[0]) if last and outcome.kind == "failed" else None,
+        "first_cause": None if cause is None else as_dict(cause),
         "lives": [as_dict(life) for life in group.lives],
         "restart_records": list(restarts),
         "hangs": list(hangs),

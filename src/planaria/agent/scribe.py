@@ -88,9 +88,14 @@ class Scribe:
         self._warn = warn
         self._has_warned = False
         self._unwritten = ""
-        self._journal = Page(folder, (JOURNAL, OLDER_JOURNAL), HALF_BYTES, warn)
-        self._progress = Page(folder, (PROGRESS, OLDER_PROGRESS), HALF_PROGRESS_BYTES, warn)
+        # First: whoever finds a journal looks whether its folder is locked, and to look takes a lock for a moment.
         self._lock = lock(folder)
+        try:
+            self._journal = Page(folder, (JOURNAL, OLDER_JOURNAL), HALF_BYTES, warn)
+            self._progress = Page(folder, (PROGRESS, OLDER_PROGRESS), HALF_PROGRESS_BYTES, warn)
+        except UsageError:
+            self._unlock()
+            raise
         self._orders: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = Thread(target=self._write_all, name="planaria journal", daemon=True)
         self._thread.start()
@@ -103,10 +108,14 @@ class Scribe:
     def take(self, event: Mapping[str, object]) -> None:
         """Have an event written. One too many for a disk that does not keep up is lost, which is said once."""
         page = self._progress if event.get("name") in REPEATED else self._journal
-        self._order(lambda: page.write(event))
+        if self._orders.qsize() < MOST_WAITING:
+            self._orders.put(lambda: page.write(event))
+        elif not self._has_warned:
+            self._has_warned = True
+            self._warn(f"{self._folder} {_BEHIND}")
 
     def keep(self, name: str, content: bytes) -> None:
-        """Have a file written; `close` returns what came in between."""
+        """Have a file written, however much waits before it; `close` returns what came in between."""
         path = os.path.join(self._folder, name)
 
         def write() -> None:
@@ -115,25 +124,21 @@ class Scribe:
             except OSError as problem:
                 self._unwritten = f"cannot write {path}: {problem.strerror}"
 
-        self._order(write)
-
-    def _order(self, do: Callable[[], object]) -> None:
-        if self._orders.qsize() < MOST_WAITING:
-            self._orders.put(do)
-        elif not self._has_warned:
-            self._has_warned = True
-            self._warn(f"{self._folder} {_BEHIND}")
+        self._orders.put(write)
 
     def close(self) -> str:
         """Wait a moment until all is written, and let the folder go; return a sentence about a file that is not there."""
         self._orders.put(None)
         self._thread.join(CLOSE_S)
-        if self._thread.is_alive() and not self._has_warned:
+        if self._thread.is_alive():  # also where that was said of events, maybe hours ago: a report may be missing
             self._unwritten = f"{self._folder} {_BEHIND}"
+        self._unlock()
+        return self._unwritten
+
+    def _unlock(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-        return self._unwritten
 
     def _write_all(self) -> None:
         from queue import Empty
@@ -154,7 +159,10 @@ def lock(folder: str) -> int | None:
     """Lock a folder until the descriptor that is returned is closed; None where that cannot be, as on a network disk."""
     import fcntl
 
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -1,9 +1,9 @@
 """Who of the ranks that stand still is the cause, as far as stacks, states and collectives tell. Pure.
 
-In this order: a process that is stopped; one that has begun fewer collectives than the others; one that does not wait while
-others do; the lowest step; one that is where few others are; one in a phase of its own; one that is inside of the standard
-library, whose waits are for nothing of torch's, while others may wait for a tensor in C code. Waiting is to be in a collective,
-or idle in a backward pass, where DDP has its collectives, or in a wait for the GPU.
+In this order: a process that is stopped; one that has begun fewer collectives of a process group than another that waits in it;
+one that does not wait while others do; the lowest step; one that is where few others are; one in a phase of its own; one that
+is inside of the standard library, whose waits are for nothing of torch's, while others may wait for a tensor in C code. Waiting
+is to be in a collective, or idle in a backward pass, where DDP has its collectives, or in a wait for the GPU.
 """
 
 from __future__ import annotations
@@ -42,6 +42,16 @@ class Frame(Value):
         return f"{self.file} line {self.line} in {self.function}"
 
 
+class Count(Value):
+    """How many collectives of a process group a rank has begun. `members` is empty where torch does not record them."""
+
+    group: str
+    members: str
+    begun: int
+    is_open: bool = False
+    """The last of them is not over."""
+
+
 class Examined(Value):
     """What was found out about one rank. `cpu` is the share of a core it used while we looked, `native` says by which tool."""
 
@@ -58,8 +68,8 @@ class Examined(Value):
     wchan: str = ""
     stack: str = ""
     collective: str = ""
-    begun: tuple[tuple[str, int], ...] = ()
-    """How many collectives it has begun, by process group; empty where nobody has recorded that."""
+    begun: tuple[Count, ...] = ()
+    """By process group; empty where nobody has recorded it."""
 
 
 class Verdict(Value):
@@ -210,20 +220,28 @@ class _Facts:
         places = {one.rank: place(frames(one.stack)) for one in still}
         self._company = {one.rank: _company(one, still, places) for one in still}
         self._of_phase = {one.phase: sum(other.phase == one.phase for other in still) for one in still}
-        comparable = {tuple(name for name, _ in one.begun) for one in still}
-        self._begun = {one.rank: sum(count for _, count in one.begun) if len(comparable) == 1 else 0 for one in still}
+        self._is_missed = {one.rank: any(_misses(one, other) for other in still) for one in still}
 
-    def key(self, one: Examined) -> tuple[bool, int, bool, int, int, int, bool]:
+    def key(self, one: Examined) -> tuple[bool, bool, bool, int, int, int, bool]:
         """Return what makes a rank suspect; the lowest is."""
         return (
             one.state not in STOPPED,
-            self._begun[one.rank],
+            not self._is_missed[one.rank],
             self._waits[one.rank],
             -1 if one.step is None else one.step,
             self._company[one.rank],
             self._of_phase[one.phase],
             _may_wait(one),
         )
+
+
+def _misses(one: Examined, other: Examined) -> bool:
+    """Tell whether the other waits in a collective that this one has not begun. Groups are compared one by one: who is behind
+    in one of them may be ahead in another.
+    """
+    begun = {(count.group, count.members): count.begun for count in one.begun}
+    waits = (count for count in other.begun if count.is_open)
+    return any(begun.get((count.group, count.members), count.begun) < count.begun for count in waits)
 
 
 def _company(one: Examined, still: Sequence[Examined], places: Mapping[int, Frame | None]) -> int:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LATE_S = 1.0  # a loop that comes so much later than it wanted was stopped itself
 STRAGGLERS_EVERY_S = 10.0
 MOST_FOLDERS = 64  # of evidence, in a job
-WRITING_S = 12.0  # what is to be ended waits so long for its evidence, once it is known who it is
+WRITING_S = 24.0  # what is to be ended waits so long for its evidence, once it is known who it is
 
 
 class _Hang(Value):
@@ -59,6 +59,7 @@ class Vigil:
         self._watch = Hangs(job.vigilance.floor_s)
         self._stragglers = Stragglers()
         self._timer: Timer | None = None
+        self._looked_at = 0.0
         self._examination: Examination | None = None
         self._is_judged = False  # and its files are being written
         self._is_resumed = False
@@ -127,13 +128,16 @@ class Vigil:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if when is None else self._loop.call_at(when, self._look)
+        self._looked_at = self._loop.now()
 
     def _look(self) -> None:
         """Look for ranks that are late. What was on its way counts; time in which we did not run ourselves does not."""
         assert self._timer is not None
         late_s = self._loop.now() - self._timer.when
         self._timer = None
-        if late_s > LATE_S:
+        if self._driver.workers.is_held(self._looked_at):  # steps may be made that nobody hears of
+            self._watch.forgive(self._loop.now() - self._looked_at)
+        elif late_s > LATE_S:
             self._watch.forgive(late_s)
         self._driver.control.catch_up()
         for local_rank in self._speakers - self._driver.control.speakers:
@@ -182,7 +186,7 @@ class Vigil:
             return
         witnesses = driver.control.witnesses
         driver.control.ask_witnesses(encode(Look(folder)))
-        is_stopped = any(proc.state(seen.pid) in ("T", "t") for seen, _ in driver.workers.black_boxes)
+        is_stopped = any(proc.is_stopped(seen.pid) for seen, _ in driver.workers.black_boxes)
         self._is_resumed = is_stopped and self._job.vigilance.policy != "report"
         request = Request(
             folder=folder,

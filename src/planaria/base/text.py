@@ -1,4 +1,4 @@
-"""Text of foreign origin, made safe for a terminal."""
+"""Text of foreign origin, made safe for a terminal, and numbers in words."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def safe_line(text: str, limit: int = 300) -> str:
     """Return foreign text as one line of at most about `limit` characters."""
     line = safe(text).replace("\n", "\\n").replace("\t", "\\t")
     return line if len(line) <= limit else f"{line[: limit - 20]}... ({len(line)} characters)"
+
+
+def several(count: int, what: str) -> str:
+    """Return `1 node`, `3 nodes`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

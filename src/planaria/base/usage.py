@@ -46,6 +46,22 @@ def taken_flag(
     return name, value
 
 
+def whole_number(text: str, source: str, expected: str, least: int = 0, most: int = 10**9) -> int:
+    """Read a whole number in plain digits. Raises UsageError."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most):
+        raise wrong(source, expected, text)
+    return int(text)
+
+
+def seconds_in(text: str, source: str, least: float = 0, most: float = LONGEST_S) -> float:
+    """Read a time. Raises UsageError."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise wrong(source, "a number of seconds", text) from None
+    return seconds(number, source, least, most)
+
+
 def seconds(number: float, source: str, least: float = 0, most: float = LONGEST_S) -> float:
     """Check a time; a thousand million seconds are for ever."""
     if not least <= number <= most:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.base.usage import seconds, taken_flag, wrong
+from planaria.base.usage import seconds_in, taken_flag, whole_number, wrong
 from planaria.base.value import Value
 from planaria.chaos.kinds import KINDS, NAMES
 from planaria.chaos.model import MOST_FAULTS
@@ -147,18 +147,8 @@ def _kinds(found: dict[str, str]) -> tuple[str, ...]:
 
 
 def _number(found: dict[str, str], name: str, usual: int, least: int, most: int) -> int:
-    text = found.get(name, str(usual))
-    is_number = text.isascii() and text.isdigit() and len(text) <= 20
-    if not is_number or not least <= int(text) <= most:
-        raise wrong(name, f"a whole number from {least} to {most}", text)
-    return int(text)
+    return whole_number(found.get(name, str(usual)), name, f"a whole number from {least} to {most}", least, most)
 
 
 def _seconds(found: dict[str, str], name: str, usual: float, least: float) -> float:
-    if name not in found:
-        return usual
-    try:
-        number = float(found[name])
-    except ValueError:
-        raise wrong(name, f"seconds from {least:g} to 1000000000", found[name]) from None
-    return seconds(number, name, least)
+    return seconds_in(found[name], name, least) if name in found else usual

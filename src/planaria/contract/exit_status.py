@@ -37,7 +37,12 @@ TABLE: tuple[ExitStatus, ...] = (
     ),
     ExitStatus(INTERNAL, "internal", "a bug in planaria; please report what was printed", False),
     ExitStatus(NODE_FAILED, "node failed", "the system refused the agent something: this node's trouble alone", True),
-    ExitStatus(DRAINED, "drained", "drained after a notice, newest commit flushed: run the job again", True),
+    ExitStatus(
+        DRAINED,
+        "drained",
+        "drained after a notice, and what only this node had is on disk or with another node: run the job again",
+        True,
+    ),
     ExitStatus(NO_ROUND, "no round", "the first round did not open within join_timeout", True),
 )
 # Signals that come from outside (a shell, an owner, the kernel short of memory): the job may be run again. The others

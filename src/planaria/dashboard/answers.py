@@ -54,8 +54,8 @@ class Source(Protocol):
     def log_tail(self, run_id: str, rank: int, stream: str) -> Json | None:
         """Return `text`, the end of what a rank wrote, or a `why` there is none; None: there is no such rank."""
 
-    def evidence(self, run_id: str, node: str, name: str, file: str) -> BinaryIO | None:
-        """Open a file of evidence; None: there is none of that name."""
+    def evidence(self, run_id: str, node: str, name: str, file: str) -> BinaryIO | str | None:
+        """Open a file of evidence, or say why it cannot be had; None: there is none of that name."""
 
     def order(self, run_id: str, command: str, node: str) -> tuple[bool, str]:
         """Drain a node, or stop a run; return whether it was told so, and a sentence."""
@@ -174,9 +174,11 @@ def _page_file(path: str) -> Reply:
         return Reply(200, file.read(), content_type)
 
 
-def _attachment(name: str, content: BinaryIO | None) -> Reply | Parcel:
+def _attachment(name: str, content: BinaryIO | str | None) -> Reply | Parcel:
     """Return foreign bytes as what they are: something to save, never something that a browser shows as a page."""
     if content is None:
         return refused(404, "there is no such file")
+    if isinstance(content, str):
+        return refused(503, content)
     plain = "".join(one if one.isascii() and (one.isalnum() or one in "._-") else "_" for one in name)
     return packed(Reply(200, headers=(("Content-Disposition", f'attachment; filename="{plain[:100]}"'),)), content)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 READ_S = 5.0  # from the first byte of a request to its last
 IDLE_S = 30.0  # between two requests of a page, which asks every second
 TAKE_S = 10.0  # to take an answer
-MOST_CONNECTIONS = 64
+MOST_CONNECTIONS = 64  # of ours, and as many of whom nobody knows yet whose they are
+MOST_STRANGERS = 32  # apart from ours: other users of this machine, and other machines, must not take our places
 _END = b"\r\n\r\n"
 
 
@@ -41,6 +42,7 @@ class Door:
         self._is_ours = is_ours
         self._server: asyncio.Server | None = None
         self._talks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._whose: dict[asyncio.Task[None], bool | None] = {}  # ours, a stranger's, or not known yet
 
     async def open(self, host: str, port: int) -> int:
         """Listen; return the port. 0 is a free one.
@@ -65,17 +67,25 @@ class Door:
         assert talk is not None
         self._talks[talk] = writer
         try:
-            if len(self._talks) <= MOST_CONNECTIONS:
-                here = await self._is_here(writer)
+            if not self._has_room(talk, None, MOST_CONNECTIONS):
+                return
+            here = await self._is_here(writer)
+            if self._has_room(talk, here, MOST_CONNECTIONS if here else MOST_STRANGERS):
                 while await self._speak(reader, writer, here=here):
                     pass
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             return  # whoever asked has gone, or asks nothing
         finally:
             self._talks.pop(talk)
+            self._whose.pop(talk, None)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+    def _has_room(self, talk: asyncio.Task[None], whose: bool | None, most: int) -> bool:
+        """Count a connection among its like; tell whether there is room for it."""
+        self._whose[talk] = whose
+        return sum(one is whose for one in self._whose.values()) <= most
 
     async def _is_here(self, writer: asyncio.StreamWriter) -> bool:
         client, server = (writer.get_extra_info(name)[:2] for name in ("peername", "sockname"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.base.usage import taken_flag
+from planaria.base.usage import taken_flag, whole_number
 from planaria.base.value import Value
 from planaria.contract.env import TOKEN
 from planaria.errors import UsageError
@@ -68,8 +68,10 @@ def read_flags(argv: Sequence[str]) -> Settings:
         return Settings(help=True)
     return Settings(
         host=values.host(found["--host"][0], "--host") if "--host" in found else LOOPBACK,
-        port=_port(found["--port"][0]) if "--port" in found else PORT,
-        at=tuple(_address(text) for text in found.get("--at", ())),
+        port=whole_number(found["--port"][0], "--port", "a port from 0 to 65535", 0, 65535)
+        if "--port" in found
+        else PORT,
+        at=tuple(values.agent(text, "--at") for text in found.get("--at", ())),
         run_dirs=tuple(_folder(text) for text in found.get("--run-dir", ())),
         all_users="--all-users" in found,
     )
@@ -79,19 +81,6 @@ def check_host(settings: Settings, token: Secret | None) -> None:
     """Refuse to serve strangers where there is no token that they would have to know. Raises UsageError."""
     if token is None and not (is_loopback(settings.host) or settings.host == "localhost"):
         raise UsageError("--host expects 127.0.0.1, ::1 or localhost where there is no token", hint=f"set {TOKEN}")
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) < 1 << 16):
-        raise values.wrong("--port", "a port from 0 to 65535", text)
-    return int(text)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, port = values.endpoint(text, "--at")
-    if port is None:
-        raise values.wrong("--at", "HOST:PORT", text)
-    return host, port
 
 
 def _folder(text: str) -> str:

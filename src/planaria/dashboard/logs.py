@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from planaria.agent.records import ROUND
 from planaria.insight.loglines import moved
-from planaria.insight.plainfiles import open_plain, open_within
+from planaria.insight.tail import NOBODY, open_log
 from planaria.launch.owner_http import NotAnswered, fetch
 
 if TYPE_CHECKING:
@@ -24,11 +25,10 @@ def tail(place: Place, agent: AgentSource | None) -> str | None:
 
 def _written(place: Place) -> bytes | None:
     """Return the end of a file that a journal names, if it is the owner's of that journal."""
+    owner = NOBODY if place.owner is None else place.owner
     try:
-        descriptor = _opened(moved(place.path, place.node, place.source), place)
+        descriptor = open_log(moved(place.path, place.node, place.source), owner, place.source)
     except (OSError, ValueError):
-        return None
-    if descriptor is None:
         return None
     try:
         size = os.fstat(descriptor).st_size
@@ -39,20 +39,15 @@ def _written(place: Place) -> bytes | None:
         os.close(descriptor)
 
 
-def _opened(path: str, place: Place) -> int | None:
-    if place.owner is None:
-        return None
-    below = path.removeprefix(f"{place.source}/")
-    return open_plain(path, place.owner) if below == path else open_within(place.source, *below.split("/"))
-
-
 def _told(place: Place, agent: AgentSource) -> bytes | None:
+    """Return what an agent tells of it, which has the files of its newest round only."""
     path = f"/v1/logs?local_rank={place.local_rank}&stream={place.stream}&from={-MOST_BYTES}"
     try:
         answer = fetch(agent.target, "GET", path, token=agent.token)
     except NotAnswered:
         return None
-    return answer.body if answer.status == 200 else None
+    is_of_that_life = answer.headers.get(ROUND.lower()) == str(place.round)
+    return answer.body if answer.status == 200 and is_of_that_life else None
 
 
 def _whole_lines(content: bytes) -> bytes:

@@ -28,6 +28,7 @@ PATIENCE_S = 0.75  # for agents, in one look: a page asks every second
 MOST_FOLDERS = 64  # the newest of each --run-dir
 LIST_S = 5.0  # for how long the list of runs in a folder counts that nothing was added to: thousands may be there
 MOST_DOORS = 256  # agents of this machine, also those that have ended since
+MOST_NAMED = 256  # folders that agents of this machine wrote to
 _AT_ONCE = 16
 
 
@@ -59,7 +60,7 @@ class Found(Value):
         """What differs when a node that does not answer has something new to tell."""
         seen = self.seen
         is_silent = seen.age_s is not None and seen.age_s > SILENT_S
-        return seen.node, len(seen.events), seen.report is not None, seen.gap, seen.is_alive, is_silent
+        return seen.node, len(seen.events), seen.report is not None, seen.gap, seen.is_alive, seen.is_gone, is_silent
 
 
 class Lookout:
@@ -128,12 +129,18 @@ class _Folders:
 
     def add(self, folders: Iterable[str]) -> None:
         """Look into these from now on: they tell how a run has ended whose agents are gone."""
-        self._named |= dict.fromkeys(os.path.realpath(one) for one in folders if one and os.path.isdir(one))
+        for folder in [os.path.realpath(one) for one in folders if one and os.path.isdir(one)]:
+            self._named.pop(folder, None)  # those that were named last stay
+            self._named[folder] = None
+        kept = [one for one in self._named if os.path.isdir(one)]
+        self._named = dict.fromkeys(kept[-MOST_NAMED:])
 
     def look(self) -> list[Found]:
         """Read what was written since the last look."""
         below = [folder for shelf in self._shelves for folder in shelf.newest()]
         folders = dict.fromkeys((*self._named, *below))
+        self._sources = {path: source for path, source in self._sources.items() if path in folders}
+        self._settled = {path: settled for path, settled in self._settled.items() if path in folders}
         return [Found(node, None, folder) for folder in folders for node in self._nodes_in(folder)]
 
     def _nodes_in(self, folder: str) -> list[NodeSeen]:

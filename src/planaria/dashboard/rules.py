@@ -7,10 +7,9 @@ takes no order. A page of somebody else's must not speak through the browser: no
 
 from __future__ import annotations
 
-from hmac import compare_digest
 from urllib.parse import unquote
 
-from planaria.agent.gate import is_plain_host
+from planaria.agent.gate import bears, is_plain_host
 from planaria.base.value import Value
 from planaria.observe.request import Reply, refused
 
@@ -43,7 +42,6 @@ HEADERS = (
 )
 STREAMS = ("stdout", "stderr")
 _LONGEST_PART = 512
-_BEARER = "bearer "
 _ORDERS = ("drain", "stop")
 
 
@@ -126,12 +124,10 @@ def _check_token(request: Request, token: Secret | None, *, is_order: bool) -> R
     if token is None:
         what = "takes no orders" if is_order else "answers its own user on this machine only"
         return refused(403, f"this dashboard {what}: it was started without PLANARIA_TOKEN")
-    given = request.headers.get("authorization", "")
-    if given[: len(_BEARER)].lower() != _BEARER:  # no challenge: a browser would ask for a password of its own
+    is_known = bears(request, token)
+    if is_known is None:  # no challenge: a browser would ask for a password of its own
         return refused(401, "expected the token of the run: Authorization: Bearer ...")
-    if not compare_digest(given[len(_BEARER) :].strip().encode("latin-1"), token.reveal()):
-        return refused(403, "that is not the token of this dashboard")
-    return None
+    return None if is_known else refused(403, "that is not the token of this dashboard")
 
 
 def _is_rank(text: str) -> bool:

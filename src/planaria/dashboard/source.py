@@ -57,27 +57,31 @@ class Seen:
             return list(self._runs.get(run_id, ()))
 
     def log_tail(self, run_id: str, rank: int, stream: str) -> Json | None:
-        """Return the end of what a rank wrote in its newest life, or why there is none."""
+        """Return the end of what a rank wrote in the newest round, or why there is none."""
         found = self.nodes(run_id)
         if not found:
             return None
-        agents = {one.seen.source: one.agent for one in found if one.agent is not None and one.answers}
+        agents = {one.seen.node: one.agent for one in found if one.agent is not None and one.answers}
         wanted = places([one.seen for one in found], frozenset({rank}), (stream,))
-        for place in reversed(wanted):
-            content = tail(place, agents.get(place.source))
+        for place in wanted:
+            content = tail(place, agents.get(place.node))
             if content is not None:
                 return {"text": content, "why": "" if content else f"rank {rank} has written nothing to {stream}"}
-        why = f"the {stream} of rank {rank} is in no file that can be read from here: planaria run --tee=3 writes one"
+        why = f"the {stream} of rank {rank} cannot be read now: it is started again, or its file is not to be had here"
+        if not wanted:
+            why = f"the {stream} of rank {rank} is in no file that is known here: planaria run --tee=3 writes one"
         return {"text": "", "why": why}
 
-    def evidence(self, run_id: str, node: str, name: str, file: str) -> BinaryIO | None:
-        """Open a file that a node lists as evidence; a name that it does not list is nothing."""
+    def evidence(self, run_id: str, node: str, name: str, file: str) -> BinaryIO | str | None:
+        """Open a file that a node lists as evidence, or say why not; a name that it does not list is nothing."""
+        why = None
         for one in self.nodes(run_id):
             if one.seen.node == node and any(name == known and file in files for known, files in one.seen.evidence):
                 content = self._evidence_of(one, name, file)
-                if content is not None:
+                if content is not None and not isinstance(content, str):
                     return content
-        return None
+                why = why or content
+        return why
 
     def order(self, run_id: str, command: str, node: str) -> tuple[bool, str]:
         """Tell the agent of a node to drain, or any agent of a run to stop it."""
@@ -91,7 +95,7 @@ class Seen:
             return False, f"it may not have been told: {problem}"
         return (True, f"it was told to {command}") if code == 202 else (False, f"refused: {safe_line(str(answer))}")
 
-    def _evidence_of(self, found: Found, name: str, file: str) -> BinaryIO | None:
+    def _evidence_of(self, found: Found, name: str, file: str) -> BinaryIO | str | None:
         if found.agent is None:
             descriptor = open_within(found.seen.source, EVIDENCE, name, file)
             return None if descriptor is None else open(descriptor, "rb")
@@ -100,8 +104,10 @@ class Seen:
             with self._fetching:
                 answer = fetch(found.agent.target, "GET", path, token=found.agent.token)
                 return _put_aside(answer.body) if answer.status == 200 else None
-        except (NotAnswered, OSError):
-            return None
+        except NotAnswered as problem:
+            return f"the agent of {safe_line(found.seen.node)} does not answer: {problem}"
+        except OSError as problem:
+            return f"the file cannot be put aside for sending: {problem.strerror}; TMPDIR has to have room for it"
 
     def _look(self) -> None:
         if self._now() - self._looked_at < FRESH_S:
@@ -128,8 +134,7 @@ def _drawn(run_id: str, found: list[Found]) -> Json:
     if not any(one.is_readable for one in found):
         return _unreadable(run_id, found[0].seen.gap)
     seen = picture([one.seen for one in found])
-    is_gone = all(one.age_s is None for one in seen.nodes)
-    return {"run_id": run_id, "state": "gone" if is_gone else seen.state, "is_over": seen.is_past or is_gone}
+    return {"run_id": run_id, "state": seen.state, "is_over": seen.is_past}
 
 
 def _unreadable(run_id: str, why: str) -> Json:
@@ -140,6 +145,7 @@ def _put_aside(content: bytes) -> BinaryIO:
     file = TemporaryFile()  # noqa: SIM115  whoever sends it closes it
     try:
         file.write(content)
+        file.flush()
     except OSError:
         file.close()
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planaria.agent.conf import BACKENDS, DEFAULT_PORTS
 from planaria.base.addresses import join_address, split_address
-from planaria.base.usage import seconds, taken_flag, wrong
+from planaria.base.usage import seconds_in, taken_flag, whole_number, wrong
 from planaria.base.value import Value
 from planaria.doctor.disk import SNAPSHOTS, TEMPORARY
 from planaria.doctor.model import HERE, Asked, read_groups
@@ -91,7 +91,7 @@ def read_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Order:
         listens="--listen" in found,
         host=found.get("--host", ""),
         port=_number(found, "--port", "a port from 0 to 65535", 0, 65535, PORT),
-        timeout_s=_timeout_s(found),
+        timeout_s=seconds_in(found["--timeout"], "--timeout", 0.1) if "--timeout" in found else TIMEOUT_S,
         parent=_number(found, "--parent", "a pid", 1, _MOST_PIDS, 0),
         is_long="--verbose" in found or "-v" in found,
         json="--json" in found,
@@ -146,19 +146,4 @@ def _address(text: str, source: str, port: int) -> str:
 
 
 def _number(found: Mapping[str, str], name: str, expected: str, least: int, most: int, default: int) -> int:
-    text = found.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text) <= most):
-        raise wrong(name, expected, text)
-    return int(text)
-
-
-def _timeout_s(found: Mapping[str, str]) -> float:
-    text = found.get("--timeout")
-    if text is None:
-        return TIMEOUT_S
-    try:
-        return seconds(float(text), "--timeout", 0.1)
-    except ValueError:
-        raise wrong("--timeout", "a number of seconds", text) from None
+    return whole_number(found[name], name, expected, least, most) if name in found else default

@@ -59,13 +59,8 @@ def _processes(facts: LimitFacts) -> Finding:
     if facts.processes is None:
         return ok(check, "the user may have any number of processes")
     told = f"the user may have {facts.processes} processes and threads, and has {facts.processes_used} processes"
-    left = facts.processes - facts.processes_used
     remedy = "ulimit -u unlimited, or a line `* - nproc unlimited` in /etc/security/limits.conf"
-    if left < facts.workers + 10:
-        return fail(check, told, remedy)
-    if left < facts.workers * THREADS_PER_WORKER:
-        return warn(check, f"{told}: a worker has some {THREADS_PER_WORKER} threads", remedy)
-    return ok(check, told)
+    return _room(check, facts.processes - facts.processes_used, facts.workers, told, remedy)
 
 
 def _pids(facts: LimitFacts) -> Finding:
@@ -73,11 +68,15 @@ def _pids(facts: LimitFacts) -> Finding:
     if facts.pids is None:
         return ok(check, "the container may have any number of processes")
     told = f"the container may have {facts.pids} processes and threads, and has {facts.pids_used}"
-    left = facts.pids - facts.pids_used
     remedy = "docker run --pids-limit=-1; on Kubernetes the kubelet's podPidsLimit; TasksMax= of a service"
-    if left < facts.workers + 10:
+    return _room(check, facts.pids - facts.pids_used, facts.workers, told, remedy)
+
+
+def _room(check: str, left: int, workers: int, told: str, remedy: str) -> Finding:
+    """Judge whether so many processes and threads are enough for the workers."""
+    if left < workers + 10:
         return fail(check, told, remedy)
-    if left < facts.workers * THREADS_PER_WORKER:
+    if left < workers * THREADS_PER_WORKER:
         return warn(check, f"{told}: a worker has some {THREADS_PER_WORKER} threads", remedy)
     return ok(check, told)
 

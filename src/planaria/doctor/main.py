@@ -9,6 +9,7 @@ import time
 from planaria import __version__
 from planaria.agent.credentials import read
 from planaria.base import linux, signals
+from planaria.base.colours import style_for
 from planaria.base.files import tell
 from planaria.base.text import safe_line
 from planaria.contract import exit_status
@@ -59,13 +60,9 @@ def _ends_with(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def _style() -> show.Style:
-    return show.COLOURS if os.isatty(1) and not os.environ.get("NO_COLOR") else show.Style()
-
-
 def _print(found: Sequence[Finding], order: Order) -> None:
     if not order.json:
-        tell(1, show.as_text(found, _style(), is_long=order.is_long))
+        tell(1, show.as_text(found, style_for(os.environ, is_terminal=os.isatty(1)), is_long=order.is_long))
         return
     content = {
         "schema": SCHEMA,
@@ -104,7 +101,8 @@ def _listen(order: Order, token: bytes | None) -> int:
         if order.json:
             tell(1, json.dumps({"schema": SCHEMA, "peer": host, "findings": as_json(found)}) + "\n")
         else:
-            tell(1, f"{safe_line(host)} found:\n{show.as_text(found, _style(), is_long=True)}")
+            style = style_for(os.environ, is_terminal=os.isatty(1))
+            tell(1, f"{safe_line(host)} found:\n{show.as_text(found, style, is_long=True)}")
 
     def complain(line: str) -> None:
         tell(2, f"planaria: {safe_line(line)}\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from planaria.base.usage import seconds, taken_flag, wrong
+from planaria.base.usage import seconds_in, taken_flag, whole_number, wrong
 from planaria.base.value import Value
 from planaria.errors import UsageError
-from planaria.launch.values import endpoint, host
+from planaria.launch.values import agent, host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -151,11 +151,11 @@ def read_flags(command: str, argv: Sequence[str]) -> Asked:
         watch="--watch" in found,
         once="--once" in found,
         follow="--follow" in found,
-        every_s=_every(_last(found, "--every")),
-        round=_number(_last(found, "--round"), "--round", "the number of a round"),
+        every_s=seconds_in(found["--every"][-1], "--every", 0.1, 3600) if "--every" in found else _EVERY_S,
+        round=whole_number(found["--round"][-1], "--round", "the number of a round") if "--round" in found else None,
         ranks=_ranks(found.get("--rank")),
         streams=_streams(_last(found, "--stream")),
-        lines=_lines(_last(found, "--lines")),
+        lines=whole_number(found["--lines"][-1], "--lines", "a number of lines") if "--lines" in found else _LINES,
     )
 
 
@@ -166,49 +166,19 @@ def _last(found: dict[str, list[str]], name: str) -> str | None:
 def _agents(found: dict[str, list[str]]) -> tuple[tuple[str, int], ...]:
     if ("--host" in found) and ("--port" not in found):
         raise UsageError("--host expects a --port beside it, got none")
-    agents = [_agent(text) for text in found.get("--at", ())]
-    port = _number(_last(found, "--port"), "--port", f"a port from 1 to {_HIGHEST_PORT}", 1, _HIGHEST_PORT)
-    if port is not None:
+    agents = [agent(text, "--at") for text in found.get("--at", ())]
+    if "--port" in found:
+        port = whole_number(found["--port"][-1], "--port", f"a port from 1 to {_HIGHEST_PORT}", 1, _HIGHEST_PORT)
         where = _last(found, "--host")
         agents.append(("127.0.0.1" if where is None else host(where, "--host"), port))
     return tuple(dict.fromkeys(agents))
-
-
-def _agent(text: str) -> tuple[str, int]:
-    name, port = endpoint(text, "--at")
-    if port is None:
-        raise wrong("--at", "HOST:PORT", text)
-    return name, port
-
-
-def _number(text: str | None, source: str, expected: str, least: int = 0, most: int = 10**9) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= most):
-        raise wrong(source, expected, text)
-    return int(text)
-
-
-def _lines(text: str | None) -> int:
-    count = _number(text, "--lines", "a number of lines")
-    return _LINES if count is None else count
-
-
-def _every(text: str | None) -> float:
-    if text is None:
-        return _EVERY_S
-    try:
-        return seconds(float(text), "--every", 0.1, 3600)
-    except ValueError:
-        raise wrong("--every", "a number of seconds", text) from None
 
 
 def _ranks(texts: list[str] | None) -> frozenset[int] | None:
     if texts is None:
         return None
     parts = [part.strip() for text in texts for part in text.split(",")]
-    numbers = (_number(part, "--rank", "ranks such as 0 or 0,3") for part in parts)
-    return frozenset(number for number in numbers if number is not None)
+    return frozenset(whole_number(part, "--rank", "ranks such as 0 or 0,3") for part in parts)
 
 
 def _streams(text: str | None) -> tuple[str, ...]:

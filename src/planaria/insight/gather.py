@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 from planaria.agent.journal import EVIDENCE, REPORT, names_in
 from planaria.agent.scribe import JOURNAL, OLDER_JOURNAL, OLDER_PROGRESS, PROGRESS
@@ -22,7 +23,7 @@ from planaria.process.logs import folder_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Protocol
 
     from planaria.launch.owner_http import Target
@@ -37,17 +38,25 @@ if TYPE_CHECKING:
 MOST_PAGES = 64  # of a journal, for one look
 MOST_NODES = 4096
 LONGEST_REPORT = 64 << 20
+GONE_S = (
+    15.0  # of silence: five questions that nobody answered. One may fall into a moment in which the agent is stopped
+)
 
 
 class AgentSource:
-    """An agent that answers, or did."""
+    """An agent that answers, or did. `node` is who told last; another one may come to listen at the same place."""
 
-    def __init__(self, target: Target, token: bytes | None = None) -> None:
+    def __init__(self, target: Target, token: bytes | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self.target = target
         self.token = token
+        self._now = now
+        self._silent_since: float | None = None
+        self._begin("")
+
+    def _begin(self, node: str) -> None:
+        self.node = node
         self._notebook = Notebook(MOST_EVENTS)
         self._next = 0
-        self._node = ""
         self._has_journal = True
 
     @property
@@ -57,20 +66,28 @@ class AgentSource:
 
     def look(self) -> list[NodeSeen]:
         """Ask the agent how it is, and what happened since it was asked last."""
+        asked_at = self._now()
         try:
             code, status = ask(self.target, "GET", "/v1/status", token=self.token)
         except NotAnswered as problem:
             where = os.path.dirname(self.target.path) if isinstance(self.target, Door) else self.name
-            return [self._away(f"the agent at {safe_line(where)} does not answer: {problem}")]
+            gap = f"the agent at {safe_line(where)} does not answer: {problem}"
+            return [self._away(gap, asked_at, is_gone=problem.is_gone)]
         if code != 200 or not isinstance(status, dict):
-            return [self._away(f"the agent at {self.name} refuses: {safe_line(str(status))}")]
+            return [self._away(f"the agent at {self.name} refuses: {safe_line(str(status))}", asked_at)]
+        self._silent_since = None
         job = part(status, "job")
-        self._node = text(job, "node") or f"{text(job, 'host')}-{integer(job, 'agent_pid')}"
+        node = text(job, "node") or f"{text(job, 'host')}-{integer(job, 'agent_pid')}"
+        if node != self.node:  # its journal is another one, and has numbers of its own
+            self._begin(node)
         gap = self._read_journal()
-        return [NodeSeen(self._node, self.name, status, self._notebook.events, None, self._evidence(), 0.0, gap)]
+        return [NodeSeen(node, self.name, status, self._notebook.events, None, self._evidence(), 0.0, gap)]
 
-    def _away(self, gap: str) -> NodeSeen:
-        return NodeSeen(self._node or self.name, self.name, events=self._notebook.events, gap=gap)
+    def _away(self, gap: str, asked_at: float, *, is_gone: bool = False) -> NodeSeen:
+        if self._silent_since is None:
+            self._silent_since = asked_at
+        is_gone = is_gone or self._now() - self._silent_since >= GONE_S
+        return NodeSeen(self.node or self.name, self.name, events=self._notebook.events, gap=gap, is_gone=is_gone)
 
     def _read_journal(self) -> str:
         for _ in range(MOST_PAGES if self._has_journal else 0):

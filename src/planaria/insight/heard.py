@@ -36,6 +36,11 @@ class Heard(Value):
         return not self.answers and self.end is None and self.seen.is_alive is False
 
     @property
+    def is_gone(self) -> bool:
+        """Tell whether nobody answers in its place any more, and it may have ended without our knowing."""
+        return not self.answers and self.end is None and self.seen.is_gone and self.seen.is_alive is not True
+
+    @property
     def is_silent(self) -> bool:
         """Tell whether nothing was heard of its agent for long, where nobody can see whether it lives."""
         is_unknown = not self.answers and self.end is None and self.seen.is_alive is None
@@ -48,7 +53,8 @@ class Heard(Value):
             return None
         if self.end is not None:
             return self.end.timestamp
-        return self.events[-1].timestamp if self.events and (self.is_killed or self.is_silent) else None
+        is_left = self.is_killed or self.is_silent or self.is_gone
+        return self.events[-1].timestamp if self.events and is_left else None
 
     @property
     def round(self) -> int | None:
@@ -86,6 +92,7 @@ def each_once(nodes: Iterable[NodeSeen]) -> list[NodeSeen]:
             gap=live.gap or kept.gap,
             age_s=kept.age_s if live.age_s is None else live.age_s,
             is_alive=kept.is_alive if live.is_alive is None else live.is_alive,
+            is_gone=live.is_gone and kept.is_gone,  # where there is a folder, that tells how it ended
         )
     return sorted(found.values(), key=lambda one: one.node)
 

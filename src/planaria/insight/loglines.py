@@ -5,6 +5,7 @@ from __future__ import annotations
 from planaria.base.text import safe, safe_line
 from planaria.base.value import Value
 from planaria.insight.fields import integer, texts, told
+from planaria.insight.heard import each_once, hear, newest_round, of_the_last_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,14 +38,14 @@ class Place(Value):
 
 
 class Line(Value):
-    """One line of a worker."""
+    """One line of a worker, as it came; the text that is printed of it is harmless."""
 
     place: Place
     text: str
 
     def __str__(self) -> str:
         where = self.place
-        return f"{safe_line(where.host, 80)}:{where.rank} {_MARKS.get(where.stream, '?')} {self.text}"
+        return f"{safe_line(where.host, 80)}:{where.rank} {_MARKS.get(where.stream, '?')} {safe(self.text)}"
 
     def as_json(self) -> dict[str, object]:
         """Return it as `planaria logs --json` prints it."""
@@ -54,13 +55,17 @@ class Line(Value):
 
 
 def places(nodes: Sequence[NodeSeen], ranks: frozenset[int] | None, streams: Sequence[str]) -> list[Place]:
-    """Return the streams of the newest round of each node that are wanted, by rank."""
-    found = [place for one in nodes for place in _places_of(one)]
-    newest = {node: max(place.round for place in found if place.node == node) for node in {one.node for one in found}}
+    """Return the streams of the newest round that are wanted, by rank: a node that left before it has none in it."""
+    heard = of_the_last_start(hear(one) for one in each_once(nodes))
+    names, last = {one.seen.node for one in heard}, newest_round(heard)
+    found = [place for one in nodes if one.node in names for place in _places_of(one)]
+    if any(one.round is not None for one in heard):
+        found = [place for place in found if place.round <= last]
+    newest = max((place.round for place in found), default=0)  # of a round that begins, no worker may be known yet
     wanted = [
         place
         for place in found
-        if place.round == newest[place.node] and (ranks is None or place.rank in ranks) and place.stream in streams
+        if place.round == newest and (ranks is None or place.rank in ranks) and place.stream in streams
     ]
     once = {place.key: place for place in reversed(wanted)}  # a node that answers may be in a folder, too
     return sorted(once.values(), key=lambda place: (place.rank, place.stream != "stdout"))
@@ -100,14 +105,14 @@ class Splitter:
         *whole, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > LONGEST_LINE:
             whole, self._rest = [*whole, self._rest], b""
-        return [_clean(line) for line in whole]
+        return [_drawn(line) for line in whole]
 
     def end(self) -> list[str]:
         """Return what is left without a line feed."""
         rest, self._rest = self._rest, b""
-        return [_clean(rest)] if rest else []
+        return [_drawn(rest)] if rest else []
 
 
-def _clean(line: bytes) -> str:
+def _drawn(line: bytes) -> str:
     drawn = line.rstrip(b"\r").rpartition(b"\r")[2]
-    return safe(drawn[:LONGEST_LINE].decode("utf-8", "replace"))
+    return drawn[:LONGEST_LINE].decode("utf-8", "replace")

@@ -6,6 +6,7 @@ import json
 import os
 import time
 
+from planaria.base.colours import style_for
 from planaria.base.files import tell, write_all
 from planaria.base.signals import wait_for_any
 from planaria.base.value import replace
@@ -15,6 +16,7 @@ from planaria.insight import show
 from planaria.insight.flags import help_text, read_flags
 from planaria.insight.follow import follow
 from planaria.insight.picture import picture
+from planaria.insight.sentences import PAST
 from planaria.insight.sources import find
 from planaria.insight.terminal import watch
 from planaria.insight.why import lines, why
@@ -53,10 +55,6 @@ def look(command: str, argv: Sequence[str]) -> int:
         return exit_status.DONE
 
 
-def _style(environ: Mapping[str, str]) -> show.Style:
-    return show.COLOURS if os.isatty(1) and not environ.get("NO_COLOR") else show.Style()
-
-
 def _say(text: str) -> None:
     write_all(1, f"{text}\n".encode("utf-8", "backslashreplace"))
 
@@ -68,7 +66,7 @@ def _nobody(run: RunSeen) -> int:
 
 
 def _status(asked: Asked, found: Found, environ: Mapping[str, str]) -> int:
-    if asked.watch and not asked.json:
+    if asked.watch:
         return _top(asked, found, environ)
     run = picture(found.look())
     if not run.run_id:
@@ -76,7 +74,7 @@ def _status(asked: Asked, found: Found, environ: Mapping[str, str]) -> int:
     if asked.json:
         _say(json.dumps(run.as_json(), default=str))
     else:
-        _say("\n".join(show.status_lines(run, _style(environ))))
+        _say("\n".join(show.status_lines(run, style_for(environ, is_terminal=os.isatty(1)))))
     return exit_status.DONE
 
 
@@ -85,8 +83,11 @@ def _top(asked: Asked, found: Found, environ: Mapping[str, str]) -> int:
         return _top_json(asked, found)
     if asked.once or asked.json or not (os.isatty(0) and os.isatty(1)):
         return _status(replace(asked, watch=False), found, environ)
-    style = _style(environ)
-    last = watch(lambda: picture(found.look()), lambda run, size: show.top_lines(run, style, *size), asked.every_s)
+    run = picture(found.look())
+    if not run.run_id:
+        return _nobody(run)
+    style = style_for(environ, is_terminal=os.isatty(1))
+    last = watch(run, lambda: picture(found.look()), lambda run, size: show.top_lines(run, style, *size), asked.every_s)
     if last is not None and last.is_past:
         _say("\n".join(show.status_lines(last, style)))
     return exit_status.DONE
@@ -96,6 +97,8 @@ def _top_json(asked: Asked, found: Found) -> int:
     due = time.monotonic()
     while True:
         run = picture(found.look())
+        if not run.run_id:
+            return _nobody(run)
         _say(json.dumps(run.as_json(), default=str))
         if run.is_past:
             return exit_status.DONE
@@ -115,7 +118,7 @@ def _why(asked: Asked, found: Found, environ: Mapping[str, str]) -> int:
     if asked.json:
         _say(json.dumps(reasons.as_json(), default=str))
     else:
-        style = _style(environ)
+        style = style_for(environ, is_terminal=os.isatty(1))
         first, *rest = lines(reasons)
         _say("\n".join([f"{style.bold}{first}{style.plain}", *rest]))
     return exit_status.DONE
@@ -125,10 +128,14 @@ def _logs(asked: Asked, found: Found, _environ: Mapping[str, str]) -> int:
     def say(line: Line) -> None:
         _say(json.dumps(line.as_json()) if asked.json else str(line))
 
-    if follow(asked, found, say) == 0:
-        tell(2, f"planaria: {_NO_FILES}\n")
-        return NOTHING_SHOWN
-    return exit_status.DONE
+    count, run = follow(asked, found, say)
+    if not run.run_id:
+        return _nobody(run)
+    ended = PAST.get(run.state, "") if asked.follow and not run.is_over else ""
+    told = [_NO_FILES] * (count == 0) + [ended] * bool(ended) + [f"not seen: {gap}" for gap in run.gaps if not count]
+    for line in told:
+        tell(2, f"planaria: {line}\n")
+    return exit_status.DONE if count else NOTHING_SHOWN
 
 
 _COMMANDS = {"status": _status, "top": _top, "why": _why, "logs": _logs}

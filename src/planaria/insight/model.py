@@ -32,6 +32,8 @@ class NodeSeen(Value):
     """The user who wrote the journal of a folder."""
     is_alive: bool | None = None
     """Whether the agent that writes to a folder lives, by the lock that it holds; None: nobody can tell from here."""
+    is_gone: bool = False
+    """Whether nobody is there any more who could answer: one question without an answer does not say so."""
 
 
 class Node(Value):
@@ -115,6 +117,9 @@ class Restart(Value):
     node: str
     first_cause: Cause | None = None
     redone: Redone = Redone(None, None)
+    world_size: int | None = None
+    """How many workers the round has that it led to, and how many nodes."""
+    nodes: int | None = None
 
 
 class Moment(Value):

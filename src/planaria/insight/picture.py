@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from planaria.insight.heard import Heard
 
 _AT_REST = ("running", "waiting")
+_UNHEARD = ("away", "gone", "lost", "silent")
 
 
 def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
@@ -85,23 +86,25 @@ def _node_state(one: Heard) -> str:
         return one.outcome
     if one.is_killed:
         return "lost"
-    if one.seen.gap:
-        return "away"
     if one.is_silent:
         return "silent"
+    if one.is_gone:
+        return "gone"
+    if one.seen.gap:
+        return "away"
     return "running" if one.newest_round is not None else "waiting"
 
 
 def _state(heard: Sequence[Heard]) -> str:
     """Return the state of the run: that of a node in which something goes on, else that of one which waits, else of any."""
     states = [_node_state(one) for one in heard if one.seen.status is not None or one.end is None]
-    heard_of = [state for state in states if state not in ("away", "lost", "silent")]
+    heard_of = [state for state in states if state not in _UNHEARD]
     moving = [one for one in heard_of if one not in _AT_REST]
     if moving:
         return moving[0]
     if heard_of:
         return "waiting" if "waiting" in heard_of and "running" not in heard_of else "running"
-    return "silent" if "silent" in states else "gone"
+    return next((one for one in ("away", "silent") if one in states), "gone")
 
 
 def _world_size(heard: Sequence[Heard], newest: int) -> int | None:

@@ -13,8 +13,13 @@ from planaria.insight.fields import part, text
 from planaria.insight.plainfiles import opened_within
 from planaria.observe.notebook import Notebook
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
 MOST_EVENTS = 20_000  # far more than a run has restarts; a journal that somebody fills is not kept whole
 LONGEST_LINE = 1 << 20
+_HEAD_BYTES = 4096  # of a file, to know it again: its first event has a moment in it
 
 
 class JournalReader:
@@ -56,39 +61,60 @@ class JournalReader:
 
 
 class _Page:
-    """A file whose older half is another one."""
+    """A file whose older half is another one: what is read of it stays read when it is put aside for the next."""
 
     def __init__(self, folder: str, older: str, newest: str) -> None:
         self._folder = folder
-        self._names = older, newest
-        self._inode = 0
-        self._offset = 0
-        self._is_skipping = False
+        self._older, self._newest = older, newest
+        self._known: list[_Sheet] = []
         self.written_at: float | None = None
         self.owner: int | None = None
 
     def read_on(self, notebook: Notebook) -> None:
-        for name in self._names:
+        found = []
+        for name in (self._older, self._newest):
             try:
                 descriptor = opened_within(self._folder, name)
             except FileNotFoundError:
                 continue
             with open(descriptor, "rb") as file:
+                sheet = next((one for one in self._known if one.is_this(file)), None) or _Sheet(file)
                 seen = os.fstat(descriptor)
-                if name == self._names[0] and self._inode not in (0, seen.st_ino):
-                    continue  # it was read whole before it was put aside
-                if seen.st_ino != self._inode:
-                    self._inode, self._offset, self._is_skipping = seen.st_ino, 0, False
                 self.written_at, self.owner = seen.st_mtime, seen.st_uid
-                file.seek(self._offset)
-                while line := file.readline(LONGEST_LINE):
-                    is_whole = line.endswith(b"\n")
-                    if not is_whole and len(line) < LONGEST_LINE and not self._is_skipping:
-                        break  # the rest of it is still to come
-                    self._offset += len(line)
-                    if is_whole and not self._is_skipping:
-                        _take(notebook, line)
-                    self._is_skipping = not is_whole
+                sheet.read_on(file, notebook)
+            found.append(sheet)
+        self._known = found
+
+
+class _Sheet:
+    """One file, whatever its name is by now, and how far it was read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._inode = os.fstat(file.fileno()).st_ino
+        self._head = b""
+        self._offset = 0
+        self._is_skipping = False
+
+    def is_this(self, file: BinaryIO) -> bool:
+        """Tell whether it is this file. A new one may have got the number of one that is gone, but not its content."""
+        seen = os.fstat(file.fileno())
+        if seen.st_ino != self._inode or seen.st_size < self._offset:
+            return False
+        return os.pread(file.fileno(), len(self._head), 0) == self._head
+
+    def read_on(self, file: BinaryIO, notebook: Notebook) -> None:
+        """Take the lines that were added."""
+        file.seek(self._offset)
+        while line := file.readline(LONGEST_LINE):
+            is_whole = line.endswith(b"\n")
+            if not is_whole and len(line) < LONGEST_LINE and not self._is_skipping:
+                break  # the rest of it is still to come
+            self._offset += len(line)
+            if is_whole and not self._is_skipping:
+                _take(notebook, line)
+            self._is_skipping = not is_whole
+        if len(self._head) < _HEAD_BYTES:
+            self._head = os.pread(file.fileno(), min(_HEAD_BYTES, self._offset), 0)
 
 
 def _take(notebook: Notebook, line: bytes) -> None:

@@ -1,11 +1,14 @@
-"""What an event of a journal says to people, and what a worker's status means. Pure."""
+"""What an event of a journal says to people, and what a worker's status means. Pure.
+
+Foreign text is in it as it came: whoever shows it makes it safe for where it is shown.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 from planaria.base import signals
-from planaria.base.text import safe_line
+from planaria.base.text import several
 from planaria.insight.fields import integer, number, objects, text
 
 TYPE_CHECKING = False
@@ -26,6 +29,13 @@ _OUTCOMES = {
     "refused": "was refused by the others",
 }
 
+PAST = {
+    "gone": "nobody of the run is left, and no end was written: "
+    "its agents ended without --run-dir, were killed, or do not answer any more",
+    "silent": "nothing was heard of the run for long, and no end was written",
+}
+"""Why nothing more is expected of a run that has not ended."""
+
 
 def meaning(status: int, killer: str = "") -> str:
     """Say what a worker's status means: minus a signal, or an exit status."""
@@ -38,7 +48,7 @@ def meaning(status: int, killer: str = "") -> str:
 
 def ending(outcome: str) -> str:
     """Say how a run ended."""
-    return _OUTCOMES.get(outcome, f"ended: {safe_line(outcome, 40)}")
+    return _OUTCOMES.get(outcome, f"ended: {outcome}")
 
 
 def clock(timestamp: int) -> str:
@@ -70,18 +80,13 @@ def span(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def several(count: int, what: str) -> str:
-    """Return `1 node`, `3 nodes`."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def sentence(event: Told) -> str:
     """Say in one line what happened; empty for what is not worth one."""
     teller = _TELLERS.get(event.name)
     if teller is not None:
         return teller(event.data)
     said = text(event.data, "sentence")
-    return safe_line(said or event.name) if event.name not in _QUIET else ""
+    return said or event.name if event.name not in _QUIET else ""
 
 
 def _run_started(data: Mapping[str, object]) -> str:
@@ -91,7 +96,7 @@ def _run_started(data: Mapping[str, object]) -> str:
 def _round_started(data: Mapping[str, object]) -> str:
     nodes, world = several(integer(data, "nodes") or 0, "node"), integer(data, "world_size") or 0
     reason = text(data, "reason")
-    why = f": {safe_line(reason)}" if reason else ""
+    why = f": {reason}" if reason else ""
     return f"round {integer(data, 'round')} starts with {several(world, 'worker')} on {nodes}{why}"
 
 
@@ -101,20 +106,20 @@ def _worker_exited(data: Mapping[str, object]) -> str:
     message = text(data, "message") or meaning(integer(data, "status") or 0)
     age_s = number(data, "age_s")
     after = "" if age_s is None else f" after {span(age_s)}"
-    return f"rank {integer(data, 'rank')} failed{after}: {safe_line(message)}"
+    return f"rank {integer(data, 'rank')} failed{after}: {message}"
 
 
 def _restarted(data: Mapping[str, object]) -> str:
     cost = "" if data.get("charged") else ", at no cost"
     took = span(number(data, "total_s") or 0.0)
-    return f"restarted within {took} for round {integer(data, 'round')}{cost}: {safe_line(text(data, 'reason'))}"
+    return f"restarted within {took} for round {integer(data, 'round')}{cost}: {text(data, 'reason')}"
 
 
 def _run_ended(data: Mapping[str, object]) -> str:
     said = text(data, "explanation")
-    why = f": {safe_line(said)}" if said else ""
+    why = f": {said}" if said else ""
     by = text(data, "signal")
-    return f"the run {ending(text(data, 'outcome'))}{f' ({safe_line(by, 20)})' if by else ''}{why}"
+    return f"the run {ending(text(data, 'outcome'))}{f' ({by})' if by else ''}{why}"
 
 
 def _went_on(data: Mapping[str, object]) -> str:
@@ -124,17 +129,17 @@ def _went_on(data: Mapping[str, object]) -> str:
 def leaving(event: Told) -> str:
     """Say that a node has ended while the run went on without it."""
     by = text(event.data, "signal")
-    return f"node {safe_line(event.node, 100)} left{f' ({safe_line(by, 20)})' if by else ''}"
+    return f"node {event.node} left{f' ({by})' if by else ''}"
 
 
 def _straggling(data: Mapping[str, object]) -> str:
-    slow = [f"rank {integer(one, 'rank')} on {safe_line(text(one, 'host'), 80)}" for one in objects(data, "ranks")]
+    slow = [f"rank {integer(one, 'rank')} on {text(one, 'host')}" for one in objects(data, "ranks")]
     return f"slower than the others: {', '.join(slow[:8])}" if slow else "no rank is slower than the others any more"
 
 
 def _checked(data: Mapping[str, object]) -> str:
     failed = [text(one, "sentence") for one in objects(data, "findings") if one.get("ok") is False]
-    return f"a check of this node failed: {safe_line(failed[0])}" if failed else ""
+    return f"a check of this node failed: {failed[0]}" if failed else ""
 
 
 _QUIET = ("planaria.worker.started", "planaria.progress", "planaria.commit")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from planaria.base.text import safe_line
+from planaria.base.text import safe_line, several
 from planaria.base.value import Value
 from planaria.insight.fields import integer, text
-from planaria.insight.sentences import clock, several, span
+from planaria.insight.sentences import PAST, clock, span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from planaria.base.colours import Style
     from planaria.insight.model import Node, Rank, RunSeen
 
 MOST_RANKS = 64  # of `planaria status`; all of them are in --json
@@ -18,17 +19,6 @@ MOST_MOMENTS = 10
 MOST_NODES = 32
 
 
-class Style(Value):
-    """Escape sequences, all empty where the screen is no terminal."""
-
-    bold: str = ""
-    red: str = ""
-    green: str = ""
-    dim: str = ""
-    plain: str = ""
-
-
-COLOURS = Style("\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[2m", "\x1b[0m")
 _GOOD = ("running", "done")
 _HEADS = ("rank", "host", "pid", "state", "step", "steps/s", "samples/s", "age", "")
 
@@ -84,6 +74,8 @@ def _summary(run: RunSeen) -> list[str]:
     if share is not None:
         guess = "" if run.effective.is_reported else ", as far as time at work tells"
         told.append(f"trained {100 * share:.1f} % of {span(run.effective.seconds)}{guess}")
+    if run.state in PAST:
+        told.append(PAST[run.state])
     if run.outcome is not None:
         told.append(f"{safe_line(run.outcome.sentence)}; planaria why tells more")
     return told
@@ -167,7 +159,7 @@ def _timeline_lines(run: RunSeen, style: Style, most: int) -> list[str]:
     told = [f"  {style.dim}{title}:{style.plain}"]
     for moment in run.timeline[-most:]:
         where = f" {safe_line(moment.host, 60)}" if len(hosts) > 1 else ""
-        told.append(f"  {style.dim}{clock(moment.timestamp)}{where}{style.plain} {moment.sentence}")
+        told.append(f"  {style.dim}{clock(moment.timestamp)}{where}{style.plain} {safe_line(moment.sentence)}")
     return told
 
 

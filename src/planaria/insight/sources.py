@@ -28,11 +28,15 @@ MOST_ASKED = 32  # agents at a time
 
 
 class Found:
-    """Where a run is seen. `agents` are those among the sources that answer, by the name that their nodes have as a source."""
+    """Where a run is seen."""
 
     def __init__(self, sources: list[Source]) -> None:
         self.sources = sources
-        self.agents = {source.name: source for source in sources if isinstance(source, AgentSource)}
+
+    @property
+    def agents(self) -> dict[str, AgentSource]:
+        """The agents that have told anything, by node: all of this machine have one name as a source."""
+        return {one.node: one for one in self.sources if isinstance(one, AgentSource) and one.node}
 
     def look(self) -> list[NodeSeen]:
         """Look everywhere once. Agents are asked in threads, many at a time: one that hangs costs our patience with it only."""

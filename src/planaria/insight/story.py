@@ -97,7 +97,15 @@ def restarts(
 ) -> tuple[Restart, ...]:
     """Return every restart once, oldest round first: as the node tells it on which it took longest."""
     longest, rounds = _longest(events), _rounds(events)
-    return tuple(_restart(longest[one], rounds.get(one), failed, steps) for one in sorted(longest))
+    sizes = {integer(one.data, "round"): one.data for one in events if one.name == "planaria.round.started"}
+    return tuple(
+        replace(
+            _restart(longest[one], rounds.get(one), failed, steps),
+            world_size=integer(sizes.get(one, {}), "world_size"),
+            nodes=integer(sizes.get(one, {}), "nodes"),
+        )
+        for one in sorted(longest)
+    )
 
 
 def _longest(events: Iterable[Told]) -> dict[int, Told]:

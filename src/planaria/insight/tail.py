@@ -38,7 +38,7 @@ class FileTail:
 
     def __init__(self, path: str, lines: int, owner: int, folder: str = "") -> None:
         self._path = path
-        self._folder = folder if folder and path.startswith(f"{folder}/") else ""
+        self._folder = folder
         self._lines = lines
         self._owner = owner
         self._offset: int | None = None
@@ -46,7 +46,7 @@ class FileTail:
     def read_on(self) -> bytes:
         """Return what was appended; nothing for a file that is gone."""
         try:
-            descriptor = self._open()
+            descriptor = open_log(self._path, self._owner, self._folder)
         except (OSError, ValueError):
             return b""
         try:
@@ -60,14 +60,21 @@ class FileTail:
         self._offset += len(chunk)
         return chunk
 
-    def _open(self) -> int:
-        if not self._folder:
-            return open_plain(self._path, self._owner)
-        descriptor = opened_within(self._folder, *self._path.removeprefix(f"{self._folder}/").split("/"))
-        if os.fstat(descriptor).st_uid != self._owner:
-            os.close(descriptor)
-            raise OSError(0, "it is not of the owner of its journal")
-        return descriptor
+
+def open_log(path: str, owner: int, folder: str = "") -> int:
+    """Open a log that a journal names, if it is the `owner`'s; below the node's folder no link is followed.
+
+    Raises:
+        OSError: It cannot be opened, or is not to be trusted.
+        ValueError: A name has a character that no name has.
+    """
+    if not folder or not path.startswith(f"{folder}/"):
+        return open_plain(path, owner)
+    descriptor = opened_within(folder, *path.removeprefix(f"{folder}/").split("/"))
+    if os.fstat(descriptor).st_uid != owner:
+        os.close(descriptor)
+        raise OSError(0, "it is not of the owner of its journal")
+    return descriptor
 
 
 def _start_of_last(descriptor: int, lines: int) -> int:
@@ -100,8 +107,10 @@ class AgentTail:
         self._is_first = lines > 0
 
     def read_on(self) -> bytes:
-        """Return what came; nothing when the agent does not answer, or has begun another round."""
+        """Return what came; nothing when the agent does not answer, has begun another round, or is another one by now."""
         place = self._place
+        if self._source.node != place.node:
+            return b""
         path = f"/v1/logs?local_rank={place.local_rank}&stream={place.stream}&from={self._next}"
         try:
             answer = fetch(self._source.target, "GET", path, token=self._source.token)
@@ -114,8 +123,17 @@ class AgentTail:
         if not self._is_first:
             return answer.body
         self._is_first = False
-        kept = answer.body.splitlines(keepends=True)[-self._lines :]
-        return b"".join(kept)
+        return last_lines(answer.body, self._lines)
+
+
+def last_lines(content: bytes, lines: int) -> bytes:
+    """Return the last so many lines; what a progress bar drew again and again is one."""
+    at = len(content) - content.endswith(b"\n")
+    for _ in range(lines):
+        at = content.rfind(b"\n", 0, at)
+        if at < 0:
+            return content
+    return content[at + 1 :]
 
 
 class Reader:
@@ -145,9 +163,9 @@ class Reader:
 
 
 def reader_of(place: Place, agents: dict[str, AgentSource], lines: int) -> Reader:
-    """Return the reader of a stream: an agent that is not of this machine has to be asked."""
-    agent = agents.get(place.source)
-    if agent is None:
+    """Return the reader of a stream: an agent that is not of this machine has to be asked. `agents`: by node."""
+    agent = agents.get(place.node)
+    if agent is None or agent.name != place.source:
         path = moved(place.path, place.node, place.source)
         return Reader(place, FileTail(path, lines, NOBODY if place.owner is None else place.owner, place.source))
     if isinstance(agent.target, Door):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import termios
@@ -27,27 +28,36 @@ class _Told(Exception):
     """A signal asked us to end."""
 
 
+class _HungUp(Exception):
+    """There is no terminal any more."""
+
+
 def watch(
-    look: Callable[[], RunSeen], draw: Callable[[RunSeen, tuple[int, int]], Sequence[str]], every_s: float
+    run: RunSeen,
+    look: Callable[[], RunSeen],
+    draw: Callable[[RunSeen, tuple[int, int]], Sequence[str]],
+    every_s: float,
 ) -> RunSeen | None:
-    """Draw what is seen until somebody types q or Ctrl-C, or the run is over; return what was seen last."""
+    """Draw a run, and what is seen of it then, until somebody types q or Ctrl-C, hangs up, or it is over.
+
+    Returns what was seen last, where there is somebody to read it.
+    """
     before = termios.tcgetattr(0)
     handlers = {number: signals.set_handler(number, _end) for number in _ENDING}
-    run: RunSeen | None = None
     try:
         tty.setcbreak(0)
         tell(1, ENTER)
         while True:
-            run = look()
-            size = os.get_terminal_size(1)
-            rows = draw(run, (size.columns or 80, max(1, (size.lines or 24) - 1)))
+            rows = draw(run, _size())
             tell(1, HOME + "".join(f"{row}{CLEAR_LINE}\n" for row in rows) + CLEAR_BELOW)
             if run.is_past or _has_ended(every_s):
                 return run
-    except (KeyboardInterrupt, _Told):
+            run = look()
+    except (KeyboardInterrupt, _Told, _HungUp):
         return None
     finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        with contextlib.suppress(termios.error):  # nobody is left whose terminal it would be
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
         tell(1, LEAVE)
         for number, handler in handlers.items():
             signals.set_handler(number, handler)
@@ -57,13 +67,27 @@ def _end(_number: int, _frame: object) -> None:
     raise _Told
 
 
+def _size() -> tuple[int, int]:
+    """Return columns and rows that may be drawn on."""
+    try:
+        size = os.get_terminal_size(1)
+    except OSError:
+        raise _HungUp from None
+    return size.columns or 80, max(1, (size.lines or 24) - 1)
+
+
 def _has_ended(within_s: float) -> bool:
-    """Wait for the next look; tell whether somebody typed q, or hung up."""
+    """Wait for the next look; tell whether somebody typed q."""
     until = time.monotonic() + within_s
     while (left_s := until - time.monotonic()) > 0:
         if not select.select([0], [], [], left_s)[0]:
             return False
-        typed = os.read(0, 64)
-        if not typed or b"q" in typed or b"Q" in typed:
+        try:
+            typed = os.read(0, 64)
+        except OSError:
+            raise _HungUp from None
+        if not typed:
+            raise _HungUp
+        if b"q" in typed or b"Q" in typed:
             return True
     return False

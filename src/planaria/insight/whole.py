@@ -33,24 +33,22 @@ def budget(heard: Sequence[Heard]) -> tuple[int | None, int | None]:
 
 
 def commits(heard: Sequence[Heard]) -> dict[str, Mapping[str, object] | None]:
-    """Return the newest commit of each tier."""
-    newest: dict[str, Mapping[str, object] | None] = dict.fromkeys(TIERS)
+    """Return the newest commit of each tier: by run, round and generation, as `contract/commit.py` orders them."""
+    told: list[tuple[str, Mapping[str, object]]] = []
     for one in heard:
-        for event in one.events:
-            if event.name == "planaria.commit":
-                _keep_newer(newest, text(event.data, "tier"), event.data)
-        for tier in part(one.seen.status, "newest_commit"):
-            _keep_newer(newest, tier, part(one.seen.status, "newest_commit", tier))
+        told += [(text(event.data, "tier"), event.data) for event in one.events if event.name == "planaria.commit"]
+        kept = part(one.seen.status, "newest_commit")
+        told += [(tier, part(kept, tier)) for tier in kept]
+    newest: dict[str, Mapping[str, object] | None] = dict.fromkeys(TIERS)
+    for tier, stamp in sorted(told, key=lambda pair: _age_of(pair[1])):
+        if tier in newest and integer(stamp, "step") is not None:
+            newest[tier] = {key: integer(stamp, key) for key in ("step", "round", "generation")}
     return newest
 
 
-def _keep_newer(newest: dict[str, Mapping[str, object] | None], tier: str, stamp: Mapping[str, object]) -> None:
-    told_stamp = {key: integer(stamp, key) for key in ("step", "round", "generation")}
-    if tier not in newest or told_stamp["step"] is None:
-        return
-    other = newest[tier]
-    if other is None or (told_stamp["step"] or 0) >= (integer(other, "step") or 0):
-        newest[tier] = told_stamp
+def _age_of(stamp: Mapping[str, object]) -> tuple[int, ...]:
+    """Return what grows from one commit to the next; agents of older versions did not tell the run."""
+    return tuple(integer(stamp, key) or 0 for key in ("run", "round", "generation"))
 
 
 def hang(heard: Sequence[Heard], newest: int) -> Mapping[str, object] | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from planaria.base.text import safe_line
+from planaria.base.text import safe_line, several
 from planaria.base.value import Value, as_dict
 from planaria.insight.fields import integers, number, text
 from planaria.insight.model import SCHEMA, Cause, Redone
-from planaria.insight.sentences import date, meaning, several, span
+from planaria.insight.sentences import PAST, date, meaning, span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from planaria.insight.model import Effective, Outcome, Restart, RunSeen
 
 _AT_WORK = "running"
-_PAST = {
-    "gone": "nobody of the run is left, and no end was written: its agents were killed, or do not answer",
-    "silent": "nothing was heard of the run for long, and no end was written",
-}
+_UNFINISHED = {**PAST, "away": "no agent of the run answers at the moment"}
 
 
 class Decision(Value):
@@ -38,7 +35,7 @@ class Decision(Value):
 
 
 class Reasons(Value):
-    """The answer to `planaria why`. `others` is how many earlier decisions there are to ask for."""
+    """The answer to `planaria why`. `rounds` are those that restarts led to: each can be asked for."""
 
     run_id: str
     decision: Decision
@@ -79,9 +76,10 @@ def _last(run: RunSeen) -> Decision:
 
 
 def _restarted(one: Restart, run: RunSeen) -> Decision:
-    world = next((moment for moment in run.timeline if moment.sentence.startswith(f"round {one.round} starts")), None)
     price = "charged to --max-restarts" if one.charged else "not charged to --max-restarts"
-    notes = [] if world is None else [world.sentence]
+    notes = []
+    if one.world_size is not None and one.nodes is not None:
+        notes.append(f"round {one.round} has {several(one.world_size, 'worker')} on {several(one.nodes, 'node')}")
     if run.restarts_used is not None and run.restarts_allowed is not None:
         notes.append(f"{run.restarts_used} of {several(run.restarts_allowed, 'restart')} used so far")
     return Decision(
@@ -102,7 +100,10 @@ def _restarted(one: Restart, run: RunSeen) -> Decision:
 def _ended(one: Outcome, run: RunSeen) -> Decision:
     notes = [f"every launcher that saw it exits with {one.status}"] if one.status else []
     if run.restarts_used is not None and run.restarts_allowed is not None:
-        notes.append(f"{run.restarts_used} of {several(run.restarts_allowed, 'restart')} used")
+        used = f"{run.restarts_used} of {run.restarts_allowed} restarts used"  # the agents may have said the same
+        notes += [f"{run.restarts_used} of {several(run.restarts_allowed, 'restart')} used"] * (
+            used not in one.sentence
+        )
     reached = max((rank.step for rank in run.ranks if rank.step is not None), default=None)
     commits = [stamp for stamp in run.newest_commit.values() if stamp is not None]
     if reached is not None:
@@ -158,7 +159,7 @@ def _unfinished(run: RunSeen) -> Decision:
         newest = max((node.round for node in run.nodes if node.round is not None), default=None)
         cause = next((one for one in run.failures if one.round == newest), None)
     kind = "waiting" if run.state == "waiting" else run.state
-    sentence = said[0] if len(said) == 1 else _PAST.get(run.state, f"the run is {run.state}")
+    sentence = said[0] if len(said) == 1 else _UNFINISHED.get(run.state, f"the run is {run.state}")
     return Decision(kind, sentence, first_cause=cause, notes=notes if len(said) > 1 else ())
 
 

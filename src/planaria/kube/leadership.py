@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from planaria.errors import KubeError
+from planaria.errors import KubeError, LeadershipLost
 from planaria.kube import tenure
 from planaria.kube.resources import LEASE
 from planaria.kube.tenure import Sight, Terms
@@ -21,10 +21,6 @@ _LOOK_S = (
     2.0  # between two looks at a Lease that another holds: the operator may get it, and not watch (installation.py)
 )
 _AGAIN_S = 0.5  # after a renewal that failed
-
-
-class LeadershipLost(KubeError):
-    """The Lease could not be renewed in time: another operator may act from now on, and this one may not."""
 
 
 class Leadership:

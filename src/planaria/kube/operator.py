@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planaria.base.value import Value
-from planaria.errors import KubeError
+from planaria.errors import KubeError, LeadershipLost
 from planaria.kube.books import Books
 from planaria.kube.gallery import Gallery
 from planaria.kube.gather import READ_S, Gatherer
-from planaria.kube.leadership import Leadership, LeadershipLost
+from planaria.kube.leadership import Leadership
 from planaria.kube.queue import Queue
 from planaria.kube.reconcile import Reconciler
 from planaria.kube.resources import LEASE, NODE, path

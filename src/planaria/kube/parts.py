@@ -30,10 +30,10 @@ name = url.rsplit("/", 1)[-1].removesuffix(".zip")
 final, half = f"/data/{name}", f"/data/.{name}.half"
 os.makedirs("/data/commits", exist_ok=True)
 os.chown("/data/commits", user, user)
+shutil.rmtree(half, ignore_errors=True)
 if os.path.exists(final):
     print(f"{final} is there already")
     sys.exit()
-shutil.rmtree(half, ignore_errors=True)
 os.mkdir(half)
 print(f"fetching {url}", flush=True)
 with urllib.request.urlopen(url, timeout=60) as source, open(f"{half}/archive", "wb") as archive:

@@ -6,10 +6,10 @@ never reads the token of a job. Pods stand for nodes, and a pod that runs counts
 
 from __future__ import annotations
 
+from planaria.base.text import several
 from planaria.base.value import Value, replace
 from planaria.contract.progress import Record
 from planaria.insight.model import Effective, Moment, Node, Outcome, RunSeen
-from planaria.insight.sentences import several
 from planaria.kube.times import seconds
 
 TYPE_CHECKING = False

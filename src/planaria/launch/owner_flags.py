@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.base.usage import taken_flag
+from planaria.base.usage import seconds_in, taken_flag, whole_number
 from planaria.base.value import Value
 from planaria.errors import UsageError
 from planaria.launch import values
@@ -35,7 +35,8 @@ _HELP = {
 usage: planaria drain [flags]
 
 End a run on this node in good order, as SIGTERM to its launcher does: workers are told, get SIGTERM and, after the launcher's
---shutdown-timeout, SIGKILL. The launcher exits with 143. The other nodes of the job go on.
+--shutdown-timeout, SIGKILL. The launcher exits with 75 if there are commits, and what only this node had of them is on disk or
+with another node; else with 143. The other nodes of the job go on.
 
 Examples:
   planaria drain                         # the only run of yours on this machine
@@ -131,27 +132,13 @@ def _likely_port(environ: Mapping[str, str]) -> int | None:
     """Return the port that a variable names. One that says "a free one" names none."""
     for name in _PORT_VARIABLES:
         if environ.get(name):
-            number = environ[name]
-            if not (number.isascii() and number.isdigit() and len(number) <= 5 and int(number) < 1 << 16):
-                raise values.wrong(name, "a port from 0 to 65535", number)
-            return int(number) or None
+            return whole_number(environ[name], name, "a port from 0 to 65535", 0, 65535) or None
     return None
 
 
 def _number(found: Mapping[str, str], name: str, expected: str, limit: int) -> int:
-    text = found.get(name)
-    if text is None:
-        return 0
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and 0 < int(text) < limit):
-        raise values.wrong(name, expected, text)
-    return int(text)
+    return whole_number(found[name], name, expected, 1, limit - 1) if name in found else 0
 
 
 def _seconds(found: Mapping[str, str], name: str, default: float) -> float:
-    text = found.get(name)
-    if text is None:
-        return default
-    try:
-        return values.seconds(float(text), name)
-    except ValueError:
-        raise values.wrong(name, "a number of seconds", text) from None
+    return seconds_in(found[name], name) if name in found else default

@@ -140,6 +140,14 @@ def endpoint(text: str, source: str) -> tuple[str, int | None]:
     return host(name, source), int(digits)
 
 
+def agent(text: str, source: str) -> tuple[str, int]:
+    """Read where an agent answers: `HOST:PORT`."""
+    name, number = endpoint(text, source)
+    if number is None:
+        raise wrong(source, "HOST:PORT", text)
+    return name, number
+
+
 def address(name: str, number: int) -> str:
     """Return `host:port`, with brackets round IPv6."""
     return f"[{name}]:{number}" if ":" in name else f"{name}:{number}"

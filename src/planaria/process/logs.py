@@ -41,6 +41,8 @@ if TYPE_CHECKING:
             """Open what one of them writes to."""
 
 
+EVIDENCE = "evidence"
+"""The folder of what was found when workers hung."""
 _PUBLIC, _PRIVATE = 0o755, 0o700
 _NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 _LONGEST_RUN_ID = 100  # a file name has 255 bytes, and ours adds a random part
@@ -273,7 +275,7 @@ def evidence_dir(run_folder: str | None, logs: Logs, temp_dir: str, run_id: str)
     """Return where folders of evidence go: into the run's folder or that of logs that are kept, else where they outlive it."""
     kept = run_folder or (getattr(logs, "directory", None) if logs.is_kept else None)
     if kept is not None:
-        return os.path.join(kept, "evidence")
+        return os.path.join(kept, EVIDENCE)
     return os.path.join(temp_dir, f"planaria_evidence_{folder_name(run_id)}_{os.urandom(4).hex()}")
 
 

@@ -45,6 +45,8 @@ class ConsoleSink:
         self._queued = False
         self._watching = False
         self.is_dead = False
+        self.taken_at = loop.now()
+        """When the other end last took anything."""
 
     @property
     def pending_bytes(self) -> int:
@@ -133,6 +135,7 @@ class ConsoleSink:
             self._die(exc)
             return False
         del self._buffer[:written]
+        self.taken_at = self._loop.now()
         return True
 
     def _die(self, exc: OSError) -> None:

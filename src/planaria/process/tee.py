@@ -92,12 +92,18 @@ class Tee:
         self._gathers_below = fcntl.fcntl(read_fd, fcntl.F_GETPIPE_SZ) // 4
         self._at_end = False
         self._finished = False
+        self._is_waiting = False
         os.set_blocking(read_fd, False)
         self._resume()
 
     def tail(self) -> bytes:
         """Return the last `TAIL_BYTES` the worker wrote; still answers after `finish`."""
         return bytes(self._tail[-TAIL_BYTES:])
+
+    def is_held(self, since: float) -> bool:
+        """Tell whether the worker has said something that nobody has read, for a console that took nothing since then."""
+        sink = self._route.sink
+        return self._is_waiting and not self._finished and sink is not None and sink.taken_at <= since
 
     def catch_up(self) -> None:
         """Take what the pipe holds right now, however full the sink is; `tail` then has the worker's last words."""
@@ -125,6 +131,7 @@ class Tee:
         self._filtered.close()
 
     def _resume(self) -> None:
+        self._is_waiting = False
         if not self._finished and not self._at_end:
             self._loop.on_readable(self._read_fd, self._on_readable)
 
@@ -163,6 +170,7 @@ class Tee:
         sink = self._route.sink
         if sink is None or not sink.is_full:
             return False
+        self._is_waiting = True
         sink.on_drained(self._resume)
         return True
 

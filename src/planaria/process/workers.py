@@ -126,6 +126,10 @@ class Workers:
         boxes = {one.local_rank: one.black_box for one in self._life if one.alive}
         return tuple((seen, boxes[seen.local_rank]) for seen in self.seen if seen.local_rank in boxes)
 
+    def is_held(self, since: float) -> bool:
+        """Tell whether output waits for a console that took nothing since then: a held terminal, a reader that is stuck."""
+        return any(tee.is_held(since) for worker in self._life for tee in worker.tees)
+
     def mark_black_boxes(self) -> None:
         """Remember how much is in them: somebody is going to ask for stacks that are no worker's last words."""
         for worker in self._life:

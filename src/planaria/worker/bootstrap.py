@@ -221,6 +221,7 @@ def _call_witness() -> None:
     """Have somebody beside the training who can say which collectives it is in, where torch writes that down."""
     environ = sys.modules["os"].environ
     control = environ.get("PLANARIA_CONTROL")
+    # The names of `witness.SWITCHES`, which a worker without them does not load.
     if control and ("TORCH_FR_BUFFER_SIZE" in environ or "TORCH_NCCL_TRACE_BUFFER_SIZE" in environ):
         witness = _load("witness")
         if witness["is_wanted"](environ):

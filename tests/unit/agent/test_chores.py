@@ -72,6 +72,12 @@ def test_when_nobody_takes_them_that_is_known(rig: Rig) -> None:
     assert rig.hand_over() == [False]
 
 
+def test_who_has_nothing_to_bring_has_handed_nothing_over(rig: Rig) -> None:
+    rig.stock.begin(None, None)
+    assert rig.hand_over() == [False]
+    assert rig.asked == []
+
+
 def test_a_plan_that_comes_while_a_node_leaves_does_not_keep_it_waiting(rig: Rig) -> None:
     told: list[bool] = []
     rig.chores.hand_over(("c:1",), told.append)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
@@ -137,6 +139,37 @@ def test_metrics_are_whatever_the_registry_says(desk: Desk) -> None:
         True,
         "text/plain; version=0.0.4; charset=utf-8",
     )
+
+
+def test_without_a_descriptor_a_file_is_not_read_and_the_job_goes_on(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    replies: list[Reply] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "eventfd", refuse)
+        desk.health.answer(Request("GET", "/v1/logs", {}), replies.append)
+    assert (replies[0].status, replies[0].body) == (503, b"it cannot be read now: Too many open files\n")
+    desk.health.answer(Request("GET", "/v1/logs", {}), replies.append)
+    while len(replies) < 2:
+        desk.loop.run_once(1.0)
+    assert replies[1].status == 404
+
+
+def test_a_mistake_of_ours_that_a_thread_makes_is_said_on_the_loop(desk: Desk) -> None:
+    said: list[tuple[str, threading.Thread]] = []
+    desk.health._say = lambda line: said.append((line, threading.current_thread()))
+    desk.driver.observer = 7  # type: ignore[assignment]  # our bug
+    replies: list[Reply] = []
+    desk.health.answer(Request("GET", "/v1/logs", {}, query="local_rank=0"), replies.append)
+    while not replies:
+        desk.loop.run_once(1.0)
+    assert replies[0].status == 500
+    [(line, thread)] = said
+    assert line.startswith("cannot answer /v1/logs, which is a bug of planaria's: AttributeError(")
+    assert thread is threading.current_thread()
 
 
 def test_a_loop_that_turns_answers_through_the_thread(desk: Desk) -> None:

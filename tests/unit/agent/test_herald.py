@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def api() -> Iterator[ScriptedApi]:
-    server = ScriptedApi()
-    yield server
-    server.close()
-
-
-@pytest.fixture
 def make(loop: Loop) -> Iterator[Make]:
     made = []
 

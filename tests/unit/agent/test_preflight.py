@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import sys
 from typing import Any
 
 import pytest
 
 from planaria.agent import preflight
-from planaria.agent.model import CheckNode, Job, TellSetAside
+from planaria.agent.model import CHECKING, FINISHING, CheckNode, Group, Job, TellSetAside
 from planaria.agent.preflight import Preflight, has_endpoint
 from planaria.agent.quarantine import ELSEWHERE, HANGS, sets_aside
 from planaria.agent.settings import Meeting
 from planaria.base.loop import Loop
 from planaria.base.value import replace
 from planaria.doctor.model import BROKEN, CHECKS, HERE, UNANSWERED, Finding, as_json, fail, ok, warn
+from planaria.process import spawn
 from planaria.process.model import Command
 from planaria.rendezvous.addresses import Endpoint
 
@@ -31,6 +34,7 @@ class Watched:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self.observer = self
+        self.group = Group(size=2, max_restarts=3, grace_s=30.0, phase=CHECKING, alone=True)
         self.events: list[Any] = []
         self.told: list[tuple[list[str], int]] = []
         self.lines: list[str] = []
@@ -52,9 +56,10 @@ def check(program: str, times: int = 1) -> Watched:
     checks._argv = [sys.executable, "-c", program]
     for _ in range(times):
         checks.perform(CheckNode())
+        helper = checks._helper
         loop.run()
-        if checks._pid:
-            os.waitpid(checks._pid, 0)
+        if helper is not None:
+            os.waitpid(helper.pid, 0)
     loop.close()
     return watched
 
@@ -113,9 +118,27 @@ def test_checks_that_say_nothing_that_can_be_read_are_our_fault_and_not_the_node
 
 
 def test_checks_that_cannot_be_started_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight.sys, "executable", "/nowhere/python")  # type: ignore[attr-defined]
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(spawn, "_fork", refuse)
     [event] = check("").events
-    assert event.problem == "the checks cannot be started: No such file or directory"
+    assert event.problem == "the checks cannot be started: Resource temporarily unavailable"
+
+
+def test_checks_that_are_killed_because_the_run_ends_say_nothing_of_the_node(loop: Loop) -> None:
+    watched = Watched(loop)
+    checks = Preflight(JOB, loop, watched, {}, watched.lines.append)  # type: ignore[arg-type]
+    checks._argv = [sys.executable, "-c", "import signal; signal.pause()"]
+    checks.perform(CheckNode())
+    helper = checks._helper
+    assert helper is not None
+    watched.group = replace(watched.group, phase=FINISHING)
+    os.kill(helper.pid, signal.SIGKILL)
+    while checks._helper is not None:
+        loop.run_once(1.0)
+    os.waitpid(helper.pid, 0)
+    assert (watched.lines, watched.events) == ([], [])
 
 
 def set_aside(meeting: Meeting | None) -> str:
@@ -125,8 +148,10 @@ def set_aside(meeting: Meeting | None) -> str:
     checks = Preflight(replace(JOB, meeting=meeting), loop, watched, {}, watched.lines.append)  # type: ignore[arg-type]
     checks._argv = [sys.executable, "-c", says([])]
     checks.perform(CheckNode())
+    assert checks._helper is not None
+    pid = checks._helper.pid
     loop.run()
-    os.waitpid(checks._pid, 0)
+    os.waitpid(pid, 0)
     checks.perform(TellSetAside("disk.space: full", 60.0))
     loop.close()
     [line] = watched.lines

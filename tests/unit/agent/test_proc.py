@@ -3,25 +3,55 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
 from planaria.agent import proc
+from planaria.agent.suspects import Count
 
-FLIGHT = {
+
+def status(begun: int, done: int) -> dict[str, str]:
+    return {"last_enqueued_collective": str(begun), "last_completed_collective": str(done)}
+
+
+def entry(name: str, number: int, group: int = 0, **changes: Any) -> dict[str, Any]:
+    made = {"profiling_name": name, "collective_seq_id": number, "retired": False, "state": "scheduled"}
+    return {**made, "pg_id": group, "process_group": [f"name {group}", "undefined"], **changes}
+
+
+FLIGHT: dict[str, Any] = {
     "entries": [
-        {"profiling_name": "gloo:all_reduce", "collective_seq_id": 1, "retired": True, "state": "scheduled"},
-        {"profiling_name": "gloo:barrier", "collective_seq_id": 2, "retired": False, "state": "scheduled"},
-        {"profiling_name": "gloo:send", "collective_seq_id": 3, "retired": False, "state": "completed"},
+        entry("gloo:all_reduce", 1, retired=True),
+        entry("gloo:barrier", 2),
+        entry("gloo:send", 3, state="completed"),
     ],
-    "pg_status": {"0": {"last_enqueued_collective": "2", "last_completed_collective": "1"}},
+    "pg_config": {"": {"name": "", "desc": "", "ranks": "[]"}},  # as Gloo leaves it
+    "pg_status": {"0": status(2, 1)},
 }
 
 
 def test_the_collective_is_the_newest_that_is_not_over() -> None:
-    assert proc.collective(FLIGHT) == ("gloo:barrier number 2", (("0", 2),))
-    done = {**FLIGHT, "pg_status": {"0": {"last_enqueued_collective": "3", "last_completed_collective": "3"}}}
-    assert proc.collective(done) == ("", (("0", 3),))
+    assert proc.collective(FLIGHT) == ("gloo:barrier number 2", (Count("name 0", "", 2, is_open=True),))
+    done = {**FLIGHT, "pg_status": {"0": status(3, 3)}}
+    assert proc.collective(done) == ("", (Count("name 0", "", 3),))
+
+
+def test_process_groups_have_the_names_and_members_that_all_ranks_know() -> None:
+    flight = {
+        "entries": [entry("nccl:all_reduce", 7), entry("nccl:all_gather", 4, group=5)],
+        "pg_config": {f"name {number}": {"name": "x", "desc": "x", "ranks": f"[0, {number}]"} for number in (0, 5, 6)},
+        "pg_status": {"0": status(7, 7), "5": status(4, 3)},
+    }
+    expected = (
+        Count("name 0", "[0, 0]", 7),
+        Count("name 5", "[0, 5]", 4, is_open=True),
+        Count("name 6", "[0, 6]", 0),
+    )
+    assert proc.collective(flight)[1] == expected
+    # What the recorder has no room for any more has a number, and nobody knows whose: it may be that of any group.
+    flight["pg_status"]["9"] = status(1, 1)  # type: ignore[index]
+    assert proc.collective(flight)[1] == expected[:2]
 
 
 def test_what_is_not_what_it_should_be_says_nothing() -> None:
@@ -30,9 +60,11 @@ def test_what_is_not_what_it_should_be_says_nothing() -> None:
         {"pg_status": 7},
         {"pg_status": {"0": None}},
         {"pg_status": {"0": {"last_enqueued_collective": "x"}}},
+        {"pg_status": {"0": status(2, 2)}, "entries": 7, "pg_config": 7},
+        {"pg_status": {"0": status(2, 2)}, "entries": [{"process_group": "0"}], "pg_config": {"0": 7}},
     ):
         assert proc.collective(flight) == ("", ())
-    assert proc.collective({"pg_status": FLIGHT["pg_status"], "entries": [None, 3]}) == ("unknown", (("0", 2),))
+    assert proc.collective({"pg_status": FLIGHT["pg_status"], "entries": [None, 3]}) == ("unknown", ())
     assert proc.as_object(b"[1]") == proc.as_object(b"{") == proc.as_object(b"") == {}
 
 

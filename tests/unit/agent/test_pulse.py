@@ -68,8 +68,8 @@ def test_a_commit_is_told_when_it_is_the_newest_of_its_tier() -> None:
     rig.loop.run_until(110.0)
     told = [(name, data) for name, _, data in rig.told]
     assert told == [
-        ("planaria.commit", {"tier": "node", "step": 70, "round": 2, "generation": 7}),
-        ("planaria.commit", {"tier": "disk", "step": 70, "round": 2, "generation": 7}),
+        ("planaria.commit", {"tier": "node", "step": 70, "run": 1, "round": 2, "generation": 7}),
+        ("planaria.commit", {"tier": "disk", "step": 70, "run": 1, "round": 2, "generation": 7}),
     ]
 
 

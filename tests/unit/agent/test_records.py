@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ class FakeObserver:
         self.journal = Journal("node", None if folder is None else str(folder), print)
         self.logs: dict[int, tuple[str | None, str | None]] = {}
         self.round = 3
-        self.evidence_dir = str
+        self.evidence_dir = lambda: "" if folder is None else str(folder / "evidence")
 
 
 @pytest.fixture
@@ -180,26 +180,68 @@ def test_nothing_beside_the_evidence_can_be_read(desk: FakeObserver, tmp_path: P
     assert (reply.status, b"secret" in reply.body) == (404, False)
 
 
-def test_files_are_read_beside_the_loop_and_not_by_too_many_at_once() -> None:
-    loop, held, replies = Loop(), threading.Event(), []
-    desk = Desk(loop)
+class Readers:
+    """A desk on a loop of its own, and its answers."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.desk = Desk(self.loop)
+        self.replies: list[Reply] = []
+
+    def ask(self, make: Callable[[], Reply]) -> None:
+        self.desk.ask(make, lambda problem: Reply(500, repr(problem).encode()), self.replies.append)
+
+    def wait(self, count: int) -> list[int]:
+        while len(self.replies) < count:
+            self.loop.run_once(1.0)
+        return [reply.status for reply in self.replies]
+
+
+@pytest.fixture
+def readers() -> Iterator[Readers]:
+    found = Readers()
+    yield found
+    found.desk.close()
+    found.loop.close()
+
+
+def test_files_are_read_beside_the_loop_and_not_by_too_many_at_once(readers: Readers) -> None:
+    held = threading.Event()
 
     def slow() -> Reply:
         held.wait()
         return Reply(200)
 
     for _ in range(MOST_READERS + 1):
-        desk.ask(slow, replies.append)
-    assert [reply.status for reply in replies] == [503]
+        readers.ask(slow)
+    assert readers.wait(1) == [503]
     held.set()
-    while len(replies) <= MOST_READERS:
-        loop.run_once(1.0)
-    assert [reply.status for reply in replies] == [503, *[200] * MOST_READERS]
-    desk.ask(lambda: Reply(404), replies.append)
-    while len(replies) <= MOST_READERS + 1:
-        loop.run_once(1.0)
-    desk.close()
-    loop.close()
+    assert readers.wait(MOST_READERS + 1) == [503, *[200] * MOST_READERS]
+    readers.ask(lambda: Reply(404))
+    assert readers.wait(MOST_READERS + 2)[-1] == 404
+
+
+def test_without_a_thread_the_answer_is_no_and_the_next_one_is_read(
+    readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(MOST_READERS):
+            readers.ask(lambda: Reply(200))
+    readers.ask(lambda: Reply(200))
+    assert readers.wait(MOST_READERS + 1) == [*[503] * MOST_READERS, 200]
+
+
+def test_a_mistake_in_a_thread_is_told_on_the_loop(readers: Readers) -> None:
+    def wrong() -> Reply:
+        raise LookupError("by us")
+
+    readers.ask(wrong)
+    assert readers.wait(1) == [500]
+    assert readers.replies[0].body == b"LookupError('by us')"
 
 
 def test_without_a_folder_there_is_no_evidence() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planaria.agent.suspects import (
     UNKNOWN,
+    Count,
     Examined,
     Frame,
     as_text,
@@ -137,9 +138,29 @@ def test_where_all_wait_a_rank_that_never_reported_and_does_not_wait_is_behind()
     assert (told.elsewhere, told.waiting) == (True, (0,))
 
 
-def test_a_rank_that_has_begun_fewer_collectives_is_behind_and_groups_that_differ_say_nothing() -> None:
-    assert first(one(0, begun=(("0", 9),)), one(1, begun=(("0", 8),)), one(2, begun=(("0", 9),))) == 1
-    assert first(one(0, begun=(("0", 9),)), one(1, begun=(("1", 8),), step=8)) == 0
+def begun(*counts: int, members: str = "[0, 1, 2]", waits_in: int | None = None) -> tuple[Count, ...]:
+    """Return how many collectives were begun in groups 0, 1 and so on; the last one of a group may be open."""
+    return tuple(Count(str(group), members, count, group == waits_in) for group, count in enumerate(counts))
+
+
+def test_a_rank_that_has_not_begun_the_collective_that_another_waits_in_is_behind() -> None:
+    ahead = begun(9, waits_in=0)
+    assert first(one(0, begun=ahead), one(1, begun=begun(8)), one(2, begun=ahead)) == 1
+    assert first(one(0, begun=begun(1, waits_in=0)), one(1, begun=begun(0), step=8)) == 1
+    assert first(one(0, begun=begun(9)), one(1, begun=begun(8), step=8)) == 0, "nobody waits there"
+
+
+def test_process_groups_are_compared_one_by_one() -> None:
+    assert first(one(0, begun=begun(10, 3, waits_in=0)), one(1, begun=begun(9, 5), step=8)) == 1
+    each_other = one(0, begun=begun(10, 3, waits_in=0)), one(1, begun=begun(9, 5, waits_in=1), step=8)
+    assert first(*each_other) == 0, "each misses what the other is in, so steps decide"
+
+
+def test_process_groups_with_other_members_say_nothing_of_each_other() -> None:
+    ahead = one(0, begun=begun(9, members="[0, 1]", waits_in=0))
+    assert first(ahead, one(2, begun=begun(8, members="[2, 3]"), step=8)) == 0
+    assert first(ahead, one(2, step=8)) == 0
+    assert first(ahead, one(1, begun=begun(8, members="[0, 1]"), step=8)) == 1
 
 
 def test_the_lowest_step_is_behind_and_of_equal_ones_the_rank_that_is_where_no_other_is() -> None:

@@ -42,6 +42,7 @@ class Rig:
         self.said: list[str] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.settled = 0
+        self.held_at = float("inf")  # when the console took something for the last time
         self.evidence_dir = "/logs/evidence"
         self.group = Group(size=2, max_restarts=3, grace_s=1.0, phase="running")
         self.life = LIFE
@@ -49,6 +50,7 @@ class Rig:
         self.workers = SimpleNamespace(
             seen=seen,
             black_boxes=tuple((one, 7) for one in seen),
+            is_held=lambda since: since >= self.held_at,
             mark_black_boxes=lambda: None,
             settle_black_boxes=self._settle,
             suspect=lambda rank, message, at, signal: Failure(
@@ -146,6 +148,17 @@ def test_a_hang_is_examined_told_and_with_report_nothing_is_done(rig: Callable[.
     assert here.vigil.seen()["hang"] == here.vigil.hangs[0]
     assert (here.posted, here.settled) == ([], 1)
     here.pass_s(60)
+    assert len(here.asked) == 1
+
+
+def test_while_the_console_takes_nothing_nobody_is_late(rig: Callable[..., Rig]) -> None:
+    """Lines that speak of progress wait in pipes, and a rank that cannot write holds up the others."""
+    here = rig()
+    here.held_at = here.now
+    here.pass_s(10 * FLOOR_S)
+    assert here.asked == []
+    here.held_at = float("inf")
+    here.pass_s(FLOOR_S + 1.0)
     assert len(here.asked) == 1
 
 

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from planaria.aws.fields import BOTH, FIELDS, TOP_FIELDS, WORKER
@@ -49,7 +50,6 @@ def test_null_is_as_good_as_nothing() -> None:
 
 
 def test_the_schema_takes_null_where_the_reader_does() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
     check = jsonschema.Draft202012Validator(SCHEMA)
     for section in ("", "worker", "rdzv"):
         for field in FIELDS[BOTH] + FIELDS[section] if section else TOP_FIELDS:
@@ -243,7 +243,6 @@ def test_schema_and_page_have_every_field_and_no_other() -> None:
     ],
 )
 def test_schema_and_reader_agree(section: str | None, field: str, good: list[object], bad: list[object]) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
     check = jsonschema.Draft202012Validator(SCHEMA)
     pair = {"etcd_url": "https://a/b", "etcd_sha256": "0" * 64}  # one without the other is another mistake
 

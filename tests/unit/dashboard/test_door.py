@@ -133,6 +133,35 @@ def test_who_drips_a_request_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> N
     talk(script)
 
 
+def test_strangers_who_hold_all_their_places_keep_nobody_of_ours_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(doors, "MOST_STRANGERS", 2)
+    ours: list[bool] = []
+
+    async def run() -> None:
+        door = Door(echo, lambda _client, _server: ours[-1])
+        port = await door.open("127.0.0.1", 0)
+        held = []
+        ours.append(False)
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            held.append(writer)
+            writer.write(HEAD % (1, b""))
+            if len(held) < 3:
+                assert (await answer(reader))[1] == b"GET /1  False"
+            else:
+                assert await reader.read() == b"", "one stranger too many"
+        ours.append(True)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD % (2, b""))
+        assert (await answer(reader))[1] == b"GET /2  True"
+        for one in (*held, writer):
+            one.close()
+        await door.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_one_connection_too_many_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doors, "MOST_CONNECTIONS", 0)
 

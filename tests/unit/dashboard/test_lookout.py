@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,28 @@ def test_a_folder_of_many_runs_is_listed_again_when_one_was_added_or_after_a_whi
     moments[0] += LIST_S
     lookout.look()
     assert len(lists) == 3
+
+
+def test_what_no_look_lists_any_more_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planaria.dashboard.lookout.MOST_NAMED", 2)
+    runs = []
+    for number in range(4):
+        node = Node("node-a", 0, run_id=f"job{number}").begins().ends(5.0, "done", 0)
+        node.report = {"run_id": node.run_id}
+        runs.append(node.write(tmp_path).parent)
+    folders = Lookout([], [], list, lambda: 0.0)._folders
+    for run in runs:
+        folders.add([str(run)])
+        folders.look()
+    folders.add([str(runs[2])])  # which is named again, and stays
+    folders.add([str(runs[0])])
+    folders.look()
+    kept = [str(runs[2]), str(runs[0])]
+    assert [list(folders._named), list(folders._sources), list(folders._settled)] == [kept, kept, kept]
+    shutil.rmtree(runs[0])
+    folders.add([])
+    folders.look()
+    assert [list(folders._named), list(folders._sources), list(folders._settled)] == [kept[:1]] * 3
 
 
 def test_of_an_agent_that_has_ended_its_folder_tells_the_story(tmp_path: Path) -> None:

@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
+import threading
 from typing import TYPE_CHECKING
 
+import pytest
 from journals import Node, failed_run
+from listening import Listener
 
 from planaria.base.value import replace
 from planaria.dashboard.lookout import Lookout
 from planaria.dashboard.source import FRESH_S, Seen
-from planaria.insight.gather import FolderSource
+from planaria.insight.gather import GONE_S, AgentSource, FolderSource
 from planaria.insight.picture import picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    import pytest
+    from typing import BinaryIO
 
     from planaria.insight.model import NodeSeen, RunSeen
 
@@ -124,11 +127,85 @@ def test_evidence_is_what_a_node_lists_and_nothing_else(tmp_path: Path) -> None:
     seen = looking_at(tmp_path)
     found = seen.evidence("job7", folder.name, "hang-1", "host.txt")
     assert found is not None
+    assert not isinstance(found, str)
     with found:
         assert found.read() == b"load 7\n"
     for name, file in (("hang-1", "../../journal.jsonl"), ("..", "journal.jsonl"), ("hang-1", "none"), (".", "hang-1")):
         assert seen.evidence("job7", folder.name, name, file) is None
     assert seen.evidence("job7", "other", "hang-1", "host.txt") is None
+
+
+def test_evidence_that_cannot_be_put_aside_is_not_told_to_be_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> BinaryIO:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Listener("a-1", Node("a", 0).begins().events) as listener:
+        listener.evidence = {"host.txt": b"load 7\n"}
+        seen = Seen(Lookout([AgentSource(listener.target)], [], list, lambda: 0.0), Time())
+        found = seen.evidence("job7", "a-1", "hang-1", "host.txt")
+        assert found is not None
+        assert not isinstance(found, str)
+        with found:
+            found.seek(0)
+            assert found.read() == b"load 7\n"
+        monkeypatch.setattr("planaria.dashboard.source.TemporaryFile", full)
+        said = seen.evidence("job7", "a-1", "hang-1", "host.txt")
+    why = "the file cannot be put aside for sending: No space left on device; TMPDIR has to have room for it"
+    assert said == why
+
+
+@pytest.mark.parametrize("hosts", ["ab", "ba"])
+def test_the_log_of_a_rank_is_that_of_the_newest_round_whoever_had_the_rank_before(tmp_path: Path, hosts: str) -> None:
+    left, stays = (Node(host, 0, workers=1).begins() for host in hosts)
+    for node, number, rank in ((left, 0, 0), (stays, 0, 1), (stays, 1, 0)):
+        path = tmp_path / f"{node.host}-{number}" / "stdout.log"
+        path.parent.mkdir()
+        path.write_text(f"rank {rank} of round {number}\n")
+        at_s = 1.0 + 10 * number
+        node.tell(at_s, "round.started", round=number, nodes=2 - number, world_size=2 - number)
+        node.tell(at_s, "worker.started", round=number, rank=rank, local_rank=0, pid=5, log_files=[str(path)])
+    for node in (left.ends(9.0, "signal", 143), stays):
+        node.write(tmp_path / "runs")
+    seen = looking_at(tmp_path / "runs")
+    assert seen.log_tail("job7", 0, "stdout") == {"text": "rank 0 of round 1\n", "why": ""}
+    found = seen.log_tail("job7", 1, "stdout")
+    assert found is not None
+    assert str(found["why"]).startswith("the stdout of rank 1 is in no file that is known here")
+
+
+def test_an_agent_whose_workers_have_another_life_by_now_tells_nothing_of_the_one_before() -> None:
+    worker = {"round": 0, "rank": 0, "local_rank": 0, "pid": 5, "log_files": ["/nowhere/stdout.log"]}
+    events = Node("a", 0).begins().tell(1.0, "round.started", round=0).tell(1.0, "worker.started", **worker).events
+    with Listener("a-1", events) as listener:
+        listener.log = b"hello\n"
+        seen = Seen(Lookout([AgentSource(listener.target)], [], list, lambda: 0.0), Time())
+        assert seen.log_tail("job7", 0, "stdout") == {"text": "hello\n", "why": ""}
+        listener.round = 1
+        found = seen.log_tail("job7", 0, "stdout")
+    assert found is not None
+    assert found["text"] == ""
+    assert str(found["why"]).startswith("the stdout of rank 0 cannot be read now")
+
+
+def test_an_agent_that_does_not_answer_for_a_moment_is_away_and_one_that_refuses_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("planaria.launch.owner_http.ANSWER_S", 0.05)
+    monkeypatch.setattr("planaria.dashboard.lookout.PATIENCE_S", 60.0)
+    may_answer = threading.Event()
+    with Listener("a-1", Node("a", 0).begins().starts(1.0, 0, nodes=1).events) as listener:
+        moments = [0.0]
+        seen = Seen(Lookout([AgentSource(listener.target, now=lambda: moments[0])], [], list, lambda: 0.0), Time())
+        seen.runs()
+        listener.before = may_answer.wait
+        assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("away", False)]
+        moments[0] = GONE_S
+        assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("gone", True)]
+        may_answer.set()
+        monkeypatch.setattr("planaria.launch.owner_http.ANSWER_S", 60.0)
+        assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("running", False)]
+        listener.close()
+        assert [(one["state"], one["is_over"]) for one in seen.runs()] == [("gone", True)]
 
 
 def test_a_pipe_among_the_evidence_keeps_nobody_waiting(tmp_path: Path) -> None:

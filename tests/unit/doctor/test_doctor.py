@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from planaria.base.colours import COLOURS, Style
 from planaria.doctor import gather, look_gpu, look_machine, look_network, talk
 from planaria.doctor.flags import HELP, Order, read_flags
 from planaria.doctor.gpu import GpuFacts, check_gpu
 from planaria.doctor.gpu_log import Xid, read_log
 from planaria.doctor.model import CHECKS, HERE, Asked, Finding, as_json, fail, failures, ok, read_groups, size, warn
-from planaria.doctor.show import COLOURS, Style, as_text
+from planaria.doctor.show import as_text
 from planaria.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planaria.base.colours import Style
 from planaria.insight.fields import integer, integers, number
 from planaria.insight.loglines import Line, Place, places
 from planaria.insight.model import NodeSeen
 from planaria.insight.picture import picture
-from planaria.insight.show import Style, status_lines, top_lines
+from planaria.insight.show import status_lines, top_lines
 from planaria.insight.why import lines, why
 
 NAMES = [

@@ -14,13 +14,12 @@ from planaria.agent.journal import JOURNAL, Journal, make_folder
 from planaria.agent.scribe import MOST_WAITING, OLDER_JOURNAL
 from planaria.insight.flags import Asked
 from planaria.insight.follow import follow
-from planaria.insight.gather import AgentSource, FolderSource, node_folders, run_folder, run_folders
-from planaria.insight.loglines import Place, Splitter, moved, places
+from planaria.insight.gather import FolderSource, node_folders, run_folder, run_folders
+from planaria.insight.loglines import Line, Place, Splitter, moved, places
 from planaria.insight.model import NodeSeen
 from planaria.insight.picture import picture
 from planaria.insight.sources import Found, find
 from planaria.insight.tail import MOST_CHUNKS, MOST_LAST_CHUNKS, FileTail, Reader
-from planaria.launch.owner_http import NotAnswered
 
 
 def test_the_folder_of_runs_of_a_run_and_of_a_node_all_lead_there(tmp_path: Path) -> None:
@@ -58,6 +57,24 @@ def test_a_journal_is_read_on_through_a_torn_line_and_a_new_page(tmp_path: Path)
     (folder / JOURNAL).write_bytes(line + b"\n")
     assert len(source.look()[0].events) == 7
     assert len(FolderSource(str(folder)).look()[0].events) == 7
+
+
+def test_pages_that_were_put_aside_between_two_looks_are_read_from_their_beginning(tmp_path: Path) -> None:
+    def line(number: int) -> str:
+        return json.dumps({"name": "x", "timestamp": number, "metadata": {}}) + "\n"
+
+    folder = tmp_path / "node"
+    folder.mkdir()
+    journal, older = folder / JOURNAL, folder / OLDER_JOURNAL
+    journal.write_text(line(0))
+    source = FolderSource(str(folder))
+    assert len(source.look()[0].events) == 1
+    for number in range(1, 40, 2):
+        for page in (number, number + 1):  # a file may get the inode of one that is gone
+            journal.replace(older)
+            journal.write_text(line(page))
+        assert [event["timestamp"] for event in source.look()[0].events][-2:] == [number, number + 1]
+        assert len(source.look()[0].events) == number + 2
 
 
 def test_a_pipe_in_the_place_of_a_journal_keeps_nobody_waiting(tmp_path: Path) -> None:
@@ -152,7 +169,7 @@ def test_a_report_for_a_disk_that_hangs_holds_nobody_up_and_is_written_when_it_g
     scribe = journal._scribe
     assert scribe is not None
     held = threading.Event()
-    scribe._order(held.wait)
+    scribe._orders.put(held.wait)
     journal.keep("report.json", b"{}")
     assert not os.path.exists(os.path.join(folder, "report.json"))
     held.set()
@@ -170,7 +187,7 @@ def test_a_report_that_cannot_be_written_is_told_at_the_end(tmp_path: Path, monk
     hung = Journal("node", make_folder(str(tmp_path), "job8", "node"), print)
     scribe, held = hung._scribe, threading.Event()
     assert scribe is not None
-    scribe._order(held.wait)
+    scribe._orders.put(held.wait)
     hung.close()
     assert hung.unwritten == f"{tmp_path}/job8/node does not keep up, going on without what is not written"
     held.set()
@@ -203,7 +220,11 @@ def test_the_last_lines_of_a_file_and_what_comes_then(tmp_path: Path) -> None:
 
 def test_a_progress_bar_is_one_line_and_controls_are_harmless() -> None:
     splitter = Splitter()
-    assert splitter.feed(b"10 %\r50 %\r100 %\r\nnext \x1b[31m\xff\n") == ["100 %", "next \\x1b[31m\ufffd"]
+    whole = splitter.feed(b"10 %\r50 %\r100 %\r\nnext \x1b[31m\xff\n")
+    assert whole == ["100 %", "next \x1b[31m\ufffd"]
+    lines = [Line(Place("n", "/x", "a", 0, 0, 0, "stdout"), one) for one in whole]
+    assert [str(one) for one in lines] == ["a:0 | 100 %", "a:0 | next \\x1b[31m\ufffd"]
+    assert lines[1].as_json()["line"] == "next \x1b[31m\ufffd"  # for a program, as it came
     assert splitter.feed(b"left") == []
     assert splitter.end() == ["left"]
     assert [len(line) for line in splitter.feed(b"x" * 20_000)] == [16 << 10]
@@ -218,7 +239,8 @@ def test_of_a_long_log_the_last_lines_of_each_stream_are_shown(tmp_path: Path) -
     node.tell(1.0, "worker.started", **worker).ends(5.0, "done", 0).write(tmp_path / "runs")
     said: list[str] = []
     found = Found([FolderSource(str(tmp_path / "runs" / "job7"))])
-    assert follow(Asked("logs", follow=True, lines=2), found, lambda line: said.append(str(line))) == 1
+    count, run = follow(Asked("logs", follow=True, lines=2), found, lambda line: said.append(str(line)))
+    assert (count, run.state) == (1, "done")
     assert said == ["a:0 | stdout 7", "a:0 | stdout 8", "a:0 ! stderr 7", "a:0 ! stderr 8"]
 
 
@@ -258,15 +280,3 @@ def test_a_stream_is_read_a_turn_at_a_time_and_its_end_is_not_waited_for_for_eve
     assert len(list(lines)) == 10 * MOST_CHUNKS - 1
     assert reader.has_more
     assert len(list(reader.finish())) == 10 * MOST_LAST_CHUNKS
-
-
-def test_agents_are_asked_at_the_same_time_and_told_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = threading.Barrier(3, timeout=60)
-
-    def ask(target: tuple[str, int], *_args: object, **_options: object) -> tuple[int, object]:
-        both.wait()
-        raise NotAnswered(f"{target[0]} is away")
-
-    monkeypatch.setattr("planaria.insight.gather.ask", ask)
-    found = Found([AgentSource((host, 1)) for host in "cab"])
-    assert [node.node for node in found.look()] == ["c:1", "a:1", "b:1"]

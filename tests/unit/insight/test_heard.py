@@ -9,6 +9,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 from journals import Node
+from waiting import wait_until
 
 from planaria.agent.journal import JOURNAL, Journal, make_folder
 from planaria.agent.scribe import PROGRESS
@@ -87,15 +88,16 @@ def look(path: str) -> RunSeen:
 def test_an_agent_holds_its_folder_for_as_long_as_it_lives(tmp_path: Path, host: str) -> None:
     path = make_folder(str(tmp_path), "job7", "node")
     with Popen([sys.executable, "-c", WRITER, path, host], stdin=PIPE) as agent:
-        while not os.path.exists(os.path.join(path, "ready")):
-            assert agent.poll() is None
+        wait_until(lambda: os.path.exists(os.path.join(path, "ready")) or agent.poll(), "a journal that is written to")
+        assert agent.poll() is None
         os.utime(os.path.join(path, JOURNAL), (1, 1))  # it has said nothing for long, and lives
         os.utime(os.path.join(path, PROGRESS), (1, 1))
         assert look(path).state == "waiting"
         agent.kill()
         agent.wait()
     assert look(path).state == ("silent" if host == "another" else "gone")
-    assert follow(Asked("logs", follow=True), Found([FolderSource(path)]), print) == 0  # it comes to an end
+    count, run = follow(Asked("logs", follow=True), Found([FolderSource(path)]), print)
+    assert (count, run.is_past) == (0, True)  # it comes to an end
 
 
 def test_a_writer_that_has_nothing_to_write_touches_its_journal(
@@ -105,8 +107,7 @@ def test_a_writer_that_has_nothing_to_write_touches_its_journal(
     path = make_folder(str(tmp_path), "job7", "node")
     journal = Journal("node", path, print)
     os.utime(os.path.join(path, JOURNAL), (1, 1))
-    while os.stat(os.path.join(path, JOURNAL)).st_mtime == 1:
-        pass
+    wait_until(lambda: os.stat(os.path.join(path, JOURNAL)).st_mtime != 1, "a journal that is touched")
     journal.close()
 
 
@@ -223,8 +224,7 @@ def write_all(journal: Journal, *events: dict[str, object]) -> None:
     assert scribe is not None
     for event in events:
         journal.take(event)
-        while scribe._orders.qsize() > 500:
-            pass
+        wait_until(lambda: scribe._orders.qsize() <= 500, "a disk that keeps up")
     journal.close()
     scribe._thread.join()
 

@@ -63,6 +63,7 @@ def test_a_failed_run_has_its_nodes_its_restart_and_its_first_cause() -> None:
 
 def test_a_restart_that_three_nodes_tell_is_one_with_the_cause_and_the_steps_that_were_done_again() -> None:
     (restart,) = of(*failed_run()).restarts
+    assert (restart.world_size, restart.nodes) == (6, 3)
     assert (restart.round, restart.reason, restart.kind, restart.charged) == (2, "rank 4 failed", "failed", True)
     assert restart.phases["rendezvous"] == 0.3
     assert restart.first_cause is not None
@@ -106,6 +107,33 @@ def test_a_node_that_answers_tells_its_state_and_its_ranks() -> None:
     ]
     assert run.newest_commit == {"node": {"step": 8, "round": 2, "generation": 8}, "buddy": None, "disk": None}
     assert run.effective.share == pytest.approx(0.8)
+
+
+def commit(step: int, run: int | None, number: int, generation: int) -> dict[str, object]:
+    told = {"tier": "node", "step": step, "round": number, "generation": generation}
+    return told if run is None else {**told, "run": run}
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        (commit(90, 1, 1, 9), commit(70, 1, 2, 7)),  # a later round wins over a step that was never completed
+        (commit(90, 1, 9, 9), commit(5, 2, 0, 1)),
+        (commit(70, 1, 2, 7), commit(71, 1, 2, 8)),
+        (commit(90, None, 1, 9), commit(70, None, 2, 7)),  # agents of older versions tell no run
+        (commit(90, None, 9, 9), commit(70, 1, 2, 7)),
+    ],
+)
+def test_the_newest_commit_is_that_of_the_latest_run_round_and_generation(
+    older: dict[str, object], newer: dict[str, object]
+) -> None:
+    expected = {key: newer[key] for key in ("step", "round", "generation")}
+    for first, second in ((older, newer), (newer, older)):
+        nodes = [Node(host, 0).begins().tell(5.0, "commit", **one) for host, one in (("a", first), ("b", second))]
+        assert of(*nodes).newest_commit["node"] == expected
+        status = {"node": second, "buddy": None, "disk": None}
+        told = replace(live(newest_commit=status), events=tuple(nodes[0].events))
+        assert picture([told]).newest_commit["node"] == expected
 
 
 def test_a_live_node_and_its_folder_are_one_node_with_the_longer_story() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from journals import failed_run
 
+from planaria.base.colours import COLOURS, Style
 from planaria.base.value import replace
 from planaria.insight.fields import Told
 from planaria.insight.model import NodeSeen, Rank, RunSeen
 from planaria.insight.picture import picture
 from planaria.insight.sentences import clock, date, meaning, sentence, span
-from planaria.insight.show import COLOURS, Room, Style, fitted, status_lines, top_lines
+from planaria.insight.show import Room, fitted, status_lines, top_lines
 
 
 def run() -> RunSeen:
@@ -83,7 +84,7 @@ def test_a_status_is_decoded(status: int, killer: str, text: str) -> None:
             "slower than the others: rank 3 on node-b",
         ),
         ("straggler", {"ranks": []}, "no rank is slower than the others any more"),
-        ("hang", {"sentence": "rank 3 hangs\x1b"}, "rank 3 hangs\\x1b"),
+        ("hang", {"sentence": "rank 3 hangs\x1b"}, "rank 3 hangs\x1b"),
         ("stalled", {"lives": 3, "sentence": "3 lives without a step"}, "3 lives without a step"),
         ("progress", {"ranks": {}}, ""),
     ],

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from journals import START_MS, Node, failed_run
 
+from planaria.base.colours import Style
 from planaria.insight.model import NodeSeen, RunSeen
 from planaria.insight.picture import picture
-from planaria.insight.show import Style, status_lines
+from planaria.insight.show import status_lines
 from planaria.insight.why import lines, why
 
 FOLDER = Path(__file__).parents[2] / "transcripts" / "insight"
@@ -129,6 +130,13 @@ def test_what_a_worker_said_cannot_move_the_cursor() -> None:
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "planaria: all is well" not in text.splitlines()
+
+
+def test_what_a_worker_said_is_for_a_program_as_it_came() -> None:
+    node = Node("node-a", 0).begins().starts(1.0, 0, nodes=1).exits(5.0, 0, 0, message="\x1b[31mred\nand more")
+    told = of(node).as_json()["timeline"]
+    assert isinstance(told, (list, tuple))
+    assert told[-1]["sentence"] == "rank 0 failed after 5.0 s: \x1b[31mred\nand more"
 
 
 def test_a_cause_that_a_signal_of_the_kernel_was_is_decoded() -> None:

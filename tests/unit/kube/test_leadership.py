@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from waiting import until
 
-from planaria.errors import KubeError
-from planaria.kube.leadership import Leadership, LeadershipLost
+from planaria.errors import KubeError, LeadershipLost
+from planaria.kube.leadership import Leadership
 from planaria.kube.resources import Kind
 from planaria.kube.tenure import Terms
 

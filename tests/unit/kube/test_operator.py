@@ -5,9 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from planaria.errors import KubeError
+from planaria.errors import KubeError, LeadershipLost
 from planaria.kube.api import Call
-from planaria.kube.leadership import LeadershipLost
 from planaria.kube.operator import Means, Operator, Settings
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/planaria-system/leases"

@@ -95,7 +95,8 @@ def test_who_waits_to_be_restarted_in_place_is_not_over(policy: str, is_member: 
 
 def test_a_status_is_told_with_its_meaning() -> None:
     assert restart.told("p", Ended(75)) == (
-        "p ended with status 75 (drained after a notice, newest commit flushed: run the job again)"
+        "p ended with status 75 (drained after a notice, and what only this node had is on disk or with another node: "
+        "run the job again)"
     )
     assert restart.told("p", Ended(139)) == "p ended with status 139 (signal 11)"
     assert restart.told("p", Ended(42)) == "p ended with status 42"

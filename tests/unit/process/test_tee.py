@@ -352,6 +352,38 @@ def test_finish_hands_everything_over_although_the_console_is_full(loop: Loop) -
     os.close(console_fd)
 
 
+def test_a_stream_is_held_while_the_console_takes_nothing_and_no_longer() -> None:
+    now = 100.0
+    loop = Loop(lambda: now)
+    shown, console_fd = os.pipe()
+    sink = ConsoleSink(loop, console_fd)
+    pipes = [open_pipe() for _ in range(2)]
+    loud, mute = (Tee(Pace(loop), read, Route(None, sink, b"")) for read, _ in pipes)
+    sink.write(b"x" * (2 * HIGH_WATER))
+    settle(loop)
+    assert not loud.is_held(now), "it has said nothing yet"
+    os.write(pipes[0][1], b"step 7\n")
+    settle(loop)
+    assert (loud.is_held(now), mute.is_held(now)) == (True, False)
+    began, now = now, now + 60.0
+    assert loud.is_held(began)
+    os.read(shown, 1 << 16)
+    settle(loop)
+    assert not loud.is_held(began), "a console that is slow is not held"
+    assert loud.is_held(now)
+    while sink.pending_bytes:
+        os.read(shown, 1 << 16)
+        loop.run_once(0)
+    assert not loud.is_held(now)
+    for tee, (_, write) in zip((loud, mute), pipes, strict=True):
+        os.close(write)
+        tee.finish()
+    sink.close()
+    os.close(shown)
+    os.close(console_fd)
+    loop.close()
+
+
 def test_everyone_gets_a_turn_at_a_slow_console(loop: Loop) -> None:
     shown, console_fd = os.pipe()
     os.set_blocking(shown, False)

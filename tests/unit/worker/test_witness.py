@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,6 @@ from planaria.worker import witness
 
 if TYPE_CHECKING:
     import socket
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 )
 def test_it_is_wanted_where_torch_records(environ: dict[str, str], wanted: bool) -> None:
     assert witness.is_wanted(environ) is wanted
+
+
+def test_the_start_up_file_looks_for_the_same_variables() -> None:
+    text = Path(witness.__file__).with_name("bootstrap.py").read_text()
+    looked_for = text.partition("def _call_witness")[2].partition("\ndef ")[0]
+    assert set(re.findall(r'"(TORCH_\w+)"', looked_for)) == set(witness.SWITCHES)
 
 
 def test_it_says_who_it_is_and_writes_what_torch_has_recorded(

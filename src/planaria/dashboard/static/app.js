@@ -7,6 +7,7 @@ import { RankTable } from "./ranks.js";
 
 const EVERY_MS = 1000;
 const PATIENCE_MS = 8000;
+const SAVE_MS = 60000; // for a file, which may have megabytes
 const MOST_MEASURES = 200;
 const FEW_RANKS = 17; // whose bars are all to be seen in the table
 
@@ -19,7 +20,7 @@ const state = {
   takesOrders: false,
   wantsToken: false, // also for reading: we are not on its machine
   token: null, // typed by the user; lives here and nowhere else
-  tags: new Map(),
+  shown: new Map(), // by place on the page: the path of what is there, and its tag
   drawn: new Map(),
   lostAt: null,
 };
@@ -37,20 +38,28 @@ function headers() {
   return state.token ? { Authorization: `Bearer ${state.token}` } : {};
 }
 
-// Return the JSON at a path; null when it is what we have already.
-async function get(path) {
-  const tag = state.tags.get(path);
-  const asked = { headers: { ...headers(), ...(tag ? { "If-None-Match": tag } : {}) }, cache: "no-store" };
-  const answer = await fetch(path, { ...asked, signal: AbortSignal.timeout(PATIENCE_MS) });
-  if (answer.status === 304) return null;
-  if (!answer.ok) throw new Refused(answer.status, await answer.text());
-  const found = await answer.json();
-  if (state.tags.size > 256) state.tags.clear();
-  state.tags.set(path, answer.headers.get("ETag"));
-  return found;
-}
-
 const pathOf = (...parts) => `/api/run/${[state.chosenRun, ...parts].map(encodeURIComponent).join("/")}`;
+
+// What belongs into each place of the page now: what is chosen may be another thing by the time an answer comes.
+const PATHS = {
+  runs: () => "/api/runs",
+  run: () => pathOf(),
+  log: () => pathOf("logs", byId("log-rank").value, byId("log-stream").value),
+};
+
+// Return the JSON that belongs into a place; null when it is there already, or something else was chosen meanwhile.
+async function get(place) {
+  const path = PATHS[place]();
+  const shown = state.shown.get(place);
+  const known = shown && shown.path === path && shown.tag ? { "If-None-Match": shown.tag } : {};
+  const answer = await fetch(path, { headers: { ...headers(), ...known }, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+  const content = answer.ok ? await answer.json() : answer.status === 304 ? null : await answer.text();
+  if (path !== PATHS[place]() || answer.status === 304) return null;
+  state.shown.delete(place);
+  if (!answer.ok) throw new Refused(answer.status, content);
+  state.shown.set(place, { path, tag: answer.headers.get("ETag") });
+  return content;
+}
 
 async function turn() {
   try {
@@ -68,7 +77,7 @@ async function turn() {
 }
 
 async function lookAtRuns() {
-  const found = await get("/api/runs");
+  const found = await get("runs");
   if (found === null) return;
   state.runs = found.runs;
   state.takesOrders = found.takes_orders;
@@ -92,7 +101,7 @@ async function lookAtRuns() {
 async function lookAtRun() {
   let found;
   try {
-    found = await get(pathOf());
+    found = await get("run");
   } catch (problem) {
     if (problem instanceof Refused && problem.status === 404) return; // it has just gone; the list says so next
     throw problem;
@@ -101,13 +110,11 @@ async function lookAtRun() {
 }
 
 async function lookAtLog() {
-  const rank = byId("log-rank").value;
-  if (!/^[0-9]{1,7}$/.test(rank)) return;
+  if (!/^[0-9]{1,7}$/.test(byId("log-rank").value)) return;
   const box = byId("log");
   const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 24;
-  const path = pathOf("logs", rank, byId("log-stream").value);
   try {
-    const found = await get(path);
+    const found = await get("log");
     if (found !== null) setText(box, plain(found.text) || plain(found.why));
   } catch (problem) {
     if (!(problem instanceof Refused) || problem.status !== 404) throw problem;
@@ -174,9 +181,14 @@ function chooseRun(runId) {
   state.chosenRun = runId;
   state.chosenRank = null;
   state.seen = null;
-  state.tags.clear();
+  state.shown.delete("run");
+  state.shown.delete("log");
   state.drawn.clear();
   history.replaceState(null, "", `#${encodeURIComponent(runId)}`);
+  showVerdict({ mood: "", kicker: `Run ${plain(runId)}`, line: "One moment", more: "" });
+  byId("nodes").replaceChildren(); // an order belongs to what is shown, and nothing of this run is yet
+  setText(byId("log"), "");
+  showOrders();
 }
 
 function chooseRank(rank) {
@@ -211,7 +223,7 @@ function refusedBy(problem) {
   if (problem.status === 500 && state.seen === null && state.chosenRun !== null) showVerdict(unreadable(state.chosenRun, problem.message));
   if (problem.status !== 401 && problem.status !== 403) return;
   state.wantsToken = true;
-  if (state.token !== null) state.tags.clear();
+  if (state.token !== null) state.shown.clear();
   state.token = null;
   if (problem.status === 401) setText(byId("link"), "the token of the run is wanted");
   showOrders();
@@ -304,9 +316,18 @@ function stop() {
 async function save(event, href) {
   if (state.token === null) return;
   event.preventDefault();
-  const answer = await fetch(href, { headers: headers() });
+  let content;
+  try {
+    const answer = await fetch(href, { headers: headers(), signal: AbortSignal.timeout(SAVE_MS) });
+    if (!answer.ok) throw new Refused(answer.status, await answer.text());
+    content = await answer.blob();
+  } catch (problem) {
+    const text = problem instanceof Refused ? plain(problem.message) : "There was no answer, or not all of it.";
+    await ask({ title: "The file was not saved", text, yes: "Good" });
+    return;
+  }
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(await answer.blob());
+  link.href = URL.createObjectURL(content);
   link.download = decodeURIComponent(href.split("/").pop());
   link.click();
   URL.revokeObjectURL(link.href);

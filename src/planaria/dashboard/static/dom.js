@@ -30,13 +30,21 @@ const COLOURS = /\u001b\[[0-9;:]*m/g;
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 const INVISIBLE = /[\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 
+// Of what a progress bar drew again and again in one line the last state counts.
+function lastDrawn(line) {
+  let end = line.length;
+  while (end && line[end - 1] === "\r") end -= 1;
+  return end ? line.slice(line.lastIndexOf("\r", end - 1) + 1, end) : "";
+}
+
 // Foreign text for people: colours of a terminal go, other controls and what reorders text become visible.
 export function plain(value) {
   if (value === null || value === undefined) return "";
   return String(value)
     .replace(COLOURS, "")
-    .replace(/\r\n/g, "\n")
-    .replace(/[^\n]*\r/g, "") // of what a progress bar drew again and again the last state counts
+    .split("\n")
+    .map(lastDrawn)
+    .join("\n")
     .replace(CONTROLS, (one) => {
       const code = one.charCodeAt(0);
       return String.fromCharCode(code < 0x20 ? 0x2400 + code : code === 0x7f ? 0x2421 : 0xfffd);

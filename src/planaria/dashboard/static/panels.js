@@ -13,7 +13,7 @@ const POLICIES = {
 };
 
 const PAST = {
-  gone: { line: "No agent of this run is left", more: "None of them wrote an end: they were killed, or do not answer." },
+  gone: { line: "No agent of this run is left", more: "No end was written: they ended without --run-dir of planaria run, were killed, or do not answer any more." },
   silent: { line: "Nothing was heard of this run for long", more: "No end was written, and nobody can see from here whether its agents live." },
 };
 
@@ -51,10 +51,10 @@ export function verdict(seen) {
     const more = `${POLICIES[seen.hang.policy] || ""} What every rank was doing is listed below, under Evidence.`;
     return { mood: "bad", kicker: `${name} · hangs`, line: sentence(said), more };
   }
-  const isSilent = seen.nodes.length && seen.nodes.every((node) => node.age_s === null);
-  if (isSilent && !seen.timeline.length && seen.gaps.length) return unreadable(seen.run_id, seen.gaps[0]);
-  if (isSilent) {
-    return { mood: "calm", kicker: name, line: "No agent of this run answers any more", more: "How it ended is known where planaria run had --run-dir. " + lastRestart(seen) };
+  const isUnheard = isPast(seen) || seen.state === "away";
+  if (isUnheard && !seen.timeline.length && seen.gaps.length) return unreadable(seen.run_id, seen.gaps[0]);
+  if (seen.state === "away") {
+    return { mood: "warn", kicker: `${name} · away`, line: "No agent of this run answers at the moment", more: "What is shown is what was told last." };
   }
   if (isPast(seen)) {
     const { line, more } = PAST[seen.state];
