@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hanging import Jobs, assert_caught
+from hanging import NO_TOOL, Jobs, assert_caught
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,10 +67,7 @@ def root() -> Iterator[Path]:
 
 def test_the_rank_that_misses_a_collective_is_named_and_so_is_the_collective(root: Path) -> None:
     jobs = Jobs(str(root), ranks=2)
-    (root / "bin").mkdir()
-    (root / "bin/py-spy").write_text("#!/bin/sh\n")  # a real tool reads symbols of torch for seconds
-    (root / "bin/py-spy").chmod(0o755)
-    tools = {"PATH": f"{root}/bin:{os.environ['PATH']}"}
+    tools = jobs.tool(NO_TOOL)
     try:
         jobs.start("recorded", SCRIPT, env={"TORCH_FR_BUFFER_SIZE": "200", **tools})
         jobs.start("backward", BACKWARD, "--max-restarts=1", env=tools)

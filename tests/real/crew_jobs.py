@@ -1,4 +1,4 @@
-"""What the workers of a crew run, as text: `JOB`, or `GLOO`, both with `NOTES` beside them.
+"""What the workers of a crew run, as text: `JOB`, `FAILS` or `GLOO`, all with `NOTES` beside them.
 
 `JOB` needs no torch: an all-reduce over MASTER_ADDR and MASTER_PORT that fails as Gloo does when a peer goes away.
 """
@@ -148,6 +148,18 @@ def follow():
 
 lead() if RANK == 0 else follow()
 note("ended")
+'''
+
+FAILS = '''\
+"""Rank 2 of three fails in the first life, and rank 1 in the second."""
+from notes import *
+import sys
+
+if LIFE == 0 and RANK == 2:
+    sys.exit(3)
+if LIFE == 1 and RANK == 1:
+    raise ValueError("the cause")
+signal.pause()
 '''
 
 GLOO = '''\

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import fences
 import pytest
 from harness import kill, wait_gone, wait_until
+from networks import Network
 from training import SUPPORT, Training
 
 from planaria.chaos import hosts
-from planaria.chaos.hosts import Network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

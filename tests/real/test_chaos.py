@@ -30,6 +30,9 @@ STEPS_OF_AN_EPOCH = 42  # three workers with 16 of 2,000 samples a step
 # From one fault to the next the job makes eight or nine steps, and some 60 while a processor is away for 2 s.
 EPOCHS = 1 + FAULTS * 13 // STEPS_OF_AN_EPOCH
 LIMIT_S = 120 + 10 * FAULTS
+JUDGED_FAULTS = (
+    100  # the last node's agent lives through the second half of so many: longer than it takes to judge its memory
+)
 COMMAND = (sys.executable, "-m", "planaria", "chaos")
 FORGETFUL = '''
 """Goes on at the step that a file has, and with a sum that was only in memory: it ends with 0, and wrong."""
@@ -161,8 +164,9 @@ def test_a_job_with_an_elastic_state_keeps_every_promise_through_all_kinds_of_fa
     job = [EXAMPLE, f"--epochs={EPOCHS}", "--samples=2000", "--print-freq=50", "--step-seconds=0.03"]
     out, err = run(*flags, "--", *job, folder=tmp_path, before=alone(), **fences.early())
     verdict = json.loads(out)
-    assert set(states(verdict).values()) <= {"kept", "open"}, err
-    assert all(state == "kept" for name, state in states(verdict).items() if name != "memory"), err
+    told = states(verdict)
+    assert told.pop("memory") in (("kept",) if FAULTS >= JUDGED_FAULTS else ("kept", "open")), err
+    assert set(told.values()) == {"kept"}, err
     assert (verdict["planned"], verdict["struck"]) == (FAULTS, FAULTS), err
     assert verdict["result"]["got"].startswith(f"finished after step {EPOCHS * STEPS_OF_AN_EPOCH}: ")
     assert err.count("\n[") == FAULTS

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 KILLS = int(os.environ.get("PLANARIA_TEST_STATE_KILLS", "25"))
 FEWER_KILLS = KILLS if KILLS > 25 else min(KILLS, 10)
 FEW_MISSES = KILLS / 4 if KILLS > 25 else FEWER_KILLS / 2  # of one node; where there are few deaths, chance is larger
+LEAST_SHARE = 1 / 2 if KILLS > 25 else 1 / 3  # of the points that so many deaths can be at: that many were hit
 SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
 NODES = 3
 SOON_S = 6.0  # within which a point is passed that is passed at every commit; who does not is killed anywhere
@@ -45,6 +46,8 @@ class Mortals(Training):
         self._room = room
         self._rng = rng
         self._tried: dict[tuple[str, str], int] = {}  # how often a point was tried, by the kind of strike
+        self._known: set[str] = set()
+        self._hit: set[str] = set()  # points at which somebody has died, whatever the strike
         self.deaths = 0  # on order, or where they should have been
         self.missed = 0
 
@@ -60,6 +63,7 @@ class Mortals(Training):
         least = min(self._tried.get((kind, point), 0) for point in known)
         point = self._rng.choice([point for point in known if self._tried.get((kind, point), 0) == least])
         self._tried[kind, point] = least + 1
+        self._known.update(known)
         mortal.give(self._place(name), point, 0 if kind == "begins" else self._rng.randint(0, 2))
         return point
 
@@ -72,6 +76,7 @@ class Mortals(Training):
             self.missed += 1
             kill_it()
             return "anywhere"
+        self._hit.add(point)
         return point
 
     # The strikes.
@@ -165,6 +170,10 @@ class Mortals(Training):
         for node in self.alive:
             end = node.wait()
             assert end.status == 0, f"{node.name} ended with {end.status} after round {life.round}\n{self.story()}"
+        spared = sorted(self._known - self._hit)
+        told = f"died at {len(self._hit)} of {len(self._known)} points; not at {spared}"
+        print(told)  # shown by `pytest -rP`
+        assert len(self._hit) >= LEAST_SHARE * min(len(self._known), self.deaths), told
 
 
 def test_workers_of_one_node_that_die_anywhere(room: Room) -> None:

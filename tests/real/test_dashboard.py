@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
+import os
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pictures
 import pytest
+from crew import Crew
+from crew_jobs import FAILS
 from dashboard_stage import Cast, Stage
-from journals import failed_run
+from hanging import SLOW_AND_STUCK, SLOW_AND_STUCK_FLAGS
 from served import dashboard
+from waiting import wait_until
 from windows import shown, stop_the_run, texts, unlock
 
 from planaria.contract.progress import Record
@@ -18,8 +25,6 @@ from planaria.kube.portrait import Sizes, portrait
 from planaria.kube.seen import JobSeen, PodSeen
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from browser import Browser
     from harness import Room
 
@@ -235,21 +240,55 @@ def test_a_thousand_ranks_are_drawn_again_within_a_blink(window: Browser, capsys
 
 
 def test_the_cause_of_a_failed_run_of_three_nodes_is_found_and_a_killed_dashboard_is_noticed(
-    window: Browser, tmp_path: Path
+    window: Browser, room: Room
 ) -> None:
-    for node in failed_run():
-        node.write(tmp_path / "runs")
-    with dashboard(f"--run-dir={tmp_path / 'runs'}", TMPDIR=str(tmp_path)) as (server, url):
-        window.go(f"{url}#job7")
-        window.wait_for_text("#verdict-line", "Rank 3 on node-b failed: ValueError: label 1007 is out of range")
-        assert 'raise ValueError("label 1007 is out of range")' in window.text("#verdict-lines")
-        assert "rank 4 failed" in window.text("#recoveries")
+    runs = f"--run-dir={room.path('runs')}"
+    crew = Crew(room, "--max-restarts=1", runs, nodes="3", job=FAILS, run_id="three-nodes")
+    crew.add_all("a", "b", "c")
+    assert [crew.nodes[name].wait().status for name in "abc"] == [1, 1, 1], crew.story()
+    with dashboard(runs, TMPDIR=room.tmp) as (server, url):
+        window.go(f"{url}#three-nodes")
+        cause = f"Rank 1 on {os.uname().nodename} failed: ValueError: the cause"
+        window.wait_for_text("#verdict-line", cause)
+        assert 'raise ValueError("the cause")' in window.text("#verdict-lines")
+        assert "rank 2 failed" in window.text("#recoveries")
+        assert len(texts(window, "#nodes .what")) == 3
         server.kill()
         server.wait()
         window.wait_for_text("#link", "Connection lost at ")
-        assert window.text("#verdict-line").startswith("Rank 3 on node-b failed"), "what was known stays"
+        assert window.text("#verdict-line") == cause, "what was known stays"
         window.go("about:blank")
     window.complaints()  # the browser notes each refused connection
+
+
+def test_a_slow_rank_and_one_that_hangs_are_seen_and_its_evidence_is_saved(
+    window: Browser, room: Room, tmp_path: Path
+) -> None:
+    room.make_gate("begin")
+    flags = [*SLOW_AND_STUCK_FLAGS, "--rdzv-backend=c10d", "--rdzv-id=hangs", f"--run-dir={room.path('runs')}"]
+    launcher = room.start(flags, SLOW_AND_STUCK)
+    room.hear_many([f"up {rank}" for rank in range(3)])
+    with dashboard(TMPDIR=room.tmp) as (_, url):
+        window.go(f"{url}#hangs")
+        room.open_gate("begin", 3)
+        window.wait_for_text("#verdict-more", f"Slower than the others: rank 2 on {os.uname().nodename} (")
+        assert "slower" in texts(window, "#table .rank")[0]
+        room.write("hang", "")
+        window.wait_for_text("#verdict-line", f" on {os.uname().nodename}) hangs in phase step after step ")
+        assert window.text("#verdict-line").startswith("Rank 1 (pid ")
+        assert " in stuck" in window.text("#verdict-line")
+        assert "behind" in texts(window, "#table .rank")[0]
+        window.wait_for_text("#evidence", "host.txt")  # which is written last
+        window.keep_downloads(str(tmp_path))
+        window.click("#evidence a[href$='/rank1.stack.txt']")
+        (kept,) = glob.glob(f"{room.path('runs')}/hangs/*/evidence/*/rank1.stack.txt")
+        saved = tmp_path / "rank1.stack.txt"
+        wait_until(lambda: saved.exists() and saved.read_text() == Path(kept).read_text(), "a file that is saved")
+        assert " in stuck" in saved.read_text()
+        launcher.signal(signal.SIGTERM)
+        launcher.wait()
+        window.go("about:blank")
+    window.complaints()  # the last requests may have found nobody
 
 
 STORY = """

@@ -6,15 +6,16 @@ The first set was there while the detector was tuned, the second was written aft
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from hanging import Jobs, assert_caught, assert_not_called
+from hanging import NO_TOOL, Jobs, assert_caught, assert_not_called
 from harness import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from harness import Room
 
@@ -112,9 +113,9 @@ def jobs(room: Room) -> Iterator[Jobs]:
 
 
 def test_planted_hangs_are_found_with_rank_and_line_and_traps_are_not_called(jobs: Jobs) -> None:
-    scripts = {name: BEGIN + script for name, script in {**PLANTED, **TRAPS}.items()}
+    scripts, tools = {name: BEGIN + script for name, script in {**PLANTED, **TRAPS}.items()}, jobs.tool(NO_TOOL)
     for name, script in scripts.items():
-        jobs.start(name.replace(" ", "-"), script)
+        jobs.start(name.replace(" ", "-"), script, env=tools)
     ends = jobs.wait()
     for name in PLANTED:
         assert_caught(ends[name.replace(" ", "-")], scripts[name])
@@ -178,9 +179,9 @@ for step in range(1, 12):
 
 
 def test_hangs_and_traps_that_nobody_tuned_for_have_the_same_result(jobs: Jobs) -> None:
-    scripts = {name: BEGIN + script for name, script in {**LATER, **LATER_TRAPS}.items()}
+    scripts, tools = {name: BEGIN + script for name, script in {**LATER, **LATER_TRAPS}.items()}, jobs.tool(NO_TOOL)
     for name, script in scripts.items():
-        jobs.start(name.replace(" ", "-"), script)
+        jobs.start(name.replace(" ", "-"), script, env=tools)
     ends = jobs.wait()
     for name in LATER:
         assert_caught(ends[name.replace(" ", "-")], scripts[name])
@@ -223,17 +224,29 @@ def fails():
     sys.exit(3)
 train(fails)
 """
-SLOW_TOOL = """#!/bin/sh
+SLOW_TOOL = """\
 until grep -q " hangs in phase step" "$ROOM/err"; do sleep 0.05; done
 echo "looked at after it was told"
 """
+NO_PERMISSION = "ptrace: Operation not permitted"  # gdb's words, in a container or with Yama
 
 
-def test_what_is_done_about_a_hang_is_what_was_asked_for(jobs: Jobs, tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb cannot be had here")
+def test_a_native_stack_names_the_c_function_that_holds_the_gil(jobs: Jobs) -> None:
+    """With Debian's gdb, alone: it has some seconds."""
+    jobs.start("gil", BEGIN + PLANTED["gil"], env=jobs.tool("exit 1"))
+    (end,) = jobs.wait().values()
+    assert_caught(end, BEGIN + PLANTED["gil"])
+    native = end.file("rank1.native.txt")
+    if NO_PERMISSION in native:
+        pytest.skip(f"gdb may not look at other processes here: {native}")
+    below_ctypes = r"^#\d+ [^\n]*\b(?:\w+_)?read \(.*(?:ffi|ctypes)"
+    assert re.search(below_ctypes, native, re.MULTILINE | re.DOTALL), native
+
+
+def test_what_is_done_about_a_hang_is_what_was_asked_for(jobs: Jobs) -> None:
     events = ("--event-log-handler=jsonl:events",)
-    (tmp_path / "py-spy").write_text(SLOW_TOOL)
-    (tmp_path / "py-spy").chmod(0o755)
-    tools = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    tools = jobs.tool(SLOW_TOOL)
     jobs.start("report", BEGIN + REPORTED, "--hang-policy=report", *events)
     jobs.start("stop", BEGIN + PLANTED["deadlock"], "--hang-policy=stop", *events, env=tools)
     jobs.start("pattern", BEGIN + PRINTED, r"--progress-pattern=step (?P<step>\d+) .*loss (?P<loss>\S+)")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import glob
 import json
 import os
 import pty
@@ -14,11 +16,14 @@ import termios
 from typing import TYPE_CHECKING, Any
 
 from crew import Crew
+from crew_jobs import FAILS, JOB
+from hanging import SLOW_AND_STUCK, SLOW_AND_STUCK_FLAGS
 from harness import LAUNCHER, PATIENCE_S, Launcher, kill, wait_until
 from probes import planaria, port_of
 from programs import clean_environment
 
 if TYPE_CHECKING:
+    from crew import World
     from harness import Room
 
 TRAINS = """
@@ -217,9 +222,7 @@ def test_a_run_that_nobody_asked_to_watch_is_seen_with_what_happened_before_anyb
 
 
 def test_why_names_the_cause_of_a_failed_run_of_three_nodes(room: Room) -> None:
-    job = "import sys\nfrom notes import *\nif RANK == 1 and LIFE == 1: raise ValueError('the cause')\n"
-    job += "if LIFE == 0 and RANK == 2: sys.exit(3)\nsignal.pause()"
-    crew = Crew(room, "--max-restarts=1", f"--run-dir={room.path('runs')}", nodes="3", job=job, run_id=name_of(room))
+    crew = Crew(room, "--max-restarts=1", f"--run-dir={room.path('runs')}", nodes="3", job=FAILS, run_id=name_of(room))
     crew.add_all("a", "b", "c")
     assert [crew.nodes[name].wait().status for name in "abc"] == [1, 1, 1], crew.story()
     run = seen(room, "--run-dir=runs")
@@ -231,6 +234,85 @@ def test_why_names_the_cause_of_a_failed_run_of_three_nodes(room: Room) -> None:
     (restart,) = run["restarts"]["list"]
     assert (restart["first_cause"]["rank"], restart["first_cause"]["meaning"]) == (2, "exit status 3")
     assert set(restart["phases"]) == {"detect", "decide", "stop", "rendezvous", "start", "ready"}
+
+
+class Named:
+    """What gives a node a host name of its own."""
+
+    def command(self, name: str) -> list[str]:
+        return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name]
+
+    def is_possible(self) -> bool:
+        with contextlib.suppress(OSError):
+            return subprocess.run([*self.command("x"), "true"], capture_output=True, check=False).returncode == 0
+        return False
+
+
+def hellos(world: World, host: Named | None) -> set[str]:
+    """Return what the workers of a round have said, with what `planaria logs` puts before it."""
+    return {
+        f"{node if host else os.uname().nodename}:{rank} | hello of {node} in round {world.round}"
+        for node, ranks in world.ranks.items()
+        for rank in ranks
+    }
+
+
+def test_logs_of_three_nodes_are_one_stream_that_goes_on_when_a_node_is_lost(room: Room) -> None:
+    job = JOB.replace("keep_stamping()\n", 'keep_stamping()\nprint("hello of", NODE, "in round", ROUND, flush=True)\n')
+    flags = ("--max-restarts=0", "--redirects=3", f"--run-dir={room.path('runs')}")
+    crew = Crew(room, *flags, nodes="2:3", job=job, run_id=name_of(room))
+    host = Named() if Named().is_possible() else None
+    crew.add_first("a", host=host)
+    crew.add_all("b", "c", host=host)
+    before = hellos(crew.wait_world("a", "b", "c"), host)
+    assert set(shown(room, "logs", "--stream=stdout").splitlines()) == before
+    with open(room.path("followed"), "wb") as file:
+        command = [*LAUNCHER[:-1], "logs", "-f", "--stream=stdout", f"--run-id={name_of(room)}"]
+        followed = subprocess.Popen(command, cwd=room.root, env=clean_environment(TMPDIR=room.tmp), stdout=file)
+
+    def lines() -> list[str]:
+        return room.read("followed").decode().splitlines()
+
+    try:
+        wait_until(lambda: before <= set(lines()), "lines of all three")
+        crew.nodes["c"].kill()
+        after = hellos(crew.wait_world("a", "b"), host)
+        wait_until(lambda: after <= set(lines()), "lines of the two that are left")
+        assert set(shown(room, "logs", "--stream=stdout").splitlines()) == after, "who is lost is in no round"
+        crew.finish_well("a", "b")
+        assert followed.wait(PATIENCE_S) == 0
+    finally:
+        followed.kill()
+        followed.wait()
+    said = [line for line in lines() if line in before | after]
+    assert sorted(said) == sorted(before | after), "each line once"
+
+
+def test_a_slow_rank_and_one_that_hangs_are_named_with_the_evidence(room: Room) -> None:
+    room.make_gate("begin")
+    flags = [*SLOW_AND_STUCK_FLAGS, "--rdzv-backend=c10d", f"--rdzv-id={name_of(room)}", "--run-dir=runs"]
+    launcher = room.start(flags, SLOW_AND_STUCK)
+    room.hear_many([f"up {rank}" for rank in range(3)])
+    room.open_gate("begin", 3)
+    run = wait_until(lambda: (found := seen(room))["stragglers"] and found, "a rank that is slow", between_s=0.1)
+    slow = run["stragglers"][0]  # a busy machine may slow another one down, but not as much
+    assert (slow["rank"], slow["host"]) == (2, os.uname().nodename)
+    assert run["ranks"][2]["straggler"] == slow["slower_by"] > 1
+    room.write("hang", "")
+    wait_until(lambda: b" hangs in phase step" in room.read("err"), "a rank that hangs")
+    behind = [False, True, False]
+    wait_until(lambda: [rank["behind"] for rank in seen(room)["ranks"]] == behind, "rank 1 behind", between_s=0.1)
+    line = 1 + next(n for n, text in enumerate(room.read("worker.py").decode().splitlines()) if "# HERE" in text)
+    (evidence,) = glob.glob(f"{room.path('runs')}/*/*/evidence/*")
+    for where in ((), ("--run-dir=runs",)):
+        told = f" on {os.uname().nodename}) hangs in phase step after step "
+        wait_until(lambda where=where, told=told: told in shown(room, "why", *where), "why it hangs", between_s=0.1)
+        why = shown(room, "why", *where)
+        assert f"worker.py line {line} in stuck" in why
+        assert f"  evidence: {evidence}\n" in why
+        assert "the policy is to report (--hang-policy)" in why
+    launcher.signal(signal.SIGTERM)
+    launcher.wait()
 
 
 def test_a_run_that_was_killed_is_gone_and_its_next_start_is_shown_alone(room: Room) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from crew import Crew
 from harness import is_alive, wait_gone, wait_until
+from networks import Network
 
 from planaria.chaos import hosts
-from planaria.chaos.hosts import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -267,7 +267,7 @@ def test_of_two_nics_the_one_that_was_named_is_used(room: Room, network: Any) ->
         crew.add(name, f"--local-addr={host.second_address}", host=host)
     crew.wait_world("a", "b", "c")
     for host in net.hosts:
-        host.cut(0)  # nobody uses it
+        host.cut()  # eth0, which nobody uses
     masters = {line["master"] for line in crew.log() if line["what"] == "began"}
     assert masters <= {host.second_address for host in net.hosts}
     crew.nodes["a"].kill()

@@ -153,6 +153,11 @@ class Browser:
         found = self._do("POST", "/se/log", type="browser")
         return [one["message"] for one in found if one["level"] in ("SEVERE", "WARNING")]
 
+    def keep_downloads(self, folder: str) -> None:
+        """Put files there that are saved from now on."""
+        params = {"behavior": "allow", "downloadPath": folder}
+        self._do("POST", "/goog/cdp/execute", cmd="Browser.setDownloadBehavior", params=params)
+
     def resize(self, width: int, height: int) -> None:
         """Give the window a size."""
         self._do("POST", "/window/rect", width=width, height=height)

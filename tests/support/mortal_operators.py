@@ -88,7 +88,8 @@ def main(kubeconfig: str, folder: str) -> None:
 
 def obey(kubeconfig: str, folder: str, order: dict[str, Any], children: dict[int, str]) -> None:
     if "kill" in order:
-        os.kill(next(pid for pid, name in children.items() if name == order["kill"]), signal.SIGKILL)
+        for pid in [pid for pid, name in children.items() if name == order["kill"]]:  # none: it was deadly just now
+            os.kill(pid, signal.SIGKILL)
         return
     pid = os.fork()
     if pid == 0:

@@ -13,7 +13,6 @@ from planaria.base.files import remove_tree
 
 COMMITS = "commits"
 _PREFIX = "pch-"
-_LOCK = "lock"
 
 
 class Folder:
@@ -21,9 +20,14 @@ class Folder:
 
     def __init__(self, parent: str) -> None:
         _sweep(parent)
-        self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
-        self._lock = os.open(os.path.join(self.path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        while True:
+            self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+            with contextlib.suppress(FileNotFoundError):
+                self._lock = _open(self.path)
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+                if os.path.exists(self.path):
+                    return
+                os.close(self._lock)  # another campaign took it for a killed one's: it was not locked yet
 
     def part(self, name: str) -> str:
         """Return a path in it."""
@@ -38,8 +42,8 @@ class Folder:
 def _sweep(parent: str) -> None:
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
-        if name.startswith(_PREFIX) and _is_ours(path) and not _is_at_work(path):
-            _remove(path)
+        if name.startswith(_PREFIX) and _is_ours(path):
+            _remove_if_left(path)
 
 
 def _is_ours(path: str) -> bool:
@@ -49,19 +53,19 @@ def _is_ours(path: str) -> bool:
     return False
 
 
-def _is_at_work(path: str) -> bool:
-    """Tell whether its campaign lives. One without a lock is just being made, or removed."""
-    try:
-        lock = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+def _remove_if_left(path: str) -> None:
+    """Remove a folder whose campaign does not live: who lives holds its lock."""
+    with contextlib.suppress(OSError):
+        lock = _open(path)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
+        finally:
+            os.close(lock)
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def _remove(path: str) -> None:

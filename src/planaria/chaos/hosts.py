@@ -1,8 +1,8 @@
 """Hosts to try things on: network namespaces on a switch of their own, on this machine, as root.
 
-A `Network` is one namespace with a bridge in it (two for hosts with two NICs) and one namespace for every host; nothing of
-it is in the machine's own namespace but names under /run/netns, so several networks at once may use the same addresses.
-Host n has 10.77.0.n and fd77::n on eth0, and 10.78.0.n and fd78::n on eth1 where it has one.
+A `Network` is one namespace with a bridge in it and one namespace for every host; nothing of it is in the machine's own
+namespace but names under /run/netns, so several networks at once may use the same addresses. Host n has 10.77.0.n and fd77::n
+on eth0.
 
     with Network(3) as network:
         one, two, three = network.hosts
@@ -18,47 +18,14 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from planaria.base.linux import is_running
 
 PATIENCE_S = 30.0
 NAMES = "/run/netns"
 MARK = "plt"  # our namespaces are called plt<pid of its maker>x<number>
-
-# Packets of a host wait in a queue for a while: what `tc netem delay` does where the kernel has it. Reads the queue's
-# netlink socket; only ids come, and each is let go when its time has come. Says "ready" once packets go through it.
-DELAY = """\
-import collections, os, select, socket, struct, sys, time
-delay_s, number = float(sys.argv[1]), 1
-link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)  # NETLINK_NETFILTER
-link.bind((0, 0))
-def send(kind, attribute, body, flags=1):
-    attribute = struct.pack("HH", 4 + len(body), attribute) + body + bytes(-len(body) % 4)
-    packet = struct.pack("BBH", 0, 0, socket.htons(number)) + attribute
-    link.send(struct.pack("IHHII", 16 + len(packet), 3 << 8 | kind, flags, 0, 0) + packet)
-send(2, 1, struct.pack("!BBH", 1, 0, 0), 5)       # config: bind
-answer = link.recv(65536)
-assert struct.unpack_from("i", answer, 16)[0] == 0, answer
-send(2, 2, struct.pack("!IB", 0, 1))              # config: copy nothing but the header
-send(2, 3, struct.pack("!I", 65536))              # config: length of the queue
-print("ready", flush=True)
-waiting = collections.deque()
-while True:
-    left_s = max(waiting[0][0] - time.monotonic(), 0) if waiting else None
-    if select.select([link], [], [], left_s)[0]:
-        data, at = link.recv(1 << 20), time.monotonic() + delay_s
-        while len(data) >= 16:
-            size, kind = struct.unpack_from("IH", data)
-            if kind == 3 << 8:
-                waiting.append((at, struct.unpack_from("!I", data, 24)[0]))
-            data = data[(size + 3) & ~3:]
-    while waiting and waiting[0][0] <= time.monotonic():
-        send(1, 2, struct.pack("!II", 1, waiting.popleft()[1]))  # verdict: accept
-"""
 
 
 def why_not() -> str:
@@ -177,9 +144,6 @@ class Host:
         self.number = number
         self.namespace = f"{network.name}h{number}"
         self.address = f"10.77.0.{number}"
-        self.address6 = f"fd77::{number:x}"
-        self.second_address = f"10.78.0.{number}"
-        self._helpers: list[subprocess.Popen[bytes]] = []
 
     def command(self, hostname: str = "") -> list[str]:
         """Return the words before a command that shall run on this host, under a host name nobody can look up."""
@@ -195,44 +159,17 @@ class Host:
         """Return the processes of this host."""
         return _pids_in(self.namespace)
 
-    # Links.
-
-    def cut(self, nic: int = 0) -> None:
+    def cut(self) -> None:
         """Take the link down at the switch: the host's own side sees no carrier, and nobody gets an answer."""
-        self._network.run("ip", "link", "set", self._port(nic), "down")
+        self._network.run("ip", "link", "set", self.port(), "down")
 
-    def mend(self, nic: int = 0) -> None:
+    def mend(self) -> None:
         """Put the cable back."""
-        self._network.run("ip", "link", "set", self._port(nic), "up")
+        self._network.run("ip", "link", "set", self.port(), "up")
 
-    def _port(self, nic: int) -> str:
+    def port(self, nic: int = 0) -> str:
+        """Return what the switch calls its end of a cable."""
         return f"v{self.number}n{nic}"
-
-    def kill_everything(self) -> list[int]:
-        """End the host as a power cut does: not one packet more, and every process dead; return their pids."""
-        self.cut()
-        if self._network.nics > 1:
-            self.cut(1)
-        killed: list[int] = []
-        while found := [pid for pid in self.pids() if _lives(pid)]:
-            for pid in found:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            killed += found
-        return killed
-
-    # Packets.
-
-    def drop_from(self, other: Host) -> None:
-        """Hear nothing from another host. It hears us: a partition in one direction."""
-        self.run("iptables", "-A", "INPUT", "-s", f"{other.address},{other.second_address}", "-j", "DROP")
-        self.run("ip6tables", "-A", "INPUT", "-s", other.address6, "-j", "DROP")
-
-    def refuse_new(self, other: Host) -> None:
-        """Answer every new connection of another host as if nobody listened."""
-        rule = ("-p", "tcp", "--syn", "-j", "REJECT", "--reject-with", "tcp-reset")
-        self.run("iptables", "-A", "INPUT", "-s", other.address, *rule)
-        self.run("ip6tables", "-A", "INPUT", "-s", other.address6, *rule)
 
     def lose(self, share: float) -> None:
         """Lose this share of all packets that arrive from others."""
@@ -240,68 +177,34 @@ class Host:
         self.run("iptables", "-A", "INPUT", *rule)
         self.run("ip6tables", "-A", "INPUT", *rule)
 
-    def delay(self, delay_s: float) -> None:
-        """Let every packet to others wait."""
-        words = [*self.command(), sys.executable, "-c", DELAY, str(delay_s)]
-        helper = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        self._helpers.append(helper)
-        assert helper.stdout is not None
-        assert helper.stdout.readline() == b"ready\n", "no queue for packets"
-        self.run("iptables", "-A", "OUTPUT", "-o", "eth0", "-j", "NFQUEUE", "--queue-num", "1")
-
-    def count(self, *rule: str) -> None:
-        """Count packets that leave and fit a rule (`-p udp --dport 53`); they go on."""
-        self.run("iptables", "-I", "OUTPUT", *rule, "-m", "comment", "--comment", "counted")
-
-    def counted(self) -> int:
-        """Return how many packets fitted a rule so far."""
-        lines = self.run("iptables", "-L", "OUTPUT", "-v", "-x", "-n").splitlines()
-        return sum(int(line.split()[0]) for line in lines if "counted" in line)
-
     def heal(self) -> None:
         """Forget all rules for packets."""
         for tool in ("iptables", "ip6tables"):
             self.run(tool, "-F")
-        self.close_helpers()
-
-    def close_helpers(self) -> None:
-        """End the programs that delay packets."""
-        for helper in self._helpers:
-            helper.kill()
-            helper.communicate(timeout=PATIENCE_S)
-        self._helpers.clear()
-
-
-def _lives(pid: int) -> bool:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].strip()[:1] not in (b"Z", b"X")
-    return False
 
 
 class Network:
-    """Hosts on one switch, or on two. Everything goes when the block ends, whatever happens in it."""
+    """Hosts on one switch. Everything goes when the block ends, whatever happens in it."""
 
     _made = 0
+    host_class = Host
 
-    def __init__(self, hosts: int, *, nics: int = 1, ipv4: bool = True) -> None:
+    def __init__(self, hosts: int) -> None:
         sweep()
         Network._made += 1
         self.name = f"{MARK}{os.getpid()}x{Network._made}"
-        self.nics = nics
-        self._ipv4 = ipv4
-        self.hosts = [Host(self, number) for number in range(1, hosts + 1)]
+        self.hosts = [self.host_class(self, number) for number in range(1, hosts + 1)]
         self._is_open = False
 
     def __enter__(self) -> Self:
         _Sign.give()
         self._is_open = True
         try:
-            _run("ip", "netns", "add", self.name)
-            for nic in range(self.nics):
-                self.run("ip", "link", "add", f"br{nic}", "type", "bridge")
-                self.run("ip", "link", "set", f"br{nic}", "up")
+            for name in (self.name, *(host.namespace for host in self.hosts)):
+                _run("ip", "netns", "add", name)
             for host in self.hosts:
-                self._plug_in(host)
+                host.run("ip", "link", "set", "lo", "up")
+            self.connect()
         except BaseException:
             self.close()
             raise
@@ -314,46 +217,28 @@ class Network:
         """Run a command on the switch."""
         return _run("ip", "netns", "exec", self.name, *words)
 
-    def _plug_in(self, host: Host) -> None:
-        _run("ip", "netns", "add", host.namespace)
-        host.run("ip", "link", "set", "lo", "up")
-        for nic in range(self.nics):
-            port, device, net = f"v{host.number}n{nic}", f"eth{nic}", 77 + nic
+    def connect(self, nic: int = 0) -> None:
+        """Add a switch, and a cable from it to every host."""
+        self.run("ip", "link", "add", f"br{nic}", "type", "bridge")
+        self.run("ip", "link", "set", f"br{nic}", "up")
+        for host in self.hosts:
+            port, device, net = host.port(nic), f"eth{nic}", 77 + nic
             self.run("ip", "link", "add", port, "type", "veth", "peer", "name", device, "netns", host.namespace)
             self.run("ip", "link", "set", port, "master", f"br{nic}", "up")
-            if self._ipv4:
-                host.run("ip", "addr", "add", f"10.{net}.0.{host.number}/24", "dev", device)
+            host.run("ip", "addr", "add", f"10.{net}.0.{host.number}/24", "dev", device)
             # No duplicate address detection: it would keep the address from being used for a second or two.
             host.run("ip", "addr", "add", f"fd{net}::{host.number:x}/64", "dev", device, "nodad")
             host.run("ip", "link", "set", device, "up")
 
-    def partition(self, *sides: tuple[Host, ...]) -> None:
-        """Let no packet pass between hosts of different sides. Nobody is told."""
-        for host, other in self._pairs(*sides):
-            host.drop_from(other)
-
-    def _pairs(self, *sides: tuple[Host, ...]) -> Iterator[tuple[Host, Host]]:
-        for side in sides:
-            for other_side in sides:
-                if side is not other_side:
-                    yield from ((host, other) for host in side for other in other_side)
-
-    def heal(self) -> None:
-        """Let every packet pass again."""
-        for host in self.hosts:
-            host.heal()
-
     def close(self) -> None:
         """Kill whatever still runs on the hosts, by pid, and remove them."""
         problems: list[Any] = []
-        for host in self.hosts:
-            host.close_helpers()
         for name in (*(host.namespace for host in self.hosts), self.name):
             if not os.path.exists(f"{NAMES}/{name}"):
                 continue
             try:
                 deadline = time.monotonic() + PATIENCE_S
-                while [pid for pid in _pids_in(name) if _lives(pid)] and time.monotonic() < deadline:
+                while [pid for pid in _pids_in(name) if is_running(pid)] and time.monotonic() < deadline:
                     for pid in _pids_in(name):
                         with contextlib.suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)

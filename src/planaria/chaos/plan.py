@@ -9,7 +9,7 @@ from planaria.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Protocol, TypeVar
 
     T = TypeVar("T")
@@ -44,7 +44,8 @@ class Plan(Value):
 def plan(draws: Draws, count: int, wanted: Sequence[str], facts: Facts) -> Plan:
     """Draw so many faults of the wanted kinds.
 
-    The last node is spared by `kill-agent`, and by losses of all nodes in the second half: its agent's memory is watched.
+    The last node is spared by `kill-agent`, and all nodes are by losses in the second half, unless only `lose-all` is wanted:
+    agents grow old then, and their memory is watched.
 
     Raises:
         UsageError: None of the kinds can be done here.
@@ -56,16 +57,18 @@ def plan(draws: Draws, count: int, wanted: Sequence[str], facts: Facts) -> Plan:
         raise UsageError(f"--kinds names nothing that can be done here: {told}")
     kinds = _kinds(draws, count, able)
     faults = [_fault(draws, number + 1, kind, facts) for number, kind in enumerate(kinds)]
-    return Plan(tuple(_with_losses(faults)), skipped)
+    return Plan(tuple(_with_loss(fault, _first_half(count)) for fault in faults), skipped)
 
 
-def _with_losses(faults: Sequence[Fault]) -> Iterator[Fault]:
-    """Let all nodes be lost with the first half of the damaged commits, so that the agents of the second half live long."""
-    losses = (sum(fault.kind == "corrupt-snapshot" for fault in faults) + 1) // 2
-    for fault in faults:
-        is_loss = fault.kind == "corrupt-snapshot" and losses > 0
-        losses -= is_loss
-        yield replace(fault, variant="all nodes lost") if is_loss else fault
+def _first_half(count: int) -> int:
+    """Return the number of the last fault with which all nodes may be lost."""
+    return max(count // 2, 1)
+
+
+def _with_loss(fault: Fault, first_half: int) -> Fault:
+    """Let all nodes be lost with a commit that is damaged in the first half."""
+    is_loss = fault.kind == "corrupt-snapshot" and fault.number <= first_half
+    return replace(fault, variant="all nodes lost") if is_loss else fault
 
 
 def _kinds(draws: Draws, count: int, able: Sequence[str]) -> list[str]:
@@ -80,7 +83,7 @@ def _kinds(draws: Draws, count: int, able: Sequence[str]) -> list[str]:
         draws.shuffle(fresh)
         drawn += fresh
     del drawn[count - losses :]
-    half = max(count // 2, losses)
+    half = _first_half(count)
     for part in range(losses):
         drawn.insert(draws.randint(part * half // losses, (part + 1) * half // losses - 1), "lose-all")
     return drawn
