@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from planaria.agent.stragglers import LEAST, Stragglers
@@ -44,6 +45,16 @@ def test_a_rank_that_says_how_long_it_worked_is_compared_by_that() -> None:
             found.reported(rank, step, float(step), {"busy_s": 0.9 if rank == 1 else 0.6}, 3)
     (slow,) = found.found()
     assert (slow.local_rank, slow.slower_by) == (1, 1.5)
+
+
+def test_times_that_are_no_numbers_and_no_time_at_all_make_nobody_slow_beyond_all_numbers() -> None:
+    for odd_s in (float("inf"), float("nan"), 0.0, 5e-324):
+        found = Stragglers()
+        for step in range(40):
+            for rank in range(3):
+                found.reported(rank, step, float(step), {"busy_s": odd_s if rank < 2 else 0.6}, 3)
+                found.reported(rank, step, float(step), {"busy_s": odd_s if rank == 2 else 0.6}, 3)
+        assert all(math.isfinite(one.slower_by) for one in found.found())
 
 
 def test_ranks_that_skip_reports_cost_no_memory() -> None:

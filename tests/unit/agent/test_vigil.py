@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from planaria.agent import vigil as room
+from planaria.agent.charge import MOST_FOLDERS, WRITING_S
 from planaria.agent.examiner import Found, Request
 from planaria.agent.model import EndRequested, Group, Job, ScopeExpired
 from planaria.agent.settings import Vigilance
-from planaria.agent.vigil import MOST_FOLDERS, WRITING_S, Vigil
+from planaria.agent.vigil import Vigil
 from planaria.base.loop import Loop
+from planaria.base.value import replace
 from planaria.contract.control import Progress
 from planaria.contract.env import Round
 from planaria.contract.failure import HANG, Failure
@@ -249,6 +251,56 @@ def test_a_rank_that_ends_while_it_is_examined_did_not_hang(rig: Callable[..., R
     assert here.vigil.seen()["hang"] is None
 
 
+@pytest.mark.parametrize("policy", ["restart", "stop"])
+@pytest.mark.parametrize("how", ["exits", "hangs up"])
+def test_a_suspect_that_ends_while_its_evidence_is_written_is_not_acted_on(
+    rig: Callable[..., Rig], policy: str, how: str
+) -> None:
+    here = rig(policy)
+    here.vigil.speaks(1)
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(writes=True)
+    if how == "exits":
+        here.vigil.exited(1)
+    else:
+        here.control.speakers = frozenset({0})
+        here.pass_s(FLOOR_S / 2)
+    did = "has ended" if how == "exits" else "has closed its connection"
+    assert here.said[1:] == [f"rank 3 {did}: what looked like a hang was none, or is over"]
+    assert here.names() == ["planaria.hang", "planaria.hang.over"]
+    assert here.vigil.seen()["hang"] is None
+    here.written[-1]()
+    here.pass_s(1)
+    assert here.posted == []
+    here.pass_s(FLOOR_S + 0.5)
+    assert [one.rank for one, _, _ in here.asked[-1][0].subjects if one.still] == [2], "it stands still yet"
+    assert len(here.asked) == 2
+
+
+def test_a_suspect_that_never_reports_and_ends_is_not_acted_on(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.vigil.finished(1)  # as good as one that never reports
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(writes=True)
+    here.vigil.exited(1)
+    here.written[-1]()
+    here.pass_s(1)
+    assert here.posted == []
+    assert here.names() == ["planaria.hang", "planaria.hang.over"]
+    here.pass_s(FLOOR_S + 0.5)
+    assert len(here.asked) == 2
+
+
+def test_what_ranks_do_in_a_life_that_is_being_ended_is_no_news(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find()
+    here.group = replace(here.group, phase="stopping")
+    here.vigil.progressed(1, Progress(10))
+    here.vigil.exited(1)
+    assert (len(here.said), here.names()) == (1, ["planaria.hang"])
+
+
 def test_a_hang_that_is_over_is_told_when_its_rank_goes_on(rig: Callable[..., Rig]) -> None:
     here = rig()
     here.pass_s(FLOOR_S + 0.5)
@@ -273,20 +325,40 @@ def test_of_two_hangs_each_is_over_when_its_own_rank_goes_on(rig: Callable[..., 
     assert [told["rank"] for name, told in here.events if name == "planaria.hang.over"] == [3]
     assert here.vigil.seen()["hang"] == here.vigil.hangs[1]
     here.vigil.progressed(0, Progress(50))
+    assert here.vigil.seen()["hang"] is None
     assert [told["rank"] for name, told in here.events if name == "planaria.hang.over"] == [3, 2]
 
 
-def test_nobody_to_look_and_no_answer_are_no_reason_not_to_act(rig: Callable[..., Rig]) -> None:
-    here = rig("restart")
-    here.failing = True
-    here.pass_s(FLOOR_S + 1)
-    assert [event.failure.rank for event in here.posted] == [2]
-    assert here.said == ["rank 2 on n hangs in phase step: no sign for 2.0 s; nobody could look at it in time"]
-    assert here.vigil.hangs[0]["evidence"] is None
-    here = rig("restart")
-    here.pass_s(FLOOR_S + 1)
-    here.find(Found())
-    assert [event.failure.rank for event in here.posted] == [2]
+def test_of_two_hangs_the_older_is_seen_while_it_lasts(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    for step in range(10, 50):
+        here.pass_s(0.1)
+        here.vigil.progressed(0, Progress(step))
+    here.find()
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(Found((FIRST,), (), "hangs", "rank 2 hangs", is_kept=True))
+    here.vigil.progressed(0, Progress(50))
+    assert here.vigil.seen()["hang"] == here.vigil.hangs[0]
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_nobody_to_look_and_no_answer_are_no_reason_not_to_act_once_other_nodes_had_their_time(
+    rig: Callable[..., Rig], is_alone: bool
+) -> None:
+    for failing in (True, False):
+        here = rig("restart")
+        here.life = replace(LIFE, world_size=2) if is_alone else LIFE
+        here.failing = failing
+        here.pass_s(FLOOR_S + 1)
+        if not failing:
+            here.find(Found())
+        assert here.said == ["rank 2 on n hangs in phase step: no sign for 2.0 s; nobody could look at it in time"]
+        assert here.vigil.hangs[0]["evidence"] is None
+        if not is_alone:
+            here.pass_s(FLOOR_S + WRITING_S - 1.5)
+            assert here.posted == []
+            here.pass_s(2)
+        assert [event.failure.rank for event in here.posted] == [2]
 
 
 def test_a_life_that_ends_ends_the_examination(rig: Callable[..., Rig]) -> None:
@@ -307,6 +379,20 @@ def test_a_hang_is_told_before_its_evidence_is_written_and_acted_on_after_that(r
     here.pass_s(0.1)
     assert len(here.posted) == 1
     here.pass_s(2 * WRITING_S)
+    assert len(here.posted) == 1
+
+
+def test_the_evidence_of_a_hang_has_all_its_time_whenever_the_one_before_was(rig: Callable[..., Rig]) -> None:
+    here = rig("restart")
+    here.pass_s(FLOOR_S + 0.5)
+    here.find()
+    here.posted.clear()
+    here.vigil.progressed(0, Progress(10))  # rank 3 is told of, and stands still as before
+    here.pass_s(2 * FLOOR_S)
+    here.find(Found((FIRST,), (), "hangs", "rank 2 hangs", is_kept=True), writes=True)
+    here.pass_s(WRITING_S - 1)
+    assert here.posted == []
+    here.pass_s(1.5)
     assert len(here.posted) == 1
 
 
@@ -341,6 +427,26 @@ def test_a_stopped_rank_that_we_let_go_on_to_look_at_it_is_ended_all_the_same(
     here.written[-1]()
     here.pass_s(0.1)
     assert [event.failure.rank for event in here.posted] == [3]
+
+
+def test_a_stopped_rank_that_we_let_go_on_teaches_nothing(
+    rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = rig("restart")
+    monkeypatch.setattr(room.proc, "state", lambda _pid: "T")
+    here.pass_s(3 * FLOOR_S)
+    for rank in (0, 1):
+        here.vigil.progressed(rank, Progress(10))
+        here.vigil.entered(rank, "")
+    here.find()
+    here.group = replace(here.group, phase="stopping")
+    here.pass_s(2 * FLOOR_S)
+    here.train(1, first=11)
+    here.group = replace(here.group, phase="running")
+    here.vigil.begin(here.workers.seen)
+    here.train(5)
+    here.pass_s(FLOOR_S + 0.5)
+    assert len(here.asked) == 2, "what is usual is what it was"
 
 
 def test_tools_that_stop_a_process_are_only_for_those_that_are_about_to_be_ended(rig: Callable[..., Rig]) -> None:
@@ -379,12 +485,31 @@ def test_a_group_that_stops_is_not_judged(rig: Callable[..., Rig]) -> None:
 
 
 def test_an_agent_that_was_stopped_itself_calls_nobody(rig: Callable[..., Rig]) -> None:
+    for report in (None, 0, 1):
+        here = rig()
+        here.now += 500
+        if report is not None:  # it waited in the socket, and is read before timers are looked at
+            here.vigil.progressed(report, Progress(10))
+        here.loop.run_once(0)
+        assert here.asked == []
+        here.pass_s(FLOOR_S + 0.5)
+        assert len(here.asked) == 1
+
+
+@pytest.mark.parametrize("sign", ["report", "phase"])
+def test_a_pause_of_the_agents_teaches_nothing_also_while_a_hang_is_told(rig: Callable[..., Rig], sign: str) -> None:
     here = rig()
-    here.now += 500
-    here.loop.run_once(0)
-    assert here.asked == []
     here.pass_s(FLOOR_S + 0.5)
-    assert len(here.asked) == 1
+    here.find()
+    here.now += 500
+    for rank in (0, 1):
+        if sign == "phase":
+            here.vigil.entered(rank, "")
+        here.vigil.progressed(rank, Progress(10))
+    here.loop.run_once(0)
+    here.train(5, first=11)
+    here.pass_s(5 * FLOOR_S)
+    assert len(here.asked) == 2, "what it learned is the gap of those 2.5 s"
 
 
 def test_evidence_has_an_end_and_hangs_are_told_all_the_same(rig: Callable[..., Rig]) -> None:
@@ -392,6 +517,7 @@ def test_evidence_has_an_end_and_hangs_are_told_all_the_same(rig: Callable[..., 
     here.vigil._called = MOST_FOLDERS
     here.pass_s(FLOOR_S + 1)
     assert (here.asked, here.names()) == ([], ["planaria.hang"])
+    assert here.said[0].endswith("nobody looked at it: there are 64 folders of evidence already")
 
 
 def test_phases_and_stragglers_are_seen(rig: Callable[..., Rig]) -> None:
@@ -405,6 +531,15 @@ def test_phases_and_stragglers_are_seen(rig: Callable[..., Rig]) -> None:
     assert seen["phases"] == {0: "step", 1: "evaluation"}
     assert seen["stragglers"] == [{"rank": 3, "host": "n", "slower_by": 2.0}]
     assert here.names() == ["planaria.straggler"]
+
+
+def test_samples_that_are_no_number_do_not_move(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    for _ in range(40):
+        here.pass_s(0.1)
+        for rank in (0, 1):
+            here.vigil.progressed(rank, Progress(9, (("samples", float("nan")),)))
+    assert len(here.asked) == 1
 
 
 def test_a_rank_that_has_made_all_its_steps_is_not_judged_until_it_makes_another(rig: Callable[..., Rig]) -> None:
