@@ -388,7 +388,7 @@ def test_the_evidence_of_a_hang_has_all_its_time_whenever_the_one_before_was(rig
     here.find()
     here.posted.clear()
     here.vigil.progressed(0, Progress(10))  # rank 3 is told of, and stands still as before
-    here.pass_s(2 * FLOOR_S)
+    here.pass_s(3 * FLOOR_S)
     here.find(Found((FIRST,), (), "hangs", "rank 2 hangs", is_kept=True), writes=True)
     here.pass_s(WRITING_S - 1)
     assert here.posted == []
