@@ -61,7 +61,7 @@ class Members:
 
     def address_of(self, slot: int) -> str:
         """Return where the agent of a slot is, as the one before it has told; empty where it has not."""
-        before = self._present.get((slot - 1) % self.size)
+        before = self._present.get((slot - 1) % self.size) if slot < self.size else None
         return before.buddy if before is not None else ""
 
     def ring(self, slot: int) -> tuple[str, ...]:
