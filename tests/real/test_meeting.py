@@ -244,10 +244,10 @@ def test_a_failure_is_told_and_the_screen_has_the_cause_of_the_whole_job(node: N
     node.hear("WorkersStopped")
     node.begin_round()
     node.hear("WorkersStopped")
-    texts, times, blames, free = node.hear("WorkersFailed")
+    texts, times, blames, free, why = node.hear("WorkersFailed")
     own = json.loads(texts[0])
     assert (len(texts), own["rank"], own["message"], own["progressed"]) == (1, 4, "ValueError: here", False)
-    assert (len(times), blames, free) == (1, [False], False)
+    assert (len(times), blames, free, why) == (1, [False], False, "")
     other = {**own, "rank": 0, "host": "elsewhere", "status": 3, "message": "exit status 3", "traceback": ""}
     node.order("end", "failed", 1, "", [json.dumps(other), "nonsense", texts[0]], 1)
     end = node.launcher.wait()

@@ -72,6 +72,18 @@ def test_when_the_budget_is_spent_every_node_names_the_same_first_cause(room: Ro
     wait_until(lambda: not room.leftovers(), "no process left")
 
 
+def test_lives_without_progress_on_one_node_fail_the_run_on_all_of_them_with_the_same_first_cause(room: Room) -> None:
+    job = "from notes import *\nfrom planaria import worker\nworker.report_progress(7)\n"
+    job += "if RANK == 1: raise ValueError('the cause')\nsignal.pause()"
+    crew = Crew(room, "--max-restarts=20", "--stall-restarts=2", nodes="2", job=job)
+    crew.add_all("a", "b")
+    for name in "ab":
+        end = crew.nodes[name].wait()
+        assert (end.status, end.report["outcome"], end.report["restarts"]) == (1, "failed", 2), end.err
+        assert (end.report["first_cause"]["rank"], end.report["first_cause"]["message"]) == (1, "ValueError: the cause")
+        assert end.report["explanation"].startswith("2 lives in a row have ended without getting beyond step 7")
+
+
 VICTIMS = {
     "agent": lambda node: [node.agent()],
     "launcher": lambda node: [node.pid],

@@ -31,10 +31,11 @@ from planaria.agent.council_messages import (
     order_of,
 )
 from planaria.agent.holdings import Holdings
+from planaria.agent.members import Members, orders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from planaria.agent.council_messages import Ruling, Saying
     from planaria.contract.commit import Order
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     Rulings = list[tuple[int, Ruling]]
 
 MOST_SEALED = 64  # commits that one member may be ahead of the others before it is no member of ours
-MOST_IN_RING = 32
 _BUDDY, _DISK = "buddy", "disk"
 
 
@@ -64,9 +64,8 @@ class Council:
     def __init__(self, round_: int, size: int, world_size: int, *, has_directory: bool, has_buddies: bool) -> None:
         self._round = round_
         self._size = size
-        self._world_size = world_size
+        self._members = Members(size, world_size)
         self._tiers = (*((_BUDDY,) if has_buddies and size > 1 else ()), *((_DISK,) if has_directory else ()))
-        self._present: dict[int, Present] = {}
         self._commits: dict[Order, Holdings] = {}
         self._is_searching = False
         self._run = self._told_run = 0
@@ -93,7 +92,7 @@ class Council:
         match message:
             case Present():
                 return self._welcome(slot, message)
-            case _ if len(self._present) < self._size:
+            case _ if not self._members.are_all_here:
                 raise ValueError("not everybody is present")
             case Ready(version):
                 return self._on_ready(slot, version)
@@ -113,46 +112,34 @@ class Council:
 
     def missing(self) -> tuple[int, ...]:
         """Return the slots whose word is missing for the next commit to be complete; none where nobody has sealed one."""
-        if len(self._present) < self._size:
-            return tuple(slot for slot in range(self._size) if slot not in self._present)
+        if not self._members.are_all_here:
+            return self._members.missing()
         oldest = min(self._sealed_by, default=None)
         return tuple(slot for slot, sealed in enumerate(self._sealed) if oldest is not None and oldest not in sealed)
 
     @property
     def place(self) -> tuple[bool, Order | None]:
         """Return how far the round has come: whether everybody is present, and the newest commit that is complete."""
-        return len(self._present) == self._size, self._complete
+        return self._members.are_all_here, self._complete
 
     def address_of(self, slot: int) -> str:
         """Return where the agent of a slot is, as the one before it has told; empty where it has not."""
-        before = self._present.get(slot - 1)
-        return before.buddy if before is not None else ""
+        return self._members.address_of(slot)
 
     # Where everybody begins.
 
     def _welcome(self, slot: int, present: Present) -> Rulings:
-        if slot in self._present and present.slot == slot:
-            return self._again(slot) if len(self._present) == self._size else []
-        if not 0 <= slot < self._size or present.slot != slot or not self._has_place(present):
-            raise ValueError("a member without a place in this round")
-        self._present[slot] = present
-        if len(self._present) < self._size:
+        members = self._members
+        if members.has(slot) and present.slot == slot:
+            return self._again(slot) if members.are_all_here else []
+        members.add(slot, present)
+        if not members.are_all_here:
             return []
-        for at, one in self._present.items():
-            for part in one.parts:
-                self._commits.setdefault(part.order, Holdings(part.step, part.world_size)).note(at, part)
+        for at, part in members.parts():
+            self._commits.setdefault(part.order, Holdings(part.step, part.world_size)).note(at, part)
         self._run = self._choose_run()
-        self._reached[_DISK] = max(_orders(one.disk for one in self._present.values()), default=None)
+        self._reached[_DISK] = max(members.on_disk(), default=None)
         return self._decide()
-
-    def _has_place(self, new: Present) -> bool:
-        """Tell whether a member's ranks are of this world and nobody else's, and the last one's all that are left of it."""
-        last = new.first_rank + new.local_world_size
-        others = self._present.values()
-        taken = any(one.first_rank < last and new.first_rank < one.first_rank + one.local_world_size for one in others)
-        missing = self._world_size - new.local_world_size - sum(one.local_world_size for one in others)
-        fits = missing == 0 if len(self._present) == self._size - 1 else missing > 0
-        return new.local_world_size > 0 and last <= self._world_size and fits and not taken
 
     def _again(self, slot: int) -> Rulings:
         """Tell a member that was out of reach what counts; in this order, so that it still has what it is asked for."""
@@ -169,15 +156,14 @@ class Council:
 
     def _choose_run(self) -> int:
         """Return the run that goes on, or the next; the next also where rounds were counted anew: an order must be newer."""
-        members = self._present.values()
-        run = max(one.run for one in members) or 1
-        known = _orders(order for one in members for order in (one.complete, one.disk))
-        newest = max((order[:2] for order in (*self._commits, *known)), default=(0, 0))
+        run = self._members.run or 1
+        known = (*self._commits, *self._members.complete().values(), *self._members.on_disk())
+        newest = max((order[:2] for order in known), default=(0, 0))
         return newest[0] + 1 if newest >= (run, self._round) else run
 
     def _count_on(self, newest: Order | None) -> None:
         """Choose a later run than any that the directory knows, where ours is new or would make older orders than it has."""
-        is_new = not any(one.run for one in self._present.values())
+        is_new = not self._members.run
         has_begun = self._complete is not None and self._complete[:2] == (self._run, self._round)
         if newest is not None and not has_begun and (is_new or newest[:2] >= (self._run, self._round)):
             self._run = newest[0] + 1
@@ -189,8 +175,8 @@ class Council:
         """Choose what everybody begins from, after a look at the directory where that may have something newer."""
         best = self._best()
         # Who was in the round before this one knows what was complete in it; if nobody was, nobody may know.
-        is_sure = max(one.last_round for one in self._present.values()) + 1 >= self._round
-        known = [self._reached.get(_DISK) or (), *(one.complete for one in self._present.values())]
+        is_sure = self._members.last_round + 1 >= self._round
+        known = [self._reached.get(_DISK) or (), *self._members.complete().values()]
         if _DISK in self._tiers and (best is None or not is_sure or max(known) > best):
             self._kind, self._is_searching = "", True
             return [(0, Search(best or ()))]
@@ -221,8 +207,7 @@ class Council:
         self._tasks.pop(_BUDDY, None)
         safe = None
         if kind == "memory" and order is not None:
-            known = _orders(one.safe for one in self._present.values())
-            safe = max((one for one in known if one <= order and self._is_covered(one)), default=None)
+            safe = max((one for one in self._members.safe() if one <= order and self._is_covered(one)), default=None)
             self._facts[order] = self._commits[order].step, self._commits[order].world_size
             self._complete = order
         if kind != "unknown":
@@ -239,7 +224,7 @@ class Council:
         """Return who knew of a newer commit to be complete, so that it can tell what is lost; None where nothing is."""
         if self._kind == "memory" and self._begin is not None:
             return 0 if order is None or order < self._begin else None
-        known = {slot: one.complete for slot, one in self._present.items() if one.complete > (order or ())}
+        known = {slot: one for slot, one in self._members.complete().items() if one > (order or ())}
         return max(known, key=lambda slot: (known[slot], -slot), default=None)
 
     def _plan_for(self, slot: int, safe: Order | None, why: str, *, is_loss: bool) -> Plan:
@@ -257,29 +242,22 @@ class Council:
             shared,
             safe or (),
             fetch,
-            self._ring(slot),
+            self._members.ring(slot),
             is_loss,
             why,
         )
 
-    def _ring(self, slot: int) -> tuple[str, ...]:
-        """Return the addresses of the slots behind the buddy's, in case that leaves as well; not of all in a large world."""
-        behind = range(slot + 1, slot + min(self._size - 1, MOST_IN_RING))
-        return tuple(self._present[at % self._size].buddy for at in behind)
-
     def _lacking(self, slot: int, commit: Holdings) -> tuple[int, tuple[Source, ...]]:
         """Return the rank whose part has what is shared for this member, and which parts it does not hold."""
-        place = self._present[slot]
-        own = range(place.first_rank, place.first_rank + place.local_world_size)
-        shared = commit.shared_for(place.first_rank)
+        own = self._members.ranks_of(slot)
+        shared = commit.shared_for(own.start)
         needed = sorted({shared, *(rank for rank in own if rank < commit.world_size)})
         fetch = []
         for rank in needed:
             holders = commit.holders[rank]
             if slot not in holders:
                 at = holders[slot % len(holders)]
-                address = self._present[(at - 1) % self._size].buddy
-                fetch.append(Source(rank, at, address, rank in commit.shared, commit.sizes[rank]))
+                fetch.append(Source(rank, at, self.address_of(at), rank in commit.shared, commit.sizes[rank]))
         return shared, tuple(fetch)
 
     def _on_ready(self, slot: int, version: int) -> Rulings:
@@ -320,7 +298,7 @@ class Council:
         if self._sealed_by[order] < self._size:
             return []
         self._complete = order
-        self._facts[order] = self._sealed[0][order], self._world_size
+        self._facts[order] = self._sealed[0][order], self._members.world_size
         self._sealed = [{one: at for one, at in sealed.items() if one > order} for sealed in self._sealed]
         self._sealed_by = {one: count for one, count in self._sealed_by.items() if one > order}
         return [*self._all(Complete(order, self._facts[order][0])), *self._progress()]
@@ -332,7 +310,7 @@ class Council:
         if order is None or (order == self._begin and len(self._ready) < self._size):
             return told
         for tier in self._tiers:
-            done = max(_orders([self._reached.get(tier) or (), self._failed.get(tier, ())]), default=None)
+            done = max(orders([self._reached.get(tier) or (), self._failed.get(tier, ())]), default=None)
             if tier in self._tasks or (done is not None and done >= order):
                 continue
             self._last_task += 1
@@ -349,8 +327,7 @@ class Council:
     def _shares(self, tier: str, order: Order) -> dict[int, tuple[int, ...]]:
         """Return the ranks that each slot copies or writes: its own, or of a commit of an earlier round one holder's each."""
         if order != self._begin:
-            places = self._present.items()
-            return {slot: tuple(range(p.first_rank, p.first_rank + p.local_world_size)) for slot, p in places}
+            return {slot: tuple(self._members.ranks_of(slot)) for slot in range(self._size)}
         holders = self._commits[order].holders
         alone = [rank for rank, slots in holders.items() if tier == _DISK or len(slots) == 1]
         return {slot: tuple(rank for rank in alone if holders[rank][0] == slot) for slot in range(self._size)}
@@ -392,10 +369,6 @@ def _known(numbers: tuple[int, ...]) -> Order:
     if found is None:
         raise ValueError("no commit is named")
     return found
-
-
-def _orders(fields: Iterable[tuple[int, ...]]) -> list[Order]:
-    return [found for numbers in fields if (found := order_of(numbers)) is not None]
 
 
 def _request(tier: str, task: _Task, slot: int) -> Copy | Write:

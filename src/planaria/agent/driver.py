@@ -19,7 +19,6 @@ from planaria.agent.model import (
     KillWorkers,
     LauncherDied,
     ProgressReported,
-    ScopeExpired,
     SetDeadline,
     SignalWorkers,
     StartWorkers,
@@ -43,13 +42,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planaria.agent.control import ControlServer, Peer
+    from planaria.agent.hearing import Hearing
     from planaria.agent.keeper import Keeper
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Effect, Event, Group, Job, Outcome
     from planaria.agent.observer import Observer
     from planaria.agent.preflight import Preflight
     from planaria.agent.reserve import Reserve
-    from planaria.agent.scopes import Scope
     from planaria.agent.vigil import Vigil
     from planaria.agent.watchdog import Watchdog
     from planaria.base.loop import Loop, Timer
@@ -84,7 +83,8 @@ class Driver:
         self.preflight: Preflight  # of a group that is checked before it joins
         self.life: Round | None = None
         self.progress: dict[int, tuple[Progress, float]] = {}  # by local rank: the newest report, and when it came
-        self._watchdog: Watchdog | None = None
+        self._hearing: Hearing | None = None
+        self.watchdog: Watchdog | None = None
         self.vigil: Vigil | None = None
         self.evidence_dir = ""  # where folders of evidence go; made for the first of them
         self.observer: Observer | None = None
@@ -185,8 +185,8 @@ class Driver:
         self.life, self.progress = life, {}
         self.workers.begin(life, self._children.add)
         self.control.serve(self.workers.by_pid)
-        if self._watchdog is not None:
-            self._watchdog.serve(self.workers.by_pid)
+        if self.watchdog is not None:
+            self.watchdog.serve(self.workers.by_pid)
         if self.vigil is not None:
             self.vigil.begin(self.workers.seen)
         if self.keeper is not None:
@@ -262,8 +262,8 @@ class Driver:
         self.workers.end()
         if self.keeper is not None:
             self.control.catch_up()  # a commit that was sealed before the end counts
-        if self._watchdog is not None:
-            self._watchdog.forget()
+        if self.watchdog is not None:
+            self.watchdog.forget()
         if self.vigil is not None:
             self.vigil.end()
         self._before_leaving(lambda: self.post(TreeEnded(self._loop.now(), clean)))
@@ -297,93 +297,22 @@ class Driver:
                 self.vigil.exited(found.local_rank)
             self.post(WorkerExited(found.local_rank, self._loop.now(), found.failure))
 
+    @property
+    def hearing(self) -> Hearing:
+        """Return the one that takes what workers say; nothing of it is imported before one says anything."""
+        if self._hearing is None:
+            from planaria.agent.hearing import Hearing
+
+            self._hearing = Hearing(self._job, self._loop, self)
+        return self._hearing
+
     def on_message(self, peer: Peer, line: bytes) -> None:
         """Take a line from the control socket.
 
         Raises:
             ValueError: It is not a message of ours.
         """
-        from planaria.contract.control import Acquire, Finished, Phase, Progress, Release, Witness, decode
-
-        message = decode(line)
-        if isinstance(message, Progress):
-            self.progressed(peer.local_rank, message)
-            self._watch_progress().speaks(peer.local_rank)
-        elif isinstance(message, Phase):
-            self.entered(peer.local_rank, message.phase)
-        elif isinstance(message, Finished):
-            self._watch_progress().finished(peer.local_rank)
-        elif isinstance(message, Witness):
-            peer.is_witness = True
-        elif isinstance(message, (Acquire, Release)):
-            self.watchdog.hear(peer, message)
-        elif message is None:
-            self._hear_of_snapshots(peer, line)
-
-    def progressed(self, local_rank: int, report: Progress) -> None:
-        """Take a report of a worker's progress, from itself or from what it writes."""
-        before = self.progress.get(local_rank)
-        self.progress[local_rank] = report, self._loop.now()
-        went_back = before is not None and report.step < before[0].step
-        self.post(ProgressReported(local_rank, report.step, went_back))
-        self._watch_progress().progressed(local_rank, report)
-        if self.reserve is not None:
-            self.reserve.progressed()
-
-    def entered(self, local_rank: int, phase: str) -> None:
-        """Take the begin of a phase, or the end of it: empty."""
-        self._watch_progress().entered(local_rank, phase)
-
-    def _watch_progress(self) -> Vigil:
-        """Return the one that watches over progress; a run that reports none never imports it."""
-        if self.vigil is None:
-            from planaria.agent.vigil import Vigil
-
-            self.vigil = Vigil(self._job, self._loop, self, os.uname().nodename)
-            self.vigil.begin(self.workers.seen)
-        return self.vigil
-
-    def _hear_of_snapshots(self, peer: Peer, line: bytes) -> None:
-        """Take a line about snapshots; whatever keeps them is made when a worker asks for the first time."""
-        from planaria.contract import vault
-
-        asked = vault.decode(line)
-        if asked is None or self.life is None:
-            return
-        self.keep().hear(peer, asked)
-        if self.observer is not None:
-            self.observer.pulse.stir()
-        if self.reserve is not None:
-            self.reserve.lend(peer.local_rank)
-
-    def keep(self) -> Keeper:
-        """Return the one that keeps snapshots in this life."""
-        if self.keeper is None:
-            from planaria.agent.keeper import Keeper
-            from planaria.agent.stock import Stock
-
-            assert self.life is not None
-            dock = None if self._job.meeting is None else self.seat.dock
-            stock = Stock(self._job.local_world_size)
-            self.keeper = Keeper(self._loop, self.control, stock, self._job.shelter, self.say, dock)
-            self.keeper.begin(self.life, self.neighbours)
-        return self.keeper
-
-    @property
-    def watchdog(self) -> Watchdog:
-        """Return the one that watches over scopes; a run without any never imports it."""
-        if self._watchdog is None:
-            from planaria.agent.watchdog import Watchdog
-
-            self._watchdog = Watchdog(self._loop, self.control, self._on_expired)
-            self._watchdog.serve(self.workers.by_pid)
-        return self._watchdog
-
-    def _on_expired(self, local_rank: int, scope: Scope, now: float) -> None:
-        from planaria.agent.scopes import sentence
-
-        failure = self.workers.suspect(local_rank, sentence(scope, now), now, scope.signal)
-        self.post(ScopeExpired(failure, scope.pid, scope.signal))
+        self.hearing.on_message(peer, line)
 
     def on_owner(self, hear: int) -> None:
         """Read the guardian's pipe: signal numbers while it lives, end of file when it is gone."""

@@ -117,8 +117,8 @@ def _open(job: Job, watching: Watching, opened: ExitStack) -> _EmbeddedDriver:
         driver.observer = new_observer(job, loop, driver, watching.warn)
         driver.observer.handlers = (watching.events,) if watching.events is not None else ()
     if timer_path(job, scratch_dir):
-        driver.watchdog.open_pipe(timer_path(job, scratch_dir), TIMER_FILE, watching.warn)
-        opened.callback(driver.watchdog.close)
+        driver.hearing.watch_scopes().open_pipe(timer_path(job, scratch_dir), TIMER_FILE, watching.warn)
+        opened.callback(driver.hearing.watch_scopes().close)
     opened.callback(driver.close)
     if job.meeting is not None:
         from planaria.agent.meeting import Seat, open_rendezvous

@@ -39,8 +39,6 @@ class Call(Value):
 
     at: float
     still: tuple[Standing, ...]
-    reporting: int
-    """How many ranks of this node report at all."""
 
 
 class _Rank:
@@ -79,29 +77,32 @@ class Hangs:
         self._ranks = {local_rank: _Rank(at) for local_rank, at in started}
         self._marked_until = float("-inf")
 
-    def progressed(self, local_rank: int, step: int, samples: float | None, now: float) -> bool:
-        """Take a report; tell whether it ends a hang that was called. In a step, only what moves on is a sign."""
+    def progressed(self, local_rank: int, step: int, samples: float | None, now: float, *, learns: bool = True) -> bool:
+        """Take a report; tell whether it ends a hang that was called. In a step, only what moves on is a sign.
+
+        Not `learns`: the gap that it ends tells nothing of what is usual.
+        """
         rank = self._ranks.get(local_rank)
         if rank is None:
             return False
         self._known.add(local_rank)
         if rank.is_over:  # what it did since it was judged no more was no gap
-            rank.is_over, rank.sign = False, now
+            rank.is_over, rank.sign, learns = False, now, False
         moved = rank.step != step or rank.samples != samples
         rank.step, rank.samples = step, samples
         if not moved and rank.phase == STEP:
             return False
-        was_called = self._sign(rank, now, is_report=True)
+        was_called = self._sign(rank, now, is_report=True, learns=learns)
         if rank.phase == START:
             rank.phase = STEP
         return was_called
 
-    def entered(self, local_rank: int, phase: str, now: float) -> bool:
-        """Take the begin of a phase, or the end of it (empty); tell whether it ends a hang that was called."""
+    def entered(self, local_rank: int, phase: str, now: float, *, learns: bool = True) -> bool:
+        """Take the begin of a phase, or the end of it (empty); the rest is as for a report."""
         rank = self._ranks.get(local_rank)
         if rank is None:
             return False
-        was_called = self._sign(rank, now)
+        was_called = self._sign(rank, now, learns=learns and not rank.is_over)
         rank.phase, rank.began = phase or (START if rank.step is None else STEP), now
         return was_called
 
@@ -112,14 +113,14 @@ class Hangs:
             self._leave_phase(rank, rank.sign)
             rank.is_over = True
 
-    def _sign(self, rank: _Rank, now: float, *, is_report: bool = False) -> bool:
+    def _sign(self, rank: _Rank, now: float, *, is_report: bool = False, learns: bool) -> bool:
         was_called, rank.is_called = rank.is_called, False
         if rank.is_marked:  # reports that go on in it do not tell how long it takes, unless one was missed
             since, is_fair = (rank.sign if is_report else rank.began), was_called or not is_report
         else:
             since = max(rank.sign, self._marked_until)
             is_fair = rank.sign >= self._marked_until and not self._someone_marked(rank)
-        if is_fair:
+        if is_fair and learns:
             self._pace(rank.phase).add(max(now - since, 0.0), was_called=was_called)
         self._leave_phase(rank, now)
         rank.sign = now
@@ -175,7 +176,7 @@ class Hangs:
         for number in still:
             judged[number].is_called = True
         found = [self._standing(number, now) for number in still]
-        return Call(now, tuple(sorted(found, key=_behind_first)), len(self._known))
+        return Call(now, tuple(sorted(found, key=_behind_first)))
 
     def judge_anew(self, now: float, suspected: Container[int] = ()) -> None:
         """Judge those that were called and still stand from now on again, as if they had just given a sign.
@@ -188,11 +189,11 @@ class Hangs:
                 rank.is_called, rank.sign = False, now
 
     def next_look(self, now: float) -> float | None:
-        """Return when to look again; None when there is nobody to look at."""
-        judged = [rank for number, rank in self._ranks.items() if self._is_judged(number, rank)]
-        if not self.floor_s or not judged:
+        """Return when to look again; None when there is nobody to look at. Those that were called are looked after, too."""
+        seen = [rank for number, rank in self._ranks.items() if not rank.is_over and number in self._known]
+        if not self.floor_s or not seen:
             return None
-        due = [self._since(rank) + self._limit_s(rank) + _AFTER_S for rank in judged]
+        due = [self._since(rank) + self._limit_s(rank) + _AFTER_S for rank in seen if not rank.is_called]
         return min([now + self.floor_s / LOOKS, *(when for when in due if when > now)])
 
     def standing(self, local_rank: int, now: float) -> Standing | None:

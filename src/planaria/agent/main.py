@@ -75,7 +75,7 @@ def _run(job: Job, loop: Loop, screen: Screen, line: Line, mask: set[int], scrat
     if job.standbys != 0:
         _stand_by(job, loop, driver, screen)
     if timer_file:
-        driver.watchdog.open_pipe(timer_file, TIMER_FILE, screen.say)
+        driver.hearing.watch_scopes().open_pipe(timer_file, TIMER_FILE, screen.say)
     _begin_to_watch(job, loop, driver, screen)
     driver.say = screen.say
     driver.evidence_dir = evidence_dir(job.run_dir, logs, temp_dir, job.run_id)
@@ -97,7 +97,7 @@ def _run(job: Job, loop: Loop, screen: Screen, line: Line, mask: set[int], scrat
     if driver.keeper is not None:
         outcome = _shelter(job, loop, driver, outcome)
     if timer_file:
-        driver.watchdog.close()
+        driver.hearing.watch_scopes().close()
     if seat is not None:
         seat.close()
     _conclude(job, driver, outcome, screen)

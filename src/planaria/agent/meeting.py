@@ -146,7 +146,7 @@ class Seat:
     def guest(self, connection: Connection, payload: bytes) -> None:
         """Take a connection that is not for the rendezvous. Before this node has a life, it has to dial again."""
         if self._dock is None and self._group.life is not None:
-            self._group.keep()  # another node's workers asked for memory sooner than ours
+            self._group.hearing.keep()  # another node's workers asked for memory sooner than ours
         if self._dock is None:
             connection.close()
         else:
@@ -212,9 +212,9 @@ class Seat:
                 return WorkersStopped(self._fresh_port())
             case ReportDone():
                 return WorkersDone()
-            case ReportFailed(failures, free):
-                times = tuple(one.at for one in failures)
-                return WorkersFailed(failures_as_json(failures), times, tuple(map(names_a_lost_peer, failures)), free)
+            case ReportFailed(failures, free, why):
+                times, names_peer = tuple(one.at for one in failures), tuple(map(names_a_lost_peer, failures))
+                return WorkersFailed(failures_as_json(failures), times, names_peer, free, why)
             case AnnounceLeave(reason):
                 return LeaveAnnounced(reason)
             case RequestEnd(reason, grace_s):

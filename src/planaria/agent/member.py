@@ -59,7 +59,7 @@ from planaria.agent.stalls import why_it_stops
 from planaria.base import signals
 from planaria.base.value import replace
 from planaria.contract import exit_status
-from planaria.contract.failure import ROUND_OVER, in_words, names_a_lost_peer, stopped
+from planaria.contract.failure import ROUND_OVER, names_a_lost_peer, stopped
 from planaria.errors import InvalidTransition
 
 TYPE_CHECKING = False
@@ -233,11 +233,10 @@ def _report(group: Group, event: TreeEnded) -> Step:
     if group.verdict == "stopped":
         return waiting, told
     own = _own(group.lives[-1].failures)
-    if why := why_it_stops(group):
-        return waiting, (*told, RequestEnd(f"{in_words(own[0])} on {own[0].host}: {why}", 0.0))
     free = master_port_was_taken(group, own[0])
     failures = tuple(replace(one, progressed=group.progressed) for one in own)
-    return replace(waiting, port_tries=group.port_tries + free), (*told, ReportFailed(failures, free))
+    report = ReportFailed(failures, free, "" if free else why_it_stops(group))
+    return replace(waiting, port_tries=group.port_tries + free), (*told, report)
 
 
 def _run_ended(group: Group, event: RunEnded) -> Step:

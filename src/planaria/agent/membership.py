@@ -100,10 +100,14 @@ class ReportDone(Value):
 
 
 class ReportFailed(Value):
-    """Tell the rendezvous which workers failed, first cause first; `free`: the start itself could not happen."""
+    """Tell the rendezvous which workers failed, first cause first; `free`: the start itself could not happen.
+
+    `why` says why no other life can be expected to help; empty: one may.
+    """
 
     failures: tuple[Failure, ...]
     free: bool = False
+    why: str = ""
 
 
 class AnnounceLeave(Value):

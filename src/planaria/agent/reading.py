@@ -7,17 +7,25 @@ from planaria.process.pattern import Reader
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.agent.driver import Driver
+    from planaria.contract.env import Round
 
 
 def read_lines(pattern: str, driver: Driver) -> None:
     """Have the driver told of progress and phases that its workers' lines speak of, from the next life on."""
     readers: dict[int, Reader] = {}
+    lives: dict[int, Round | None] = {}
 
     def hear(local_rank: int, lines: bytes) -> None:
-        for seen in readers.setdefault(local_rank, Reader(pattern)).read(lines):
+        if local_rank not in readers:
+            readers[local_rank] = Reader(pattern)
+        reader, hearing = readers[local_rank], driver.hearing
+        if lives.get(local_rank) is not driver.life:
+            lives[local_rank] = driver.life
+            reader.begin()
+        for seen in reader.read(lines):
             if seen.phase is not None:
-                driver.entered(local_rank, seen.phase)
+                hearing.entered(local_rank, seen.phase)
             if seen.progress is not None:
-                driver.progressed(local_rank, seen.progress)
+                hearing.progressed(local_rank, seen.progress, "lines")
 
     driver.workers.on_lines = hear

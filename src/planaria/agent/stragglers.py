@@ -8,6 +8,7 @@ then nobody can be told from the others.
 from __future__ import annotations
 
 from collections import deque
+from math import isfinite
 
 from planaria.base.value import Value
 
@@ -42,8 +43,9 @@ class Stragglers:
 
     def reported(self, local_rank: int, step: int, now: float, values: Mapping[str, float], ranks: int) -> None:
         """Take a report, of a node with so many ranks that report."""
-        if "busy_s" in values:
-            self._busy.setdefault(local_rank, deque(maxlen=STEPS)).append(values["busy_s"])
+        busy_s = values.get("busy_s")
+        if busy_s is not None and isfinite(busy_s):
+            self._busy.setdefault(local_rank, deque(maxlen=STEPS)).append(busy_s)
         came = self._open.setdefault(step, {})
         came.setdefault(local_rank, now)
         if len(came) >= ranks > 1:
@@ -73,8 +75,9 @@ class Stragglers:
         slow = []
         for rank, own_s in usual.items():
             others_s = _middle([span_s for other, span_s in usual.items() if other != rank])
-            if others_s > 0 and own_s - others_s > max(LATE * others_s, LEAST_S):
-                slow.append(Straggler(rank, round(own_s / others_s, 3)))
+            slower_by = own_s / others_s if others_s > 0 else float("inf")
+            if own_s - others_s > max(LATE * others_s, LEAST_S) and isfinite(slower_by):
+                slow.append(Straggler(rank, round(slower_by, 3)))
         return slow
 
     def _by_arrival(self) -> list[Straggler]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
-
+from planaria.agent.pace import samples_of
 from planaria.base.value import Value
 from planaria.contract.progress import Record, write
 
@@ -59,6 +58,6 @@ class Tidings:
             # Ranks are in step; where they are not, the first is the one people look at.
             report, at = reports[min(reports)]
             step, seconds = report.step, max(at - self._began_at, 0.0)
-            counted = dict(report.values).get("samples")
-            samples = int(counted) if counted is not None and isfinite(counted) else None
+            counted = samples_of(report)
+            samples = None if counted is None else int(counted)
         return write(Record(self._agent, life.number, life.group_world_size, life.world_size, step, samples, seconds))

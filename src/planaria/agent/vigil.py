@@ -1,6 +1,7 @@
 """Watch over the progress of this node's ranks: hear their signs, look when one is late, have it examined, act as was asked.
 
-An agent imports this when a worker reports for the first time. `hangs` and `stragglers` decide; nothing is decided here.
+An agent imports this when a worker reports for the first time. Who hangs, who is slow and what is done about it is decided by
+`hangs`, `stragglers` and `charge`; when to look, and which signs count while somebody is examined, is decided here.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import os
 import time
 
 from planaria.agent import proc
+from planaria.agent.charge import MOST_FOLDERS, WRITING_S, Charge, order
 from planaria.agent.examiner import Examination, Found, Request
 from planaria.agent.hangs import Hangs
 from planaria.agent.model import EndRequested, ScopeExpired
+from planaria.agent.pace import samples_of
 from planaria.agent.stragglers import Stragglers
 from planaria.agent.suspects import UNKNOWN, Examined
 from planaria.base import signals
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
 
 LATE_S = 1.0  # a loop that comes so much later than it wanted was stopped itself
 STRAGGLERS_EVERY_S = 10.0
-MOST_FOLDERS = 64  # of evidence, in a job
-WRITING_S = 24.0  # what is to be ended waits so long for its evidence, once it is known who it is
 
 
 class _Hang(Value):
@@ -48,8 +49,15 @@ class _Hang(Value):
     still: Mapping[int, Standing]
 
 
+class _Open(Value):
+    """A hang that is not over: what was told of it, and who is charged with it yet."""
+
+    told: dict[str, object]
+    charge: Charge
+
+
 class Vigil:
-    """That of one agent. `newest` is the last hang, as `/v1/status` has it; `hangs` are all of them, for the report."""
+    """That of one agent. `hangs` are all that were told, for the report."""
 
     def __init__(self, job: Job, loop: Loop, driver: Driver, host: str) -> None:
         self._job = job
@@ -64,13 +72,13 @@ class Vigil:
         self._is_judged = False  # and its files are being written
         self._is_resumed = False
         self._due: Callable[[], object] | None = None  # what is done about the newest hang
+        self._patience: Timer | None = None  # for its evidence
         self._gone_on: dict[int, str] = {}  # while they were examined, and how
         self._called = 0
         self._speakers: set[int] = set()
-        self._named: dict[int, dict[str, object]] = {}  # ranks that are suspected, with what was told of them
+        self._open: list[_Open] = []
         self._compared_at = 0.0
         self.stragglers: tuple[Straggler, ...] = ()
-        self.newest: dict[str, object] | None = None
         self.hangs: list[dict[str, object]] = []
         self.wall_s: Callable[[], float] = time.time  # noqa: TID251  folders have the time that people know in their name
 
@@ -84,19 +92,17 @@ class Vigil:
         if self._examination is not None:
             self._examination.cancel()
             self._examination = None
-        self._due = None
+        self._drop_due()
         self._look_at(None)
         self._watch.begin(())
         self._stragglers, self.stragglers = Stragglers(), ()
         self._speakers = set()
-        self._named = {}
-        self.newest = None
+        self._open = []
 
     def exited(self, local_rank: int) -> None:
-        """Watch a worker no more. One that ends while it is examined did not hang."""
+        """Watch a worker no more. One that ends did not hang, or does so no more."""
         self._watch.ended(local_rank)
-        if self._is_examined:
-            self._gone_on[self._rank(local_rank)] = "has ended"
+        self._take_off(local_rank, "has ended")
 
     def speaks(self, local_rank: int) -> None:
         """Note that a rank reports by itself: when its connection goes, nothing more can be known of it."""
@@ -104,23 +110,26 @@ class Vigil:
 
     def progressed(self, local_rank: int, report: Progress) -> None:
         """Take a report."""
-        now, values = self._loop.now(), dict(report.values)
-        if self._watch.progressed(local_rank, report.step, values.get("samples"), now):
+        self._forgive()
+        now, samples = self._loop.now(), samples_of(report)
+        if self._watch.progressed(local_rank, report.step, samples, now, learns=self._learns):
             self._goes_on(local_rank)
-        self._stragglers.reported(local_rank, report.step, now, values, self._watch.reporting)
+        self._stragglers.reported(local_rank, report.step, now, dict(report.values), self._watch.reporting)
         if self._timer is None:
             self._look_at(self._watch.next_look(now))
 
     def entered(self, local_rank: int, phase: str) -> None:
         """Take the begin or the end of a phase."""
+        self._forgive()
         now = self._loop.now()
-        if self._watch.entered(local_rank, safe_line(phase), now):
+        if self._watch.entered(local_rank, safe_line(phase), now, learns=self._learns):
             self._goes_on(local_rank)
         if self._timer is None:
             self._look_at(self._watch.next_look(now))
 
     def finished(self, local_rank: int) -> None:
         """Judge a rank no more that has made all its steps, unless it reports another one."""
+        self._forgive()
         self._watch.ended(local_rank)
         self._goes_on(local_rank)
 
@@ -130,19 +139,30 @@ class Vigil:
         self._timer = None if when is None else self._loop.call_at(when, self._look)
         self._looked_at = self._loop.now()
 
+    def _forgive(self) -> None:
+        """Count for nobody the time in which we did not run ourselves, which an overdue timer tells.
+
+        To be asked before a sign is taken: what came meanwhile is read before timers are looked at.
+        """
+        late_s = 0.0 if self._timer is None else self._loop.now() - self._timer.when
+        if late_s > LATE_S:
+            self._watch.forgive(late_s)
+            self._look_at(self._loop.now())
+
+    @property
+    def _learns(self) -> bool:
+        """Tell whether a gap that ends now tells what is usual: not in a life that ends, nor because we let a rank go on."""
+        return self._driver.group.phase == "running" and not self._is_let_go
+
     def _look(self) -> None:
         """Look for ranks that are late. What was on its way counts; time in which we did not run ourselves does not."""
-        assert self._timer is not None
-        late_s = self._loop.now() - self._timer.when
-        self._timer = None
         if self._driver.workers.is_held(self._looked_at):  # steps may be made that nobody hears of
             self._watch.forgive(self._loop.now() - self._looked_at)
-        elif late_s > LATE_S:
-            self._watch.forgive(late_s)
+        else:
+            self._forgive()
+        self._look_at(None)
         self._driver.control.catch_up()
-        for local_rank in self._speakers - self._driver.control.speakers:
-            self._speakers.discard(local_rank)
-            self._watch.ended(local_rank)
+        self._leave_out_the_lost()
         now = self._loop.now()
         call = self._watch.call(now) if self._driver.group.phase == "running" and self._examination is None else None
         if call is not None:
@@ -151,6 +171,13 @@ class Vigil:
             self._compared_at = now
             self._compare(now)
         self._look_at(self._watch.next_look(now))
+
+    def _leave_out_the_lost(self) -> None:
+        """Judge those no more that have reported by themselves and cannot any longer."""
+        for local_rank in self._speakers - self._driver.control.speakers:
+            self._speakers.discard(local_rank)
+            self._watch.ended(local_rank)
+            self._take_off(local_rank, "has closed its connection")
 
     # Stragglers.
 
@@ -178,12 +205,12 @@ class Vigil:
         if life is None or not still:  # they have ended meanwhile
             return
         self._called += 1
-        folder = self._folder(life.number)
-        hang = _Hang(call.at, life, folder, still)
         self._is_judged, self._is_resumed, self._gone_on = False, False, {}
         if self._called > MOST_FOLDERS:
-            self._found(hang, Found())
+            self._found(_Hang(call.at, life, "", still), Found())
             return
+        folder = self._folder(life.number)
+        hang = _Hang(call.at, life, folder, still)
         witnesses = driver.control.witnesses
         driver.control.ask_witnesses(encode(Look(folder)))
         is_stopped = any(proc.is_stopped(seen.pid) for seen, _ in driver.workers.black_boxes)
@@ -197,7 +224,7 @@ class Vigil:
                 for seen, box in driver.workers.black_boxes
             ],
             about=self._about(hang, call.still[0]),
-            is_alone=life.world_size == life.local_world_size,
+            is_alone=_is_alone(life),
             resume=self._is_resumed,
             trace=self._job.vigilance.policy != "report",
         )
@@ -248,84 +275,75 @@ class Vigil:
     def _is_examined(self) -> bool:
         return self._examination is not None and not self._is_judged
 
+    @property
+    def _is_let_go(self) -> bool:
+        """Tell whether a rank that was stopped goes on because we let it: for the time of looking, before it is ended."""
+        return self._is_resumed and (self._is_examined or self._due is not None)
+
     def _written(self) -> None:
         """Note that all evidence is there, and do what waits for it."""
         self._examination = None
         self._do()
 
     def _do(self) -> None:
-        due, self._due = self._due, None
+        due = self._due
+        self._drop_due()
         if due is not None:
             due()
+
+    def _drop_due(self) -> None:
+        self._due = None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _found(self, hang: _Hang, found: Found) -> None:
         self._is_judged = True
         driver = self._driver
-        behind = tuple(hang.still)
-        ranks, waiting = (found.ranks, found.waiting) if found.sentence else (behind[:1], behind[1:])
-        suspects = ranks or waiting
-        remaining = [rank for rank in suspects if rank not in self._gone_on]
-        first = (remaining or suspects)[0]
-        one = hang.still.get(first, next(iter(hang.still.values())))
-        evidence = hang.folder if found.is_kept else None
-        brief = (
-            found.brief if first == suspects[0] and found.brief else _brief(one, evidence, is_seen=bool(found.brief))
-        )
-        sentence = (found.sentence or f"rank {first} on {self._host} {brief}") + self._meanwhile(suspects)
-        who = {"ranks": list(ranks), "waiting": list(waiting), "elsewhere": found.elsewhere}
-        told = {**self._about(hang, one), **who, "evidence": evidence, "sentence": sentence}
-        # One that never reports cannot be seen to go on, but those that wait for it can.
-        watched = [rank for rank in remaining if rank in hang.still] or [
-            rank for rank in waiting if remaining and rank not in self._gone_on
-        ]
-        self._named.update((rank, told) for rank in watched)
-        self.newest = told if watched else None
-        if not watched:
+        charge = Charge(hang.still, found, dict(self._gone_on), self._host, hang.folder, _is_alone(hang.life))
+        who = {"ranks": list(charge.ranks), "waiting": list(charge.waiting), "elsewhere": found.elsewhere}
+        words = {"evidence": charge.evidence, "sentence": charge.sentence}
+        told = {**self._about(hang, charge.standing), **who, **words}
+        if charge.watched:
+            self._open.append(_Open(told, charge))
+        else:
             self._judge_anew()
         self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
         if not self._is_resumed:  # else where it was stopped is nowhere but in there
             driver.workers.settle_black_boxes()
         event = {name: value for name, value in told.items() if name not in ("run_id", "host")}
         self._emit("planaria.hang", hang.at, **event)
-        driver.say(sentence)
-        # Whoever waits for another node, or may do so, lets that one find its rank and write its evidence first.
-        wait_s = self._job.vigilance.floor_s + WRITING_S if found.elsewhere or found.unclear else 0.0
-        self._due = lambda: self._loop.call_later(wait_s, lambda: self._act(told, remaining, brief, hang.life))
+        driver.say(charge.sentence)
+        wait_s = charge.wait_s(self._job.vigilance.floor_s)
+        self._due = lambda: self._loop.call_later(wait_s, lambda: self._act(told, hang.life))
         if self._examination is None:
             self._do()
         else:
-            self._loop.call_later(WRITING_S, lambda: self._do() if self._standing(told) else None)
-
-    def _meanwhile(self, suspects: tuple[int, ...]) -> str:
-        """Say which of the suspects did something while they were examined."""
-        if len(suspects) == 1:
-            return "".join(f"; it {how} meanwhile" for rank, how in self._gone_on.items() if rank in suspects)
-        return "".join(f"; rank {rank} {how} meanwhile" for rank, how in self._gone_on.items() if rank in suspects)
+            self._patience = self._loop.call_later(WRITING_S, self._do)
 
     def _judge_anew(self) -> None:
         """Give those that stood still with the suspect their time again: it has gone on, they may have not."""
         first = self._rank(0)
-        self._watch.judge_anew(self._loop.now(), suspected={rank - first for rank in self._named})
+        suspected = {rank - first for one in self._open for rank in one.charge.watched}
+        self._watch.judge_anew(self._loop.now(), suspected)
         if self._timer is None:
             self._look_at(self._watch.next_look(self._loop.now()))
 
-    def _standing(self, told: dict[str, object]) -> list[int]:
-        """Return those by which a hang is known that have not gone on."""
-        return [rank for rank, about in self._named.items() if about is told]
-
-    def _act(self, told: dict[str, object], suspects: list[int], brief: str, life: Round) -> None:
+    def _act(self, told: dict[str, object], life: Round) -> None:
         """Do what is to be done about a hang, if it still is one."""
-        driver, policy = self._driver, self._job.vigilance.policy
-        standing = self._standing(told)
-        if policy == "report" or not standing or driver.group.phase != "running" or driver.life is not life:
+        driver, now = self._driver, self._loop.now()
+        if driver.group.phase != "running" or driver.life is not life:
             return
-        now, blamed = self._loop.now(), next((rank for rank in suspects if rank in standing), suspects[0])
-        if policy == "stop":
-            driver.post(EndRequested(f"rank {blamed} on {self._host} {brief} (--hang-policy=stop)", 0.0, now))
+        self._leave_out_the_lost()
+        charges = (one.charge for one in self._open if one.told is told)
+        ordered = next((order(self._job.vigilance.policy, charge) for charge in charges), None)
+        if ordered is None:
             return
-        local_rank = blamed - life.first_rank
-        failure = driver.workers.suspect(local_rank, brief, now, signals.SIGTERM)
-        failure = replace(failure, type=HANG, where=str(told["phase"]))
+        if ordered.reason:
+            driver.post(EndRequested(ordered.reason, 0.0, now))
+            return
+        failure = driver.workers.suspect(ordered.rank - life.first_rank, ordered.brief, now, signals.SIGTERM)
+        failure = replace(failure, type=HANG, where=ordered.phase)
         driver.post(ScopeExpired(failure, failure.pid, signals.SIGTERM))
 
     def _rank(self, local_rank: int) -> int:
@@ -333,17 +351,26 @@ class Vigil:
         return local_rank + (life.first_rank if life is not None else 0)
 
     def _goes_on(self, local_rank: int) -> None:
-        """Say that the rank that was called goes on. Where it is being examined, that is told, and nothing is done to it."""
+        """Take a rank off that was called and goes on, unless that is our doing."""
+        if not self._is_let_go:
+            self._take_off(local_rank, "goes on")
+
+    def _take_off(self, local_rank: int, how: str) -> None:
+        """Charge a rank no more. Where it is being examined, that is told then; else when nobody is left to be charged.
+
+        What ranks do in a life that is being ended is no news.
+        """
         rank = self._rank(local_rank)
-        if self._is_resumed and (self._is_examined or self._due is not None):  # because we let it
-            return
         if self._is_examined:
-            self._gone_on[rank] = "goes on"
+            self._gone_on[rank] = how
             return
-        told = self._named.pop(rank, None)
-        if told is not None and not self._standing(told):
-            self.newest = None if self.newest is told else self.newest
-            self._driver.say(f"rank {rank} goes on: what looked like a hang was none, or is over")
+        if self._driver.group.phase != "running":
+            return
+        before = len(self._open)
+        charges = [(one.told, one.charge.without(rank, how)) for one in self._open]
+        self._open = [_Open(told, charge) for told, charge in charges if charge.watched]
+        if len(self._open) < before:
+            self._driver.say(f"rank {rank} {how}: what looked like a hang was none, or is over")
             self._emit("planaria.hang.over", self._loop.now(), rank=rank)
             self._judge_anew()
 
@@ -359,11 +386,9 @@ class Vigil:
 
     def seen(self) -> dict[str, Any]:
         """Return what `agent.status.View` has of all this."""
-        return {"phases": self.phases(), "hang": self.newest, "stragglers": self.stragglers_as_json()}
+        hang = self._open[-1].told if self._open else None
+        return {"phases": self.phases(), "hang": hang, "stragglers": self.stragglers_as_json()}
 
 
-def _brief(one: Standing, evidence: str | None, *, is_seen: bool) -> str:
-    """Say of a rank what is known without a look at it."""
-    told = [f"hangs in phase {one.phase}: no sign for {one.silent_s:.1f} s"]
-    told += ["nobody could look at it in time"] * (not is_seen) + [f"evidence in {evidence}"] * (evidence is not None)
-    return "; ".join(told)
+def _is_alone(life: Round) -> bool:
+    return life.world_size == life.local_world_size

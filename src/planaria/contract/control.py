@@ -26,7 +26,7 @@ INTEGER_LIMIT = 1 << 63
 """Integers lie between minus this and this: more fits in nobody's counter, and far more in no float."""
 LONGEST_PHASE = 40
 """Characters of a phase's name."""
-START, STEP, EVALUATION, CHECKPOINT = "start", "step", "evaluation", "checkpoint"
+START, STEP, CHECKPOINT = "start", "step", "checkpoint"
 """The phases that everybody has; a program may have others."""
 _INFINITY = float("inf")
 

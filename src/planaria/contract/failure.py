@@ -42,7 +42,9 @@ class Failure(Value):
 
 
 HANG = "planaria.hang"
-"""The type of a failure that is no end: the worker shows no progress, and its agent ends it. `where` is its phase then."""
+"""The type of a failure that is no end: the worker shows no progress, and its agent ends it. `where` is its phase then, and
+empty where it only waits for a rank of another node."""
+WAITS_ELSEWHERE = "waits for a rank of another node that nobody named"
 ROUND_OVER = -1
 """Stands for a rank in `stopped_for` when the round ended for a reason that is not on this node."""
 EARLY_LIFE_S = 60.0  # a life this old has done something, whether or not it reported progress
@@ -60,9 +62,9 @@ def first_cause_first(failures: Iterable[Failure]) -> tuple[Failure, ...]:
 
 def in_words(failure: Failure) -> str:
     """Say in a few words what a rank did, as the reason of a restart."""
-    return (
-        f"rank {failure.rank} hangs in phase {failure.where}" if failure.type == HANG else f"rank {failure.rank} failed"
-    )
+    if failure.type != HANG:
+        return f"rank {failure.rank} failed"
+    return f"rank {failure.rank} {f'hangs in phase {failure.where}' if failure.where else WAITS_ELSEWHERE}"
 
 
 _LOST_PEER = (

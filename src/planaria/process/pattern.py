@@ -43,12 +43,16 @@ def check(pattern: str, source: str) -> None:
 
 
 class Reader:
-    """Reads the lines of one worker's streams."""
+    """Reads the lines of one rank's streams, life after life. Steps that are counted here are counted over all of them."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = re.compile(pattern)
         self._counts = "step" not in self._pattern.groupindex
         self._step = 0
+        self._phase = ""
+
+    def begin(self) -> None:
+        """Begin a life: it is in no phase that the one before has begun."""
         self._phase = ""
 
     def read(self, lines: bytes) -> Iterator[Seen]:

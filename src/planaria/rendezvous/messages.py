@@ -72,6 +72,8 @@ class Failed(Value):
     names_peer: tuple[bool, ...]
     free: bool = False
     """The start itself could not happen (the master port was taken): costs no restart."""
+    why: str = ""
+    """Why no other life can be expected to help, for people; empty: one may."""
 
 
 class Done(Value):

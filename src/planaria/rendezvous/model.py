@@ -172,6 +172,7 @@ class WorkersFailed(Value):
     at: tuple[float, ...]
     names_peer: tuple[bool, ...]
     free: bool = False
+    why: str = ""
 
 
 class WorkersDone(Value):

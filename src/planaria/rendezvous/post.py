@@ -146,7 +146,7 @@ class Post:
         elif self._failures is not None:
             what = self._failures
             ages = tuple(now - at for at in what.at)
-            self._send(Failed(self.standing.round, what.failures, ages, what.names_peer, what.free))
+            self._send(Failed(self.standing.round, what.failures, ages, what.names_peer, what.free, what.why))
 
     # The lease.
 

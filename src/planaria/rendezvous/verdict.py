@@ -55,13 +55,14 @@ def rule(reports: Reports, restart_count: int, settings: Settings, now: float) -
     if _is_a_mistake(reports, failures, settings):
         why = "every rank failed alike at start-up, so restarting cannot help (--always-restart restarts all the same)"
         return Ended("failed", WORKER_FAILED, why, texts, restart_count), now
-    if restart_count < settings.max_restarts:
+    why = "" if restart_count >= settings.max_restarts else next((one.why for one, _, _ in reports if one.why), "")
+    if restart_count < settings.max_restarts and not why:
         return restart_count + 1, now
     first_at = min(at for _, _, at in reports)
     blames_a_peer = all(report.names_peer and report.names_peer[0] for report, _, _ in reports)
     if blames_a_peer and now < first_at + 2 * settings.ttl_s:
         return None, first_at + 2 * settings.ttl_s  # the peer's own end may still be on its way
-    return Ended("failed", WORKER_FAILED, "", texts, restart_count), now
+    return Ended("failed", WORKER_FAILED, why, texts, restart_count), now
 
 
 def _fitting(texts: Iterator[str]) -> tuple[str, ...]:

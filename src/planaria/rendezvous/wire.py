@@ -184,7 +184,7 @@ _SCHEMA: dict[str, tuple[type, tuple[Check, ...]]] = {
     "Renew": (messages.Renew, (_count, _count)),
     "Stopped": (messages.Stopped, (_count, _count, _truth)),
     "Placed": (messages.Placed, (_count,)),
-    "Failed": (messages.Failed, (_count, _many(_text), _many(_seconds), _many(_truth), _truth)),
+    "Failed": (messages.Failed, (_count, _many(_text), _many(_seconds), _many(_truth), _truth, _line)),
     "Done": (messages.Done, (_count,)),
     "Departing": (messages.Departing, (_line,)),
     "Leave": (messages.Leave, (_line,)),

@@ -14,10 +14,10 @@ import pytest
 from waiting import PATIENCE_S
 
 from planaria.agent import examine as room
+from planaria.agent.charge import WRITING_S
 from planaria.agent.examine import FOLDER_S, Examiner, Shelf, Subject
 from planaria.agent.examiner import WITHIN_S, Found, Request, _found
 from planaria.agent.suspects import Examined
-from planaria.agent.vigil import WRITING_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

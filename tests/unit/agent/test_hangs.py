@@ -57,7 +57,7 @@ def test_a_rank_that_stands_still_is_called_once_and_at_the_floor_when_steps_are
     clock.pass_s(1000)
     (call,) = clock.calls
     assert FLOOR_S < call.at - began < FLOOR_S + 0.01
-    assert (call.still[0].phase, call.still[0].step, call.reporting) == ("step", 19, 2)
+    assert (call.still[0].phase, call.still[0].step) == ("step", 19)
     assert call.still[0].usual_s == pytest.approx(0.1)
 
 
@@ -257,6 +257,48 @@ def test_a_worker_that_has_ended_is_not_waited_for() -> None:
     clock.hangs.ended(1)
     clock.pass_s(1000)
     assert clock.names() == [0]
+
+
+@pytest.mark.parametrize("goes_on_with", ["a report", "a phase"])
+def test_what_a_rank_did_since_it_was_judged_no_more_is_no_gap(goes_on_with: str) -> None:
+    clock = Clock(1)
+    clock.steps(10, 1.0)
+    clock.hangs.ended(0)
+    count = clock.hangs._pace("step").count
+    clock.pass_s(1000)
+    if goes_on_with == "a phase":
+        clock.mark("saving")
+        clock.mark("")
+    clock.hangs.progressed(0, 10, None, clock.now)
+    assert not clock.calls
+    assert clock.hangs._pace("step").count == count
+    assert clock.hangs._pace("step").usual_s == pytest.approx(1.0)
+    clock.pass_s(FACTOR + 0.1)
+    assert len(clock.calls) == 1
+
+
+def test_the_same_step_reported_again_is_judged_from_then_on() -> None:
+    clock = Clock(1)
+    clock.steps(10, 0.1)
+    clock.hangs.ended(0)
+    clock.pass_s(1000)
+    clock.hangs.progressed(0, 9, None, clock.now)
+    clock.pass_s(FLOOR_S - 0.1)
+    assert not clock.calls
+    clock.pass_s(0.2)
+    assert len(clock.calls) == 1
+
+
+def test_a_gap_that_is_nobodys_pace_is_not_learned() -> None:
+    clock = Clock(1)
+    clock.steps(10, 0.1)
+    clock.pass_s(50)
+    assert clock.hangs.progressed(0, 10, None, clock.now, learns=False)
+    clock.pass_s(50)
+    assert clock.hangs.entered(0, "evaluation", clock.now, learns=False)
+    clock.mark("")
+    clock.pass_s(FLOOR_S + 0.1)
+    assert len(clock.calls) == 3
 
 
 def test_without_a_floor_nobody_is_called_and_the_books_are_kept() -> None:

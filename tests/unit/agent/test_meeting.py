@@ -1,8 +1,12 @@
 """What the rendezvous is told about a job; `tests/real/test_meeting.py` has the rest, with real processes."""
 
+from types import SimpleNamespace
+
 import pytest
+from groupsim import failure
 
 from planaria.agent import meeting
+from planaria.agent.membership import ReportFailed
 from planaria.agent.model import Job
 from planaria.agent.settings import Meeting
 from planaria.base.loop import Loop
@@ -71,8 +75,9 @@ class Group:
         self.life = None
         self.kept = lambda: None
 
-    def keep(self):
-        self.kept()
+    @property
+    def hearing(self):
+        return SimpleNamespace(keep=self.kept)
 
     def post(self, event):
         self.posted.append(event)
@@ -101,6 +106,15 @@ def seat_on(loop, rendezvous=None):
     seat = meeting.Seat(JOB, loop, Group(), None, None)
     seat.open(lambda *_: rendezvous)
     return seat
+
+
+def test_the_rendezvous_is_told_of_failures_and_why_no_other_life_helps(loop):
+    told = []
+    seat = seat_on(loop, SimpleNamespace(post=told.append))
+    seat.perform(ReportFailed((failure(1, at=3.0),), why="no further"))
+    (report,) = told
+    assert (report.at, report.names_peer, report.free, report.why) == ((3.0,), (False,), False, "no further")
+    assert len(report.failures) == 1
 
 
 def test_the_end_waits_until_the_last_words_were_heard(loop):

@@ -92,15 +92,15 @@ def test_a_failure_tells_whether_progress_was_made():
         assert effects[2].failures[0].progressed is expected
 
 
-def test_lives_of_this_node_without_progress_ask_for_the_end_instead_of_another_round():
+def test_lives_of_this_node_without_progress_are_reported_as_failures_that_no_other_life_mends():
     group, _ = feed(running(stall_restarts=2), ProgressReported(0, 7), WorkerExited(0, 5.0, failure(0, at=5.0)))
     for number in (1, 2):
         group, _ = feed(group, WorkerExited(1, 5.1), TreeEnded(5.2), RoundStarted(place(number), 5.3))
         group, _ = feed(group, WorkersStarted(6.0), WorkerExited(0, 7.0, failure(0, at=7.0)))
     group, effects = feed(group, WorkerExited(1, 7.1), TreeEnded(7.2))
-    asked = [effect for effect in effects if isinstance(effect, (RequestEnd, ReportFailed))]
-    assert [type(effect) for effect in asked] == [RequestEnd]
-    assert "2 lives in a row have ended without getting beyond step 7" in asked[0].reason
+    (report,) = [effect for effect in effects if isinstance(effect, (RequestEnd, ReportFailed))]
+    assert [one.rank for one in report.failures] == [0]
+    assert report.why.startswith("2 lives in a row have ended without getting beyond step 7")
 
 
 def port_taken(at):
@@ -112,7 +112,7 @@ def test_a_stolen_master_port_is_reported_as_free_a_few_times():
     group = running(size=1)
     for tries in range(PORT_TRIES + 1):
         group, effects = feed(group, port_taken(9.0), TreeEnded(9.0))
-        assert effects[2].free is (tries < PORT_TRIES)
+        assert (effects[2].free, effects[2].why) == (tries < PORT_TRIES, "")
         group, _ = feed(group, RoundStarted(place(tries + 1), 9.0), WorkersStarted(9.0, 4711))
 
 

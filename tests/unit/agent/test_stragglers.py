@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from planaria.agent.stragglers import LEAST, Stragglers
 
 
@@ -44,6 +46,25 @@ def test_a_rank_that_says_how_long_it_worked_is_compared_by_that() -> None:
             found.reported(rank, step, float(step), {"busy_s": 0.9 if rank == 1 else 0.6}, 3)
     (slow,) = found.found()
     assert (slow.local_rank, slow.slower_by) == (1, 1.5)
+
+
+@pytest.mark.parametrize("odd_s", [float("inf"), float("nan")])
+def test_a_time_that_is_no_number_is_passed_over(odd_s: float) -> None:
+    found = Stragglers()
+    for step in range(40):
+        for rank in range(3):
+            for busy_s in (0.9, odd_s, odd_s) if rank == 1 else (0.6,):
+                found.reported(rank, step, float(step), {"busy_s": busy_s}, 3)
+    assert [(one.local_rank, one.slower_by) for one in found.found()] == [(1, 1.5)]
+
+
+@pytest.mark.parametrize("odd_s", [0.0, 5e-324])
+def test_nobody_is_slower_than_others_by_more_than_can_be_told(odd_s: float) -> None:
+    found = Stragglers()
+    for step in range(40):
+        for rank in range(3):
+            found.reported(rank, step, float(step), {"busy_s": 0.6 if rank == 1 else odd_s}, 3)
+    assert found.found() == ()
 
 
 def test_ranks_that_skip_reports_cost_no_memory() -> None:

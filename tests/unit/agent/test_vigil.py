@@ -1,135 +1,21 @@
-"""The watch over progress on a real loop with a clock moved by hand. Nobody is examined; what would be found is given."""
+"""The watch over progress: who is called, what is told, when it is over."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from vigil_rig import FIRST, FLOOR_S, Rig, rig
 
-from planaria.agent import vigil as room
-from planaria.agent.examiner import Found, Request
-from planaria.agent.model import EndRequested, Group, Job, ScopeExpired
-from planaria.agent.settings import Vigilance
-from planaria.agent.vigil import MOST_FOLDERS, WRITING_S, Vigil
-from planaria.base.loop import Loop
+from planaria.agent.charge import MOST_FOLDERS
+from planaria.agent.examiner import Found
+from planaria.agent.model import Group
 from planaria.contract.control import Progress
-from planaria.contract.env import Round
-from planaria.contract.failure import HANG, Failure
-from planaria.process.model import Command
-from planaria.process.workers import WorkerSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-FLOOR_S = 2.0
-LIFE = Round(4, "job7", "default", 1, 2, 2, 4, 2, 4, 2, "10.0.0.1", 4711, 1, 3, "")
-FIRST = 2  # the rank of local rank 0
-FOUND = Found((FIRST + 1,), (FIRST,), "hangs at x; evidence in y", "rank 3 hangs at x; evidence in y", is_kept=True)
-
-
-class Rig:
-    """An agent's driver, as far as a vigil sees it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
-        self.now = 100.0
-        self.loop = Loop(lambda: self.now)
-        self.asked: list[tuple[Request, Callable[[Found], object]]] = []
-        self.written: list[Callable[[], object]] = []
-        self.failing = False
-        self.cancelled = 0
-        self.posted: list[Any] = []
-        self.said: list[str] = []
-        self.events: list[tuple[str, dict[str, Any]]] = []
-        self.settled = 0
-        self.held_at = float("inf")  # when the console took something for the last time
-        self.evidence_dir = "/logs/evidence"
-        self.group = Group(size=2, max_restarts=3, grace_s=1.0, phase="running")
-        self.life = LIFE
-        seen = tuple(WorkerSeen(number, FIRST + number, 1 + 2**22 + number, True, self.now) for number in (0, 1))
-        self.workers = SimpleNamespace(
-            seen=seen,
-            black_boxes=tuple((one, 7) for one in seen),
-            is_held=lambda since: since >= self.held_at,
-            mark_black_boxes=lambda: None,
-            settle_black_boxes=self._settle,
-            suspect=lambda rank, message, at, signal: Failure(
-                FIRST + rank, rank, "n", 9, -signal, at, 1.0, "watchdog", message=message
-            ),
-        )
-        self.control = SimpleNamespace(
-            witnesses=frozenset(), speakers=frozenset({0, 1}), ask_witnesses=lambda _line: None, catch_up=lambda: None
-        )
-        self.observer = SimpleNamespace(emit=lambda name, _at, **told: self.events.append((name, told)))
-        monkeypatch.setattr(room, "Examination", self._examination)
-        command = Command("script", "a.py", ())
-        vigilance = Vigilance(FLOOR_S, policy)  # type: ignore[arg-type]
-        job = Job(command, 2, "job7", "default", 3, 1.0, (15,), {}, vigilance=vigilance)
-        self.vigil = Vigil(job, self.loop, self, "n")  # type: ignore[arg-type]
-        self.vigil.wall_s = lambda: 0.0
-        self.vigil.begin(seen)
-
-    def _settle(self) -> None:
-        self.settled += 1
-
-    def _examination(
-        self,
-        _loop: object,
-        _environ: object,
-        request: Request,
-        on_found: Callable[[Found], object],
-        on_over: Callable[[], object],
-    ) -> object:
-        if self.failing:
-            raise OSError("no more processes")
-        self.asked.append((request, on_found))
-        self.written.append(on_over)
-        return SimpleNamespace(cancel=self._cancel)
-
-    def _cancel(self) -> None:
-        self.cancelled += 1
-
-    def post(self, event: object) -> None:
-        self.posted.append(event)
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
-
-    def pass_s(self, seconds: float) -> None:
-        """Let time go by in small turns of the loop."""
-        for _ in range(int(seconds / 0.05)):
-            self.now += 0.05
-            self.loop.run_once(0)
-
-    def train(self, steps: int, first: int = 0) -> None:
-        for step in range(first, first + steps):
-            self.pass_s(0.1)
-            for rank in (0, 1):
-                self.vigil.progressed(rank, Progress(step))
-
-    def find(self, found: Found = FOUND, *, writes: bool = False) -> None:
-        """Let the newest examination find something, and end, unless it `writes` yet."""
-        self.asked[-1][1](found)
-        if not writes:
-            self.written[-1]()
-        self.pass_s(0.1)
-
-    def names(self) -> list[str]:
-        return [name for name, _ in self.events]
-
-
-@pytest.fixture
-def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rig]]:
-    made: list[Rig] = []
-
-    def make(policy: str = "report") -> Rig:
-        made.append(Rig(monkeypatch, policy))
-        made[-1].train(10)
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.loop.close()
+__all__ = ["rig"]
 
 
 def test_a_hang_is_examined_told_and_with_report_nothing_is_done(rig: Callable[..., Rig]) -> None:
@@ -162,37 +48,6 @@ def test_while_the_console_takes_nothing_nobody_is_late(rig: Callable[..., Rig])
     assert len(here.asked) == 1
 
 
-def test_restart_blames_the_suspect_and_stop_ends_the_job(rig: Callable[..., Rig]) -> None:
-    here = rig("restart")
-    here.pass_s(FLOOR_S + 0.5)
-    here.find()
-    (event,) = here.posted
-    assert isinstance(event, ScopeExpired)
-    failure = event.failure
-    assert (failure.rank, failure.type, failure.where, failure.kind) == (3, HANG, "step", "watchdog")
-    assert failure.message == "hangs at x; evidence in y"
-    here = rig("stop")
-    here.pass_s(FLOOR_S + 0.5)
-    here.find()
-    (event,) = here.posted
-    assert isinstance(event, EndRequested)
-    assert event.reason == "rank 3 on n hangs at x; evidence in y (--hang-policy=stop)"
-
-
-def test_one_who_waits_for_another_node_gives_it_a_floor_of_time(rig: Callable[..., Rig]) -> None:
-    for found in (
-        Found((), (FIRST, FIRST + 1), "hangs", "ranks 2, 3 wait", elsewhere=True, is_kept=True),
-        Found((FIRST, FIRST + 1), (), "hangs", "ranks 2, 3 hang", unclear=True, is_kept=True),
-    ):
-        here = rig("restart")
-        here.pass_s(FLOOR_S + 0.5)
-        here.find(found)
-        here.pass_s(FLOOR_S + WRITING_S - 0.5)  # the other node acts after so long at the latest, once it has looked
-        assert here.posted == []
-        here.pass_s(1.0)
-        assert [event.failure.rank for event in here.posted] == [2]
-
-
 def test_what_goes_on_while_it_is_examined_is_told_and_left_alone(rig: Callable[..., Rig]) -> None:
     here = rig("restart")
     here.pass_s(FLOOR_S + 0.5)
@@ -211,32 +66,6 @@ def test_one_rank_that_goes_on_while_another_is_examined_saves_only_itself(rig: 
     assert [event.failure.rank for event in here.posted] == [3]
     assert "meanwhile" not in here.said[0]
     assert here.vigil.seen()["hang"] == here.vigil.hangs[0]
-
-
-def test_of_several_suspects_those_that_go_on_are_left_out(rig: Callable[..., Rig]) -> None:
-    here = rig("restart")
-    here.pass_s(FLOOR_S + 0.5)
-    here.vigil.progressed(0, Progress(10))
-    here.find(Found((FIRST, FIRST + 1), (), "hangs at x", "ranks 2, 3 hang", is_kept=True))
-    assert here.said == ["ranks 2, 3 hang; rank 2 goes on meanwhile"]
-    (event,) = here.posted
-    message = event.failure.message
-    assert event.failure.rank == 3
-    assert message.startswith("hangs in phase step: no sign for 2.0 s; evidence in "), "x was the other one's place"
-
-
-def test_a_rank_that_never_reports_is_blamed_until_those_that_wait_for_it_go_on(rig: Callable[..., Rig]) -> None:
-    for goes_on in (False, True):
-        here = rig("restart")
-        here.vigil.finished(1)  # as good as one that never reports
-        here.pass_s(FLOOR_S + 0.5)
-        here.find(writes=True)
-        if goes_on:
-            here.vigil.progressed(0, Progress(10))
-        here.written[-1]()
-        here.pass_s(0.1)
-        assert [event.failure.rank for event in here.posted] == [3] * (not goes_on)
-        assert (here.vigil.seen()["hang"] is None) is goes_on
 
 
 def test_a_rank_that_stood_still_with_one_that_went_on_is_judged_anew(rig: Callable[..., Rig]) -> None:
@@ -286,20 +115,20 @@ def test_of_two_hangs_each_is_over_when_its_own_rank_goes_on(rig: Callable[..., 
     assert [told["rank"] for name, told in here.events if name == "planaria.hang.over"] == [3]
     assert here.vigil.seen()["hang"] == here.vigil.hangs[1]
     here.vigil.progressed(0, Progress(50))
+    assert here.vigil.seen()["hang"] is None
     assert [told["rank"] for name, told in here.events if name == "planaria.hang.over"] == [3, 2]
 
 
-def test_nobody_to_look_and_no_answer_are_no_reason_not_to_act(rig: Callable[..., Rig]) -> None:
-    here = rig("restart")
-    here.failing = True
-    here.pass_s(FLOOR_S + 1)
-    assert [event.failure.rank for event in here.posted] == [2]
-    assert here.said == ["rank 2 on n hangs in phase step: no sign for 2.0 s; nobody could look at it in time"]
-    assert here.vigil.hangs[0]["evidence"] is None
-    here = rig("restart")
-    here.pass_s(FLOOR_S + 1)
-    here.find(Found())
-    assert [event.failure.rank for event in here.posted] == [2]
+def test_of_two_hangs_the_older_is_seen_while_it_lasts(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    for step in range(10, 50):
+        here.pass_s(0.1)
+        here.vigil.progressed(0, Progress(step))
+    here.find()
+    here.pass_s(FLOOR_S + 0.5)
+    here.find(Found((FIRST,), (), "hangs", "rank 2 hangs", is_kept=True))
+    here.vigil.progressed(0, Progress(50))
+    assert here.vigil.seen()["hang"] == here.vigil.hangs[0]
 
 
 def test_a_life_that_ends_ends_the_examination(rig: Callable[..., Rig]) -> None:
@@ -309,58 +138,6 @@ def test_a_life_that_ends_ends_the_examination(rig: Callable[..., Rig]) -> None:
     assert here.cancelled == 1
     here.pass_s(60)
     assert len(here.asked) == 1
-
-
-def test_a_hang_is_told_before_its_evidence_is_written_and_acted_on_after_that(rig: Callable[..., Rig]) -> None:
-    here = rig("restart")
-    here.pass_s(FLOOR_S + 0.5)
-    here.find(writes=True)
-    assert (len(here.said), here.posted) == (1, [])
-    here.written[-1]()
-    here.pass_s(0.1)
-    assert len(here.posted) == 1
-    here.pass_s(2 * WRITING_S)
-    assert len(here.posted) == 1
-
-
-def test_evidence_that_takes_too_long_is_not_waited_for_and_neither_is_it_once_the_rank_goes_on(
-    rig: Callable[..., Rig],
-) -> None:
-    here = rig("restart")
-    here.pass_s(FLOOR_S + 0.5)
-    here.find(writes=True)
-    here.pass_s(WRITING_S + 0.5)
-    assert len(here.posted) == 1
-    here = rig("restart")
-    here.pass_s(FLOOR_S + 0.5)
-    here.find(writes=True)
-    here.vigil.progressed(1, Progress(10))
-    assert here.names() == ["planaria.hang", "planaria.hang.over"]
-    here.written[-1]()
-    here.pass_s(2 * WRITING_S)
-    assert here.posted == []
-
-
-def test_a_stopped_rank_that_we_let_go_on_to_look_at_it_is_ended_all_the_same(
-    rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(room.proc, "state", lambda _pid: "T")
-    here = rig("restart")
-    here.pass_s(FLOOR_S + 0.5)
-    assert here.asked[0][0].resume
-    here.vigil.progressed(1, Progress(10))
-    here.find(writes=True)
-    here.vigil.progressed(1, Progress(11))
-    here.written[-1]()
-    here.pass_s(0.1)
-    assert [event.failure.rank for event in here.posted] == [3]
-
-
-def test_tools_that_stop_a_process_are_only_for_those_that_are_about_to_be_ended(rig: Callable[..., Rig]) -> None:
-    for policy, trace in (("report", False), ("restart", True), ("stop", True)):
-        here = rig(policy)
-        here.pass_s(FLOOR_S + 0.5)
-        assert here.asked[0][0].trace is trace
 
 
 def test_every_hang_has_a_folder_of_its_own(rig: Callable[..., Rig]) -> None:
@@ -392,12 +169,31 @@ def test_a_group_that_stops_is_not_judged(rig: Callable[..., Rig]) -> None:
 
 
 def test_an_agent_that_was_stopped_itself_calls_nobody(rig: Callable[..., Rig]) -> None:
+    for report in (None, 0, 1):
+        here = rig()
+        here.now += 500
+        if report is not None:  # it waited in the socket, and is read before timers are looked at
+            here.vigil.progressed(report, Progress(10))
+        here.loop.run_once(0)
+        assert here.asked == []
+        here.pass_s(FLOOR_S + 0.5)
+        assert len(here.asked) == 1
+
+
+@pytest.mark.parametrize("sign", ["report", "phase"])
+def test_a_pause_of_the_agents_teaches_nothing_also_while_a_hang_is_told(rig: Callable[..., Rig], sign: str) -> None:
     here = rig()
-    here.now += 500
-    here.loop.run_once(0)
-    assert here.asked == []
     here.pass_s(FLOOR_S + 0.5)
-    assert len(here.asked) == 1
+    here.find()
+    here.now += 500
+    for rank in (0, 1):
+        if sign == "phase":
+            here.vigil.entered(rank, "")
+        here.vigil.progressed(rank, Progress(10))
+    here.loop.run_once(0)
+    here.train(5, first=11)
+    here.pass_s(5 * FLOOR_S)
+    assert len(here.asked) == 2, "what it learned is the gap of those 2.5 s"
 
 
 def test_evidence_has_an_end_and_hangs_are_told_all_the_same(rig: Callable[..., Rig]) -> None:
@@ -405,6 +201,7 @@ def test_evidence_has_an_end_and_hangs_are_told_all_the_same(rig: Callable[..., 
     here.vigil._called = MOST_FOLDERS
     here.pass_s(FLOOR_S + 1)
     assert (here.asked, here.names()) == ([], ["planaria.hang"])
+    assert here.said[0].endswith("nobody looked at it: there are 64 folders of evidence already")
 
 
 def test_phases_and_stragglers_are_seen(rig: Callable[..., Rig]) -> None:
@@ -418,6 +215,15 @@ def test_phases_and_stragglers_are_seen(rig: Callable[..., Rig]) -> None:
     assert seen["phases"] == {0: "step", 1: "evaluation"}
     assert seen["stragglers"] == [{"rank": 3, "host": "n", "slower_by": 2.0}]
     assert here.names() == ["planaria.straggler"]
+
+
+def test_samples_that_are_no_number_do_not_move(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    for _ in range(40):
+        here.pass_s(0.1)
+        for rank in (0, 1):
+            here.vigil.progressed(rank, Progress(9, (("samples", float("nan")),)))
+    assert len(here.asked) == 1
 
 
 def test_a_rank_that_has_made_all_its_steps_is_not_judged_until_it_makes_another(rig: Callable[..., Rig]) -> None:

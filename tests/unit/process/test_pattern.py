@@ -30,6 +30,13 @@ def test_without_a_step_every_line_that_matches_is_one() -> None:
     ]
 
 
+def test_a_life_is_in_no_phase_of_the_one_before_and_counts_on() -> None:
+    reader = Reader(r"^(?P<phase>eval)|saw (?P<samples>\d+)")
+    assert [*reader.read(b"saw 8\neval\n")] == [Seen(None, Progress(1, (("samples", 8.0),))), Seen("eval")]
+    reader.begin()
+    assert [*reader.read(b"saw 9\n")] == [Seen(None, Progress(2, (("samples", 9.0),)))]
+
+
 def test_a_phase_alone_is_no_progress_and_the_phase_step_ends_any_other() -> None:
     assert read(r"now: (?P<phase>\w+)", "now: evaluation\nnow: step\n") == [Seen("evaluation"), Seen("")]
 

@@ -186,6 +186,18 @@ def test_failures_of_a_round_that_lost_somebody_are_free(excuse: str) -> None:
     assert "a" in to_whom(told, Place)
 
 
+def test_a_node_that_gets_no_further_ends_the_run_as_failed_with_its_failures() -> None:
+    court = Court(max_restarts=9)
+    court.begin("ab")
+    court.say("b", failure_of("b", why="3 lives in a row"))
+    court.look()
+    court.say("ab", Stopped(1, 2000, fenced=False))
+    court.look()
+    ended = court.leader.office.ended
+    assert ended is not None
+    assert (ended.kind, ended.status, ended.explanation, len(ended.failures)) == ("failed", 1, "3 lives in a row", 1)
+
+
 def test_a_failure_of_an_earlier_round_is_not_charged_again() -> None:
     court = Court(max_restarts=1)
     court.begin("ab")

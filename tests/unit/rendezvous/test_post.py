@@ -14,6 +14,7 @@ from lone_member import (
     told,
 )
 
+from planaria.base.value import replace
 from planaria.rendezvous.messages import (
     Ack,
     Done,
@@ -171,6 +172,13 @@ def test_a_failure_is_told_again_after_a_rejoin_with_its_age_as_it_is_then() -> 
     assert Failed(0, ("failure at 0.5", "failure at 0.75"), (0.5, 0.25), (False, False)) in sent(member)
     member.seek()
     assert Failed(0, ("failure at 0.5", "failure at 0.75"), (2.5, 2.25), (False, False)) in rejoin(member, 3.0)
+
+
+def test_why_no_other_life_helps_is_told_with_a_failure() -> None:
+    member = running()
+    member.post.stopped(4000)
+    member.post.failed(replace(failed(0.5), why="no further"), 1.0)
+    assert Failed(0, ("failure at 0.5",), (0.5,), (False,), why="no further") in sent(member)
 
 
 def test_a_failure_without_a_leader_is_told_to_the_next() -> None:

@@ -151,6 +151,34 @@ def test_a_last_failure_that_names_a_lost_peer_waits_for_the_peers_own_end(now: 
 
 
 @pytest.mark.parametrize(
+    ("used", "whys", "ruling"),
+    [
+        (0, ("", ""), 1),
+        (0, ("", "no further"), "no further"),
+        (0, ("no further", "nor this one"), "no further"),
+        (5, ("", "no further"), ""),
+    ],
+)
+def test_a_node_that_gets_no_further_ends_the_run_as_failed(
+    used: int, whys: tuple[str, ...], ruling: int | str
+) -> None:
+    reports = [report(failure(rank), why=why) for rank, why in enumerate(whys)]
+    found, when = verdict.rule(reports, used, run(max_restarts=5), 100.0)
+    assert when == 100.0
+    if isinstance(ruling, int):
+        assert found == ruling
+        return
+    assert isinstance(found, Ended)
+    assert (found.kind, found.status, found.explanation, found.restart_count) == ("failed", 1, ruling, used)
+    assert len(found.failures) == 2
+
+
+def test_a_start_that_could_not_happen_is_free_also_for_a_node_that_gets_no_further() -> None:
+    reports = [report(failure(0), why="no further"), report(failure(1), free=True)]
+    assert verdict.rule(reports, 0, run(max_restarts=5), 100.0) == (0, 100.0)
+
+
+@pytest.mark.parametrize(
     ("what", "reports", "allowed"),
     [
         ("one report has a cause of its own", [report(failure(0), names_peer=(True,)), report(failure(1))], 0),
