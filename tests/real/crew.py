@@ -93,6 +93,17 @@ class CrewNode:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def fenced_at(self) -> float:
+        """Return when its workers would die if the agent did nothing more, by the board that its launcher reads."""
+        folder = f"/proc/{self.pid}/fd"
+        (board,) = (fd for fd in os.listdir(folder) if "planaria-fence" in os.readlink(f"{folder}/{fd}"))
+        with open(f"{folder}/{board}", "rb") as file:
+            return int.from_bytes(file.read(8), "little") / 1e9
+
+    def wait_renewal(self, since: float, lease_s: float) -> None:
+        """Wait until it holds a lease that was asked for after a moment: what happened then has cost it none."""
+        wait_until(lambda: self.fenced_at() > since + lease_s, f"{self.name} renews its lease")
+
     @property
     def is_running(self) -> bool:
         return self.process.poll() is None
@@ -233,6 +244,10 @@ class Crew:
         for name in names:
             self.nodes[name].agent()  # found through its launcher, which may be the next to die
         return world
+
+    def check_no_newer_world(self) -> None:
+        """Check that nothing came after the world last waited for. Before it, there may have been one of whoever was early."""
+        assert not [world for world in self.worlds() if world.round > self._seen], self.story()
 
     def workers(self) -> list[Worker]:
         found = []
