@@ -100,9 +100,9 @@ class CrewNode:
         with open(f"{folder}/{board}", "rb") as file:
             return int.from_bytes(file.read(8), "little") / 1e9
 
-    def wait_renewal(self, since: float, lease_s: float) -> None:
-        """Wait until it holds a lease that was asked for after a moment: what happened then has cost it none."""
-        wait_until(lambda: self.fenced_at() > since + lease_s, f"{self.name} renews its lease")
+    def wait_renewal(self, since: float, ttl_s: float) -> None:
+        """Wait until it holds a lease that was asked for after a moment, for one is shorter than the TTL."""
+        wait_until(lambda: self.fenced_at() > since + ttl_s, f"{self.name} renews its lease")
 
     @property
     def is_running(self) -> bool:
