@@ -120,7 +120,10 @@ class CrewNode:
             assert text in self.err() or self.is_running, f"{self.name} ended without {text!r}: {self.err()}"
             return text in self.err()
 
-        wait_until(said, f"{self.name} says {text!r}", timeout_s)
+        try:
+            wait_until(said, f"{self.name} says {text!r}", timeout_s)
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\n{self._crew.story()}") from None
 
     def wait(self, timeout_s: float = PATIENCE_S) -> End:
         """Wait for the end; a launcher that ended by a signal has the shell's status for it."""

@@ -7,6 +7,7 @@ that is cut off are dead before anybody else starts the next round.
 from __future__ import annotations
 
 import functools
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from planaria.chaos.hosts import Network
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from crew import CrewNode
     from harness import Room
 
 FENCE_TTL_S = 3.0  # where a lease has to run out; elsewhere none does within a test
@@ -88,6 +90,14 @@ def test_hosts_with_the_same_command_meet_whoever_comes_first(room: Room, networ
     master = next(name for name, ranks in world.ranks.items() if 0 in ranks)
     assert set(began) == {net.hosts["abc".index(master)].address}
     crew.end_well("a", "b", "c")
+
+
+def has_connection(node: CrewNode, host: hosts.Host) -> bool:
+    """Tell whether a node has an open connection with a host."""
+    far = socket.inet_aton(host.address)[::-1].hex().upper()
+    with open(f"/proc/{node.agent()}/net/tcp") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return any(row[2].startswith(f"{far}:") and row[3] == "01" for row in rows)
 
 
 # Cables.
@@ -200,7 +210,13 @@ def test_a_second_endpoint_is_no_second_beginning_for_those_who_were_cut_off(roo
     net.partition(tuple(net.hosts[:1]), tuple(net.hosts[1:]))
     crew.wait_world("a")
     add(crew, net, "c")  # it has the second endpoint, and never hears from the first
-    crew.nodes["c"].wait_said("holding: ")
+    holds = "holding: 1 of 2 members of round 0 are here"
+
+    def hold_together() -> bool:
+        is_said = any(holds in crew.nodes[name].err() for name in "bc")  # by the one of them that leads
+        return is_said and has_connection(crew.nodes["c"], net.hosts[1])
+
+    wait_until(hold_together, "b and c have met, and hold")
     net.heal()
     assert crew.wait_world("a", "b", "c").life == 0
     crew.end_well("a", "b", "c")

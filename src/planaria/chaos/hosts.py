@@ -196,14 +196,13 @@ class Host:
 
     def cut(self, nic: int = 0) -> None:
         """Take the link down at the switch: the host's own side sees no carrier, and nobody gets an answer."""
-        self._network.run("ip", "link", "set", self.port(nic), "down")
+        self._network.run("ip", "link", "set", self._port(nic), "down")
 
     def mend(self, nic: int = 0) -> None:
         """Put the cable back."""
-        self._network.run("ip", "link", "set", self.port(nic), "up")
+        self._network.run("ip", "link", "set", self._port(nic), "up")
 
-    def port(self, nic: int = 0) -> str:
-        """Return what the switch calls its end of a cable."""
+    def _port(self, nic: int) -> str:
         return f"v{self.number}n{nic}"
 
     def kill_everything(self) -> list[int]:
@@ -289,7 +288,6 @@ class Network:
         self._ipv4 = ipv4
         self.hosts = [Host(self, number) for number in range(1, hosts + 1)]
         self._is_open = False
-        self._apart: list[str] = []
 
     def __enter__(self) -> Self:
         _Sign.give()
@@ -327,29 +325,24 @@ class Network:
             host.run("ip", "link", "set", device, "up")
 
     def partition(self, *sides: tuple[Host, ...]) -> None:
-        """Let no packet pass between hosts of different sides: all but the first get a switch of their own. Nobody is told."""
-        self._apart = [f"apart{number}n{nic}" for number in range(1, len(sides)) for nic in range(self.nics)]
-        lines = [f"link add {switch} up type bridge" for switch in self._apart]
-        for number, side in enumerate(sides[1:], 1):
-            ports = [(host.port(nic), nic) for host in side for nic in range(self.nics)]
-            lines += [f"link set {port} master apart{number}n{nic}" for port, nic in ports]
-        self._rewire(lines)
-
-    def _rewire(self, lines: list[str]) -> None:
-        """Change cables by one program: what takes many is half done for as long as a processor is away."""
-        words = ["ip", "-netns", self.name, "-batch", "-"]
-        done = subprocess.run(
-            words, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=PATIENCE_S
-        )
-        if done.returncode:
-            raise RuntimeError(f"{lines}: {done.stderr.strip()}")
+        """Let no packet pass between hosts of different sides, at the same time on all of them. Nobody is told."""
+        cuts = []
+        for side in sides:
+            others = [host for other in sides if other is not side for host in other]
+            four = "".join(f"-A INPUT -s {one.address},{one.second_address} -j DROP\n" for one in others)
+            six = "".join(f"-A INPUT -s {one.address6} -j DROP\n" for one in others)
+            rules = (("iptables", four), ("ip6tables", six))
+            script = "".join(f"{tool}-restore --noflush <<.\n*filter\n{text}COMMIT\n.\n" for tool, text in rules)
+            cuts += [
+                subprocess.Popen(["ip", "netns", "exec", host.namespace, "sh", "-ec", script], stdin=subprocess.DEVNULL)
+                for host in side
+            ]
+        ends = [cut.wait(PATIENCE_S) for cut in cuts]
+        if any(ends):
+            raise RuntimeError(f"{sides} could not be cut from each other")
 
     def heal(self) -> None:
         """Let every packet pass again."""
-        ports = [(host.port(nic), nic) for host in self.hosts for nic in range(self.nics)]
-        lines = [f"link set {port} master br{nic}" for port, nic in ports]
-        self._rewire([*lines, *(f"link del {switch}" for switch in self._apart)])
-        self._apart = []
         for host in self.hosts:
             host.heal()
 
