@@ -20,7 +20,6 @@ from crew_jobs import JOB, NOTES
 from harness import LAUNCHER, PATIENCE_S, End, children_of, is_alive, kill, wait_until
 from ports import free_port
 from programs import clean_environment
-from stopping import stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -95,6 +94,17 @@ class CrewNode:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def fenced_at(self) -> float:
+        """Return when its workers would die if the agent did nothing more, by the board that its launcher reads."""
+        folder = f"/proc/{self.pid}/fd"
+        (board,) = (fd for fd in os.listdir(folder) if "planaria-fence" in os.readlink(f"{folder}/{fd}"))
+        with open(f"{folder}/{board}", "rb") as file:
+            return int.from_bytes(file.read(8), "little") / 1e9
+
+    def wait_renewal(self, since: float, ttl_s: float) -> None:
+        """Wait until it holds a lease that was asked for after a moment, for one is shorter than the TTL."""
+        wait_until(lambda: self.fenced_at() > since + ttl_s, f"{self.name} renews its lease")
+
     @property
     def is_running(self) -> bool:
         return self.process.poll() is None
@@ -111,7 +121,10 @@ class CrewNode:
             assert text in self.err() or self.is_running, f"{self.name} ended without {text!r}: {self.err()}"
             return text in self.err()
 
-        wait_until(said, f"{self.name} says {text!r}", timeout_s)
+        try:
+            wait_until(said, f"{self.name} says {text!r}", timeout_s)
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\n{self._crew.story()}") from None
 
     def wait(self, timeout_s: float = PATIENCE_S) -> End:
         """Wait for the end; a launcher that ended by a signal has the shell's status for it."""
@@ -238,6 +251,10 @@ class Crew:
             self.nodes[name].agent()  # found through its launcher, which may be the next to die
         return world
 
+    def check_no_newer_world(self) -> None:
+        """Check that nothing came after the world last waited for. Before it, there may have been one of whoever was early."""
+        assert not [world for world in self.worlds() if world.round > self._seen], self.story()
+
     def workers(self) -> list[Worker]:
         found = []
         for line in self.log():
@@ -332,8 +349,3 @@ def _world(met: list[dict[str, Any]], began: list[dict[str, Any]]) -> World:
         ranks[line["node"]] = (*ranks.get(line["node"], ()), line["rank"])
     started = min(line["started"] for line in began)
     return World(met[0]["round"], met[0]["life"], ranks, began[0]["reason"], started)
-
-
-def pause_all(pids: Iterable[int]) -> None:
-    """Stop these processes, all of them before anybody can notice that one is."""
-    stop(*pids)

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 import etcd_server
 import fences
 import pytest
-from crew import Crew, pause_all
+from crew import Crew
 from crew_jobs import GLOO
 from etcd_server import Etcd
 from harness import is_alive, wait_gone, wait_until
 from kube_place import make_place
+from stopping import stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,7 +142,7 @@ class Campaign:
         whole = self._rng.random() < 0.5
         workers = node.workers()
         stopped = node.processes() if whole else [node.agent()]
-        pause_all(stopped)
+        stop(*stopped)
         self._wait_world()
         if not whole:
             assert not any(map(is_alive, workers))
@@ -162,7 +163,7 @@ class Campaign:
         stopped = [pid for node in paused for pid in self._drawn_processes(node)]
         workers = [pid for node in paused for pid in node.workers()]
         before = Before(self._crew, self._alive)
-        pause_all(stopped)
+        stop(*stopped)
         for node in killed:
             node.kill()
         self._wait_settled(before)
@@ -179,7 +180,7 @@ class Campaign:
         stopped = [pid for node in self._alive for pid in self._drawn_processes(node)]
         workers = [pid for node in self._alive for pid in node.workers()]
         before = Before(self._crew, self._alive)
-        pause_all(stopped)
+        stop(*stopped)
         for node in killed:
             node.kill()
         self._crew.wake(stopped)

@@ -76,8 +76,8 @@ class Place:
         path.write_text(documents([("", one) for one in objects]))
         return str(path)
 
-    def kubectl(self, *words: str) -> str:
-        return self.cluster.kubectl("-n", self.namespace, *words)
+    def kubectl(self, *words: str, timeout_s: float = PATIENCE_S) -> str:
+        return self.cluster.kubectl("-n", self.namespace, *words, timeout_s=timeout_s)
 
     def pods(self) -> dict[str, dict[str, Any]]:
         found = self.cluster.client.get(f"{self._pods}?labelSelector=job-name=imagenet")["items"]
@@ -181,7 +181,8 @@ def test_pods_of_the_files_train_together_and_come_and_go(place: Place) -> None:
     place.kubectl("apply", "-f", two)
     place.wait_for_round(names[0], 2, left)
 
-    assert "FailedPreStopHook" not in place.kubectl("get", "events")
+    failed = [line for line in place.kubectl("get", "events").splitlines() if "FailedPreStopHook" in line]
+    assert all("exited with 137" in line for line in failed), failed  # a slow one is killed with its container
 
 
 def test_a_batch_job_without_etcd_replaces_what_is_lost_and_ends(place: Place) -> None:
@@ -199,7 +200,9 @@ def test_a_batch_job_without_etcd_replaces_what_is_lost_and_ends(place: Place) -
     place.wait_for_round(one, 2, first)
     assert len(set(place.pods()) - {one, other}) == 1
     (place.folder / "efs" / "hurry").touch()
-    place.kubectl("wait", "--for=condition=complete", "job/imagenet", f"--timeout={PATIENCE_S:.0f}s")
+    place.kubectl(
+        "wait", "--for=condition=complete", "job/imagenet", f"--timeout={PATIENCE_S:.0f}s", timeout_s=2 * PATIENCE_S
+    )
     commits = place.folder / "efs" / "commits" / "imagenet"
     assert any(commits.iterdir()), "the newest commit is on the claim"
 

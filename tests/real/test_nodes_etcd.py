@@ -26,6 +26,9 @@ if etcd_server.program() is None or importlib.util.find_spec("etcd3gw") is None:
     pytest.skip("these jobs need an etcd and etcd3gw", allow_module_level=True)
 
 TTL_S = 2.0
+AWAY_TTL_S = 5.0  # where none may run out while its holder has to wait for a processor
+AWAY_S = 20.0
+GUARDED_TTL_S = 11.0  # where the launcher kills: it may be two seconds late then
 
 
 @pytest.fixture
@@ -76,13 +79,13 @@ def test_the_others_go_on_when_a_node_ends_whoever_it_is(room: Room, etcd: Etcd,
     crew.end_well("c", "d")
 
 
-def test_etcd_away_for_ten_leases_costs_no_restart_and_is_found_again(room: Room, etcd: Etcd) -> None:
-    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=TTL_S)
+def test_etcd_away_for_four_leases_costs_no_restart_and_is_found_again(room: Room, etcd: Etcd) -> None:
+    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=AWAY_TTL_S)
     crew.add_all("a", "b", "c")
-    before = crew.wait_world("a", "b", "c")
+    crew.wait_world("a", "b", "c")
     etcd.kill()
-    time.sleep(TTL_S * 10)  # what must not happen has no event to wait for
-    assert [world.round for world in crew.worlds()] == [before.round]
+    time.sleep(AWAY_S)  # what must not happen has no event to wait for
+    crew.check_no_newer_world()
     etcd.start()
     crew.nodes["b"].kill()
     assert crew.wait_world("a", "c").life == 0
@@ -119,7 +122,7 @@ def test_a_crash_while_etcd_is_away_waits_for_it(room: Room, etcd: Etcd) -> None
 
 
 def test_a_stopped_agent_loses_its_workers_before_the_others_begin_the_next_round(room: Room, etcd: Etcd) -> None:
-    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=3)
+    crew = crew_at(room, etcd, "--max-restarts=0", ttl_s=GUARDED_TTL_S)
     crew.add_all("a", "b", "c")
     crew.wait_world("a", "b", "c")
     for name in ("a", "b"):

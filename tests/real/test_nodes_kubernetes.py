@@ -13,7 +13,8 @@ from kube_place import NAMESPACE, Place
 if TYPE_CHECKING:
     from harness import Room
 
-TTL_S = 2.0
+AWAY_TTL_S = 5.0  # none may run out while its holder has to wait for a processor
+AWAY_S = 20.0
 STEADY_S = 12.0  # a record of progress comes every 10 s
 
 # The usual job, which also tells its progress.
@@ -58,15 +59,22 @@ def test_a_node_without_rights_ends_at_once_and_says_why(room: Room, place: Plac
     assert 'configmaps "not-mine" is forbidden' in node.err()
 
 
+def is_told(crew: Crew, place: Place) -> bool:
+    newest = crew.worlds()[-1]
+    return newest.nodes == {"a", "b", "c"} and place.told().get("round") == newest.round
+
+
 def test_a_steady_job_of_three_nodes_writes_less_than_once_a_second(room: Room, place: Place) -> None:
     crew = crew_at(room, place, ttl_s=3, job=REPORTING)
     crew.add_all("a", "b", "c", env={"PLANARIA_KUBE_PROGRESS": place.progress})
-    world = crew.wait_world("a", "b", "c")
-    wait_until(lambda: place.told().get("round") == world.round, "the round is told")
-    before, began = place.writes(), time.monotonic()
-    time.sleep(STEADY_S)  # what is counted is what happens while nothing does
-    written, took_s = place.writes() - before, time.monotonic() - began
-    told = place.told()
+    crew.wait_world("a", "b", "c")
+    is_steady = False
+    while not is_steady:  # a lease that ran out in bad weather is not what is counted
+        wait_until(lambda: is_told(crew, place), "the newest round is of all, and told")
+        noted, before, began = len(crew.log()), place.writes(), time.monotonic()
+        time.sleep(STEADY_S)  # what is counted is what happens while nothing does
+        written, took_s = place.writes() - before, time.monotonic() - began
+        told, is_steady = place.told(), len(crew.log()) == noted
     crew.end_well("a", "b", "c")
     assert (told["nodes"], told["world"], told["samples"]) == (3, 3, told["step"] * 64)
     assert told["step"] > 0
@@ -74,14 +82,14 @@ def test_a_steady_job_of_three_nodes_writes_less_than_once_a_second(room: Room, 
     assert 0 < written <= took_s, f"{written} writes in {took_s:.1f} s"
 
 
-def test_the_api_server_away_for_ten_leases_costs_no_restart_and_is_found_again(room: Room, place: Place) -> None:
-    crew = crew_at(room, place, ttl_s=TTL_S)
+def test_the_api_server_away_for_four_leases_costs_no_restart_and_is_found_again(room: Room, place: Place) -> None:
+    crew = crew_at(room, place, ttl_s=AWAY_TTL_S)
     crew.add_all("a", "b", "c", env={"PLANARIA_KUBE_PROGRESS": place.progress})
-    before = crew.wait_world("a", "b", "c")
+    crew.wait_world("a", "b", "c")
     place.cluster.stop_api()
     try:
-        time.sleep(TTL_S * 10)  # what must not happen has no event to wait for
-        assert [world.round for world in crew.worlds()] == [before.round]
+        time.sleep(AWAY_S)  # what must not happen has no event to wait for
+        crew.check_no_newer_world()
     finally:
         place.cluster.start_api()
     crew.nodes["b"].kill()

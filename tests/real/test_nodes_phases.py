@@ -6,9 +6,10 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from crew import Crew, pause_all
+from crew import Crew
 from crew_jobs import JOB
 from harness import wait_gone, wait_until
+from stopping import stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ STATUSES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 # On node c, a worker that is asked to stop says so, and does not before the test lets it.
 STUBBORN = """\
 from notes import *
+from stopping import stop
 from told import wait_at
 
 def keep_on(number, frame):
@@ -59,7 +61,7 @@ def ending(room: Room) -> tuple[Crew, Callable[[], object]]:
     crew.add_all("b", "c")
     crew.wait_world("a", "b", "c")
     workers = [pid for name in "abc" for pid in crew.nodes[name].workers()]
-    pause_all([crew.nodes["c"].agent()])
+    stop(crew.nodes["c"].agent())
     crew.finish()
     wait_gone(workers)
     return crew, lambda: crew.wake([crew.nodes["c"].agent()])

@@ -112,11 +112,13 @@ def test_without_room_it_returns_with_the_tutorials_message_and_grows_again_when
     with rig.stage("resnet", room=2, speed=linear) as stage, rig.operator(stage):
         kube_api.kubectl("create", "-f", "-", stdin=json.dumps(resnet(stage.namespace, **HASTY)))
 
-        def has_returned(status: dict[str, Any]) -> bool:
-            return bool(status.get("elasticScaling", {}).get("Worker", {}).get("elasticCondition") == "Stop")
+        def returned(status: dict[str, Any]) -> dict[str, str] | None:
+            if status.get("elasticScaling", {}).get("Worker", {}).get("elasticCondition") != "Stop":
+                return None
+            found = block(kube_api.kubectl("describe", "pytorchjob", "resnet", "-n", stage.namespace))
+            return found if found["Elastic Condition"] == "Stop" else None  # it may have tried again meanwhile
 
-        rig.wait_for(stage, "it has returned to two", has_returned)
-        shown = block(kube_api.kubectl("describe", "pytorchjob", "resnet", "-n", stage.namespace))
+        shown = rig.wait_for(stage, "it has returned to two", returned)
         assert (shown["Continue"], shown["Current Replicas"], shown["Last Replicas"]) == ("false", "2", "3")
         assert shown["Message"] == "There exists pending pods, return to the last replicas"
         wait_until(

@@ -24,12 +24,13 @@ from planaria.kube.main import operator
 from planaria.kube.resources import POD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kube_cluster import Cluster
 
 PLANARIA = str(Path(__file__).parents[2] / "bin" / "planaria")
 IMAGE = "registry.example.com/planaria:1"
+JOBS = "/apis/training.kubedl.io/v1alpha1"
 WHOLE = [
     "namespace/{}",
     "customresourcedefinition/pytorchjobs.training.kubedl.io",
@@ -142,8 +143,10 @@ def test_an_installation_that_does_not_become_ready_says_how_far_it_got(kube_api
     assert "deployment/planaria-operator is not ready after 1 s: waiting for the cluster to see the Deployment" in told
 
 
-def kubeconfig_of(cluster: Cluster, account: str, namespace: str, path: Path) -> str:
-    """Write a kubeconfig with which one acts as a service account."""
+def kubeconfig_of(cluster: Cluster, account: str, namespace: str, path: Path, shown: Iterable[str]) -> str:
+    """Write a kubeconfig with which one acts as a service account, once that is shown what is at some paths."""
+    client = cluster.client_of(account, namespace)
+    wait_until(lambda: all(map(client.may, shown)), "the API server has heard of its roles")
     found: dict[str, Any] = json.loads(Path(cluster.kubeconfig).read_text())
     found["users"] = [{"name": "test", "user": {"token": cluster.token(account, namespace)}}]
     path.write_text(json.dumps(found))
@@ -153,13 +156,13 @@ def kubeconfig_of(cluster: Cluster, account: str, namespace: str, path: Path) ->
 def test_an_operator_with_no_other_permissions_brings_a_job_to_its_end(
     kube_api: Cluster, rig: Rig, namespace: str, tmp_path: Path
 ) -> None:
-    own = kubeconfig_of(kube_api, "planaria-operator", namespace, tmp_path / "kubeconfig")
+    own = kubeconfig_of(kube_api, "planaria-operator", namespace, tmp_path / "kubeconfig", [f"{JOBS}/pytorchjobs"])
     with rig.stage("quick", room=8, speed=lambda n: 100.0 * n) as stage, rig.operator(stage, kubeconfig=own):
         rig.call(rig.api.create(quick(stage.namespace, cleanPodPolicy="All", ttlSecondsAfterFinished=1)))
         rig.wait_for(stage, "it has three workers", lambda _: stage.most == 3)
         rig.call(rig.player.finish(stage))
         wait_until(lambda: not rig.call(rig.api.list(POD, stage.namespace)).items, "its pods are gone", between_s=0.1)
-        jobs = f"/apis/training.kubedl.io/v1alpha1/namespaces/{stage.namespace}/pytorchjobs"
+        jobs = f"{JOBS}/namespaces/{stage.namespace}/pytorchjobs"
         wait_until(lambda: not kube_api.client.get(jobs)["items"], "its time is over", between_s=0.1)
         told = kube_api.client.get(f"/api/v1/namespaces/{stage.namespace}/events")["items"]
         assert "JobSucceeded" in {event["reason"] for event in told}
@@ -194,7 +197,9 @@ def test_an_operator_of_two_namespaces_has_roles_there_alone_and_leaves_the_jobs
         assert "cluster" not in told
         found = kube_api.client.get(f"/apis/apps/v1/namespaces/{home}/deployments/planaria-operator")
         words = found["spec"]["template"]["spec"]["containers"][0]["command"][1:]
-        own = kubeconfig_of(kube_api, "planaria-operator", home, tmp_path / "kubeconfig")
+        shown = [f"{JOBS}/namespaces/{stage.namespace}/pytorchjobs" for stage in (one, two)]
+        shown.append(f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases/planaria-operator")
+        own = kubeconfig_of(kube_api, "planaria-operator", home, tmp_path / "kubeconfig", shown)
         run = [*words, "--port=0", "--host=127.0.0.1", f"--lease={home}/planaria-operator", "--kubeconfig", own]
         for stage in (outside, one, two):
             rig.call(rig.api.create(quick(stage.namespace)))

@@ -177,7 +177,7 @@ def test_an_operator_killed_at_any_call_leaves_nothing_twice_and_loses_nothing(r
 def test_when_the_operator_that_acts_is_killed_another_takes_over(rig: Rig, operators: Operators) -> None:
     with rig.stage("quick", speed=lambda n: 100.0 * n) as stage:
         for name in ("first", "second"):
-            operators.order(start=name, namespace=stage.namespace, lasts_s=3.0)
+            operators.order(start=name, namespace=stage.namespace, lasts_s=15.0)
 
         def holder() -> str:
             lease = rig.call(rig.api.get(LEASE, stage.namespace, "operator"))

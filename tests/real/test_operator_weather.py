@@ -155,7 +155,8 @@ def test_a_worker_process_that_is_killed_for_its_memory_is_started_again_by_its_
     job.steps.order("eat", greedy)
     job.wait_for_world(before.round, *before.pods)
     job.assert_no_commit_lost(before)
-    assert "the kernel's OOM killer, out of memory in its memory cgroup" in job.log(greedy)
+    killed = "the kernel's OOM killer, out of memory in its memory cgroup"
+    job.wait("its agent tells of it", lambda: killed in job.log(greedy))
     assert job.lives() == before.lives
     assert job.status()["restarts"] == before.restarts
 

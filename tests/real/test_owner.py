@@ -56,7 +56,7 @@ def test_a_stop_on_one_node_ends_the_run_on_all(room: Room, asker: str) -> None:
     assert [end.status for end in ends] == [143, 143], crew.story()
     assert [end.report["outcome"] for end in ends] == ["stopped", "stopped"]
     assert ends[0].report["explanation"] == ends[1].report["explanation"]
-    assert len(crew.worlds()) == 1
+    crew.check_no_newer_world()
     crew.check_one_world()
 
 

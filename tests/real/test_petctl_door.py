@@ -74,12 +74,19 @@ def typed(words: list[str], folder: Path, variables: dict[str, str]) -> subproce
     )
 
 
-def was_asked(server: socket.socket) -> bool:
+def asker(server: socket.socket) -> socket.socket | None:
+    """Return the connection of somebody who asks."""
     try:
-        server.accept()[0].close()
+        return server.accept()[0]
     except BlockingIOError:
-        return False
-    return True
+        return None
+
+
+def was_asked(server: socket.socket) -> bool:
+    connection = asker(server)
+    if connection is not None:
+        connection.close()
+    return connection is not None
 
 
 def run_words(folder: Path, specs: object) -> list[str]:
@@ -245,9 +252,9 @@ def test_ctrl_c_or_a_signal_ends_a_command_that_waits_at_once_and_quietly(
     variables = environment(tmp_path, nobody, keys)
     with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as process:
         try:
-            wait_until(lambda: was_asked(nobody), "a first question", TIMEOUT_S)
-            process.send_signal(number)
-            _, told = process.communicate(timeout=TIMEOUT_S)
+            with wait_until(lambda: asker(nobody), "a first question", TIMEOUT_S):  # one that hangs up is an answer
+                process.send_signal(number)
+                _, told = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
     assert (process.returncode, told) == (status, "")

@@ -102,6 +102,16 @@ class Client:
             return False
         return True
 
+    def may(self, path: str) -> bool:
+        """Tell whether an object would be shown: the server hears of a role a moment after it was made."""
+        try:
+            self.has(path)
+        except Refused as exc:
+            if exc.status != 403:
+                raise
+            return False
+        return True
+
     def create(self, path: str, body: object) -> Any:
         """Make an object in the collection of that path."""
         return self.call("POST", path, body)

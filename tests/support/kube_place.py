@@ -7,6 +7,8 @@ import re
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from waiting import wait_until
+
 from planaria.kube.objects import agent_rules
 from planaria.store.api import Where
 
@@ -77,6 +79,8 @@ def make_place(cluster: Cluster, folder: Path) -> Place:
     for kind in ("configmaps", "leases"):
         create(_folder(kind), {"metadata": metadata})
     create(_folder("configmaps"), {"metadata": {"name": f"{name}-progress"}})
+    account = cluster.client_of(name, NAMESPACE)
+    wait_until(lambda: account.may(f"{_folder('configmaps')}/{name}"), "the API server has heard of the role")
     token_file = folder / f"{name}.token"
     token_file.write_text(cluster.token(name, NAMESPACE))
     return Place(cluster, name, token_file)

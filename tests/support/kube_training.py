@@ -85,7 +85,7 @@ class TrainingJob:
             "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts.items()],
             **fields,
         }
-        template = {"spec": {"terminationGracePeriodSeconds": 20, "volumes": volumes, "containers": [trainer]}}
+        template = {"spec": {"volumes": volumes, "containers": [trainer]}}
         workers = {"replicas": replicas, "restartPolicy": "OnFailure", "template": template}
         job = {
             "apiVersion": API,

@@ -18,7 +18,7 @@ from planaria.base.linux import is_running
 from planaria.chaos import hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 # Packets of a host wait in a queue for a while: what `tc netem delay` does where the kernel has it. Reads the queue's
 # netlink socket; only ids come, and each is let go when its time has come. Says "ready" once packets go through it.
@@ -132,15 +132,21 @@ class Network(hosts.Network):
             self.connect(nic + 1)
 
     def partition(self, *sides: tuple[Host, ...]) -> None:
-        """Let no packet pass between hosts of different sides. Nobody is told."""
-        for host, other in self._pairs(*sides):
-            host.drop_from(other)
-
-    def _pairs(self, *sides: tuple[Host, ...]) -> Iterator[tuple[Host, Host]]:
+        """Let no packet pass between hosts of different sides, at the same time on all of them. Nobody is told."""
+        cuts = []
         for side in sides:
-            for other_side in sides:
-                if side is not other_side:
-                    yield from ((host, other) for host in side for other in other_side)
+            others = [host for other in sides if other is not side for host in other]
+            four = "".join(f"-A INPUT -s {one.address},{one.second_address} -j DROP\n" for one in others)
+            six = "".join(f"-A INPUT -s {one.address6} -j DROP\n" for one in others)
+            rules = (("iptables", four), ("ip6tables", six))
+            script = "".join(f"{tool}-restore --noflush <<.\n*filter\n{text}COMMIT\n.\n" for tool, text in rules)
+            cuts += [
+                subprocess.Popen(["ip", "netns", "exec", host.namespace, "sh", "-ec", script], stdin=subprocess.DEVNULL)
+                for host in side
+            ]
+        ends = [cut.wait(PATIENCE_S) for cut in cuts]
+        if any(ends):
+            raise RuntimeError(f"{sides} could not be cut from each other")
 
     def heal(self) -> None:
         """Let every packet pass again."""

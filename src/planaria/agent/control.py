@@ -66,7 +66,8 @@ class ControlServer:
 
     @property
     def has_listeners(self) -> bool:
-        """Tell whether any worker of this life is connected."""
+        """Tell whether any worker of this life is connected by now, whatever else the loop has to do first."""
+        self.catch_up()
         return not all(peer.is_witness for peer in self._peers.values())
 
     @property
@@ -114,7 +115,8 @@ class ControlServer:
             self._drop(peer)
 
     def catch_up(self) -> None:
-        """Hear everything that was sent before now."""
+        """Hear everything that was sent before now, also by those who have yet to be let in."""
+        self._listener.accept_waiting()
         for peer in list(self._peers.values()):
             for _ in range(_CHUNKS):
                 if peer.descriptor not in self._peers or not self._read(peer):

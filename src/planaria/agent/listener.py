@@ -34,18 +34,27 @@ class Listener:
         self._loop.forget(self._socket.fileno())
         self._socket.close()
 
+    def accept_waiting(self) -> None:
+        """Let everybody in who has connected by now, before the loop says so."""
+        while self._socket.fileno() >= 0 and self._accept():
+            pass
+
     def _open(self) -> None:
         self._loop.on_readable(self._socket.fileno(), self._accept)
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Let one in; False when nobody waits, or nobody can be let in."""
         try:
             descriptor, _ = self._socket._accept()  # type: ignore[attr-defined]  # noqa: SLF001  what socket.accept wraps
         except BlockingIOError:
-            return
+            return False
         except OSError:
             self._loop.forget(self._socket.fileno())
+            if self._pause is not None:
+                self._pause.cancel()
             self._pause = self._loop.call_later(_PAUSE_S, self._open)
-            return
+            return False
         os.set_blocking(descriptor, False)
         os.set_inheritable(descriptor, False)
         self._on_connection(socket.socket(fileno=descriptor))
+        return True

@@ -7,7 +7,7 @@ Nothing here is newer than Kubernetes 1.20, and nothing has been removed since.
 from __future__ import annotations
 
 from planaria.base.value import Value
-from planaria.kube import health, names
+from planaria.kube import grace, health, names
 from planaria.kube.names import Names
 from planaria.kube.objects import RBAC, agent_rules
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 IMAGE = "hello_elastic:dev"
 USER = 1000  # of the image; files that pods share belong to this group
 ETCD_PORT = 2379
-DRAIN_SPARE_S = 30  # a drain takes the workers' grace, and the agent's time to bring commits to safety and say goodbye
 BATCH_FAILURES = 20  # of a batch Job; evictions count as well, so that six, its default, are soon used up
 REPLACED_AFTER_S = (
     30  # a pod of a lost node; agents know of the loss in 6 s, and what replaces it joins whenever it comes
@@ -193,7 +192,7 @@ def _tolerates(fate: str) -> Object:
 
 
 def _pod_spec(job: Wanted, *, by_operator: bool = False) -> Object:
-    spec: Object = {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": job.grace_s + DRAIN_SPARE_S}
+    spec: Object = {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": grace.of_pod(job.grace_s)}
     if not by_operator:
         spec |= _account(job)
     elif job.service_account:
@@ -258,7 +257,7 @@ def _resources(job: Wanted) -> Object:
 
 def _environment(job: Wanted, *, by_operator: bool) -> list[Object]:
     told = {} if by_operator else _meeting(job) | {"PET_NPROC_PER_NODE": job.nproc}
-    told |= {"PET_MAX_RESTARTS": str(job.max_restarts), "PET_SHUTDOWN_TIMEOUT": str(job.grace_s)}
+    told |= {"PET_MAX_RESTARTS": str(job.max_restarts), grace.WORKERS: str(job.grace_s)}
     if job.checkpoints:
         told["PET_SNAPSHOT_DIR"] = f"{job.checkpoints.path.rstrip('/')}/commits/{job.name}"
     if job.sha256:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 
 from planaria.contract.env import KUBE_PROGRESS, POD_UID, TOKEN
-from planaria.kube import health
+from planaria.kube import grace, health
 from planaria.kube.names import MASTER, PORT, PORT_NAME, ROLE_LABEL, TOKEN_KEY, WORKER, Names, trainer_among
 from planaria.kube.objects import account_of, owned
 from planaria.kube.restart import kubelet_policy
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from planaria.kube.seen import JobSeen
     from planaria.kube.spec import Elastic, JobSpec
 
-GRACE_S = 60  # the workers' last commit takes up to --resize-grace, 10 s, and its copy to disk some more
 SHM_SIZE = "1Gi"  # containers get 64 MB, with which torch's data loaders fail; it counts as the container's memory
 SHM_PATH = "/dev/shm"  # noqa: S108  the path that libraries use
 _SHM_VOLUME = "planaria-shm"
@@ -101,7 +100,7 @@ def _make_member(job: JobSeen, spec: JobSpec, inner: Json, trainer: Json) -> Non
     names = Names(job.name)
     _add_env(trainer, _elastic_env(job, names, spec, spec.elastic))
     inner["serviceAccountName"] = account_of(inner, names)
-    inner.setdefault("terminationGracePeriodSeconds", GRACE_S)
+    _add_grace(inner, trainer)
     _add_shm(inner, trainer)
     if _gets_probes(spec.elastic, inner):
         _add_health(trainer)
@@ -158,6 +157,16 @@ def _add_env(container: Json, added: list[Json]) -> None:
     given = container.get("env") or []
     names = {variable.get("name") for variable in given}
     container["env"] = [variable for variable in added if variable["name"] not in names] + given
+
+
+def _add_grace(inner: Json, trainer: Json) -> None:
+    """Give the pod time to drain. Where the user did, the agent has to know, or it waits longer for workers than it lives."""
+    own = inner.get("terminationGracePeriodSeconds")
+    names = [str(variable.get("name", "")) for variable in trainer["env"]]
+    if own is None:
+        inner["terminationGracePeriodSeconds"] = grace.POD_S
+    elif isinstance(own, int) and not any(name.endswith("SHUTDOWN_TIMEOUT") for name in names):
+        _add_env(trainer, [_text(grace.WORKERS, str(grace.of_workers(own)))])
 
 
 def _add_shm(inner: Json, trainer: Json) -> None:

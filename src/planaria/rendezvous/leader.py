@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from planaria.rendezvous.verdict import Reports
 
 STOPPED_STATUS = 143  # as after SIGTERM, which is how one node is stopped
+REPORT_S = 0.05  # two messages that are sent one after the other come in two turns at most
 
 
 class Leader:
@@ -60,6 +61,7 @@ class Leader:
         self._orders, self._roll, self._settings = self.office.orders, self.office.roll, settings
         self._failed: Reports = []
         self._for_failure = False
+        self._judges_at = quorum.ALWAYS
 
     # What happens to it.
 
@@ -221,6 +223,7 @@ class Leader:
             return False
         self.office.reason = reason
         self._for_failure = bool(self._failed)
+        self._judges_at = quorum.ALWAYS
         self.office.phase = "stopping"
         self._roll.settled = set()
         self._tell_stop(reason, grace_s)
@@ -247,7 +250,7 @@ class Leader:
         if office.quit is not None:
             return self._end("stopped", STOPPED_STATUS, office.quit.reason, now)
         losses.note_going()
-        if self._for_failure and not losses.has_one and losses.may_turn_up(now):
+        if self._for_failure and not losses.has_one and (losses.may_turn_up(now) or self._hears_more(now)):
             return False
         if self._for_failure and not losses.has_one:
             ruling, when = verdict.rule(self._failed, office.restart_count, self._settings, now)
@@ -258,11 +261,20 @@ class Leader:
                 self.ending.end(ruling, now)
                 return True
             office.restart_count = ruling
+            office.reason = verdict.reason(self._failed)  # the first to report need not be the first that failed
         if self._for_failure and losses.has_one:
             office.reason = reasons.of_loss(self._roll) or office.reason
         self._failed = []
         office.phase = "gathering"
         return True
+
+    def _hears_more(self, now: float) -> bool:
+        """Wait a moment for the one whom all reports blame: how its workers ended comes right behind that they did."""
+        self._judges_at = min(self._judges_at, now + REPORT_S)
+        waits = now < self._judges_at and verdict.blames_a_peer(self._failed)
+        if waits:
+            self._orders.wake(self._judges_at)
+        return waits
 
     def _check_majority(self, now: float) -> bool:
         """Hold, or end, if those who are silent are too many to go on without them."""

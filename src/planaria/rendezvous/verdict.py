@@ -59,10 +59,14 @@ def rule(reports: Reports, restart_count: int, settings: Settings, now: float) -
     if restart_count < settings.max_restarts and not why:
         return restart_count + 1, now
     first_at = min(at for _, _, at in reports)
-    blames_a_peer = all(report.names_peer and report.names_peer[0] for report, _, _ in reports)
-    if blames_a_peer and now < first_at + 2 * settings.ttl_s:
+    if blames_a_peer(reports) and now < first_at + 2 * settings.ttl_s:
         return None, first_at + 2 * settings.ttl_s  # the peer's own end may still be on its way
     return Ended("failed", WORKER_FAILED, why, texts, restart_count), now
+
+
+def blames_a_peer(reports: Reports) -> bool:
+    """Tell whether nobody has reported more than that another had gone."""
+    return all(report.names_peer and report.names_peer[0] for report, _, _ in reports)
 
 
 def _fitting(texts: Iterator[str]) -> tuple[str, ...]:

@@ -164,6 +164,30 @@ def test_members_get_shared_memory_and_time_to_drain_unless_the_user_said_so() -
     )
 
 
+@pytest.mark.parametrize(
+    ("pod_s", "variables", "told"),
+    [
+        (None, [], None),  # 60, of which the agent gives workers its usual 30
+        (0, [], "0"),
+        (20, [], "10"),
+        (59, [], "29"),
+        (60, [], "30"),
+        (600, [], "570"),
+        (600, ["PET_SHUTDOWN_TIMEOUT"], "5"),
+        (600, ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"], None),
+        ("soon", [], None),  # the API server has the words for that
+    ],
+)
+def test_workers_of_a_pod_with_a_grace_of_its_own_have_less_than_the_pod_unless_the_user_said_so(
+    pod_s: object, variables: list[str], told: str | None
+) -> None:
+    own = template(env=[{"name": name, "value": "5"} for name in variables])
+    own["spec"]["terminationGracePeriodSeconds"] = pod_s
+    body = _pod(elastic_spec(worker={"template": own}))
+    assert body["spec"]["terminationGracePeriodSeconds"] == (60 if pod_s is None else pod_s)
+    assert _env(body).get("PET_SHUTDOWN_TIMEOUT") == told
+
+
 def test_a_plain_pod_is_left_as_it_is_but_for_names_variables_and_policy() -> None:
     inner = _pod(plain_spec())["spec"]
     assert inner.keys() == {"containers", "restartPolicy", "hostname"}

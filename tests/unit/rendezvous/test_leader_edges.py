@@ -242,38 +242,6 @@ def test_a_member_that_was_done_when_it_went_excuses_nothing(how: str) -> None:
     assert court.leader.office.ended.kind == "failed"
 
 
-def test_the_next_round_says_which_loss_excused_the_failures_of_the_last() -> None:
-    court = Court()
-    court.begin("abc")
-    court.say("b", failure_of("b"))
-    court.look()
-    court.say("ab", STOPPED)
-    court.lose("c")
-    court.refuse("c")
-    court.look()
-    assert reasons(court.look(0.4)) == {"node host-c is gone"}
-
-
-def test_the_next_round_says_what_failed_when_a_member_lost_touch_and_is_here_again() -> None:
-    court = Court(max_restarts=0)
-    court.begin("abc")
-    court.say("b", failure_of("b"))
-    court.look()
-    court.say("ab", STOPPED)
-    court.say("c", Stopped(1, 2000, fenced=True))
-    assert reasons(court.look()) == {"rank 0 failed on host-b"}
-
-
-def test_the_next_round_says_what_it_began_with_when_there_was_no_failure() -> None:
-    court = Court(max_nodes=4)
-    court.begin("abc")
-    court.join("d")
-    court.look(0.3)
-    court.say("c", Leave("SIGTERM"))
-    court.say("ab", STOPPED)
-    assert reasons(court.look()) == {"node host-d joined"}
-
-
 # Without a majority.
 
 
