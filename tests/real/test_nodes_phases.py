@@ -21,7 +21,6 @@ STATUSES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 # On node c, a worker that is asked to stop says so, and does not before the test lets it.
 STUBBORN = """\
 from notes import *
-from stopping import stop
 from told import wait_at
 
 def keep_on(number, frame):
