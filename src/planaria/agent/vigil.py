@@ -371,7 +371,7 @@ class Vigil:
         self._open = [_Open(told, charge) for told, charge in charges if charge.watched]
         if len(self._open) < before:
             self._driver.say(f"rank {rank} {how}: what looked like a hang was none, or is over")
-            self._emit("planaria.hang.over", self._loop.now(), rank=rank)
+            self._emit("planaria.hang.over", self._loop.now(), rank=rank, how=how)
             self._judge_anew()
 
     def _emit(self, name: str, at: float, **metadata: object) -> None:

@@ -123,7 +123,8 @@ def _run_ended(data: Mapping[str, object]) -> str:
 
 
 def _went_on(data: Mapping[str, object]) -> str:
-    return f"rank {integer(data, 'rank')} goes on: what looked like a hang was none, or is over"
+    how = text(data, "how") or "goes on"
+    return f"rank {integer(data, 'rank')} {how}: what looked like a hang was none, or is over"
 
 
 def leaving(event: Told) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.insight.fields import integer, number, part, text
+from planaria.insight.fields import integer, integers, number, part, text
 from planaria.insight.heard import ENDED
 from planaria.insight.model import Effective
 
@@ -65,13 +65,16 @@ def hang(heard: Sequence[Heard], newest: int) -> Mapping[str, object] | None:
 
 def _told_hangs(heard: Iterable[Heard], newest: int) -> Iterable[Mapping[str, object]]:
     for one in heard:
-        last: Mapping[str, object] = {}
+        standing: list[Mapping[str, object]] = []
         for event in one.events:
             if event.name == "planaria.hang" and (integer(event.data, "round") or 0) == newest:
-                last = {**event.data, "timestamp": event.timestamp}
+                standing.append({**event.data, "timestamp": event.timestamp})
             elif event.name == "planaria.hang.over":
-                last = {}
-        yield last
+                rank = integer(event.data, "rank")
+                standing = [
+                    hang for hang in standing if rank not in integers(hang, "ranks") + integers(hang, "waiting")
+                ]
+        yield from standing[-1:]
 
 
 def effective(heard: Sequence[Heard]) -> Effective:

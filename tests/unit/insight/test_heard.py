@@ -175,6 +175,17 @@ def test_a_hang_that_is_over_is_not_told_any_more() -> None:
     assert "rank 0 goes on: what looked like a hang was none, or is over" in said
 
 
+def test_a_hang_stands_until_one_of_its_own_ranks_ends_it() -> None:
+    node = named("a", "a-1").begins().starts(1.0, 0, nodes=1)
+    node.tell(9.0, "hang", round=0, ranks=[0], waiting=[1], sentence="rank 0 hangs")
+    node.tell(10.0, "hang", round=0, ranks=[2], waiting=[], sentence="rank 2 hangs")
+    node.tell(12.0, "hang.over", rank=0, how="has ended")
+    run = picture([folder(node)])
+    assert run.hang is not None
+    assert run.hang["sentence"] == "rank 2 hangs"
+    assert "rank 0 has ended: what looked like a hang was none, or is over" in [one.sentence for one in run.timeline]
+
+
 def test_a_hang_of_an_earlier_round_is_over_and_one_that_ended_the_run_is_not() -> None:
     node = named("a", "a-1").begins().starts(1.0, 0, nodes=1)
     node.tell(9.0, "hang", round=0, ranks=[0], sentence="rank 0 hangs").ends(10.0, "failed", 1)
