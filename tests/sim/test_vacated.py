@@ -1,5 +1,7 @@
 """Jobs whose nodes have all left, and that begin again on hosts with other addresses: pods never keep theirs."""
 
+import random
+
 import pytest
 from clustersim import Fault, Plan, Spec
 from clustersim.cluster import Cluster
@@ -26,6 +28,29 @@ def test_when_all_have_left_in_good_order_others_begin_where_they_ended(first, a
     second = "b-1" if first == "a-1" else "a-1"
     faults = [Fault(6.0, "go", first), Fault(6.0 + apart_s, "go", second)]
     first_round, second_round = rounds_after(faults, 15.0, seed)
+    assert first_round == second_round > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("nodes", "within_s"), [(2, 0.0), (3, 0.0), (3, 1.0), (6, 0.5), (12, 0.5)])
+def test_it_does_not_matter_who_of_them_knows_that_others_leave_too(nodes, within_s, seed):
+    """With 2 nodes their goodbyes crossed on the way; with more, whoever knew of one left before it told the next leader."""
+    rng = random.Random(seed)
+    before = [Spec(f"a{n}-1", f"host-a{n}", 29400, 0.05 * n) for n in range(nodes)]
+    after = [Spec(f"c{n}-1", f"host-c{n}", 29400, 20.0 + 0.1 * n) for n in range(nodes)]
+    faults = tuple(Fault(6.0 + within_s * rng.random(), "go", spec.name) for spec in before)
+    cluster = Cluster(Plan(seed=seed, specs=(*before, *after), faults=faults, **{**PLAIN, "max_nodes": nodes}))
+    for spec in before:
+        cluster.at(15.0, cluster.net.down.add, spec.host)
+    cluster.run()
+    (ran,) = {agent.machine.standing.ran for agent in cluster.agents if agent.name.startswith("c")}
+    assert ran > 0
+
+
+@pytest.mark.parametrize(("seed", "first", "apart_s"), [(0, "a-1", 0.19), (1, "b-1", 0.08)])
+def test_goodbyes_that_cross_are_both_heard(seed, first, apart_s):
+    second = "b-1" if first == "a-1" else "a-1"
+    first_round, second_round = rounds_after([Fault(6.0, "go", first), Fault(6.0 + apart_s, "go", second)], 15.0, seed)
     assert first_round == second_round > 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from planaria.base.value import Value, replace
 from planaria.contract import burial
+from planaria.rendezvous.farewell import Farewell
 from planaria.rendezvous.keys import (
     LeaderRecord,
     epoch_of_outcome,
@@ -15,7 +16,6 @@ from planaria.rendezvous.keys import (
     read_leader,
     read_outcome,
     read_round,
-    round_record,
 )
 from planaria.rendezvous.model import (
     AskAround,
@@ -60,6 +60,7 @@ class Claim:
         self.settings = settings
         self.leader_revision = 0
         self.round_revision = 0
+        self.farewell = Farewell(settings.node)
         self.buried: frozenset[str] = frozenset()
         self._leader: LeaderRecord | None = None
         self._round: str | None = None
@@ -77,7 +78,7 @@ class Claim:
     def begin(self, now: float) -> list[Effect]:
         """Ask for the run's keys; their changes are reported from then on."""
         self._complain_at = now + COMPLAIN_S
-        return [ReadKey("leader"), ReadKey("round"), ReadKey("outcome"), ReadKey(burial.KEY)]
+        return [ReadKey("leader"), ReadKey("left"), ReadKey("round"), ReadKey("outcome"), ReadKey(burial.KEY)]
 
     def held_until(self) -> float:
         """Return until when the store gives us the tie-break."""
@@ -101,8 +102,11 @@ class Claim:
                 if revision:
                     self._leader = LeaderRecord(self.settings.node, self.settings.address)
                     self.leader_revision = revision
-            case KeyWritten("round", revision) if revision:
-                self.round_revision = revision
+            case KeyWritten("round", revision):
+                self.round_revision = revision or self.round_revision
+                self.farewell.round_written(is_done=bool(revision))
+            case KeyWritten("left", revision):
+                self.farewell.written(is_done=bool(revision))
             case StoreAnswered(sent_at):
                 self._held_until = max(self._held_until, sent_at + self.settings.lease_s)
             case StoreLeaseLost():
@@ -118,6 +122,10 @@ class Claim:
                 self._leader, self.leader_revision = read_leader(value), revision
             case KeyRead("round", value, revision):
                 self._round, self.round_revision = value, revision
+                self.farewell.found_round(read_round(value))
+            case KeyRead("left", value, revision):
+                self.farewell.found(value, revision)
+                return  # nothing waits for it
             case KeyRead("outcome"):
                 self._outcome = event
             case KeyRead(burial.KEY, value):
@@ -190,20 +198,8 @@ class Claim:
         return known.term != term and (known.term, known.round) > (last.term, last.round)
 
     def is_vacated(self, last: Standing) -> bool:
-        """Tell whether the store says of this very round that nobody of it is left, and we did not know."""
-        known = read_round(self._round)
-        return known.size == 0 < last.size and (known.term, known.round) == (last.term, last.round)
-
-    def vacate(self, last: Standing, gone: set[str]) -> list[Effect]:
-        """Say that nobody of the newest round is left, if all of its members are among those who are gone."""
-        known = read_round(self._round)
-        members = [one.node for one in last.deputies[: last.size]]
-        is_newest = last.round >= 0 and (known.term, known.round) == (last.term, last.round)
-        if not is_newest or len(members) < last.size or not gone.issuperset(members) or known.size == 0:
-            return []
-        following = max(known.next_round, last.next_round)
-        record = round_record(replace(known, size=0, deputies=(), next_round=following))
-        return [WriteKey("round", record, self.round_revision)]
+        """Tell whether the store says of this very round that nobody of it is left."""
+        return 0 < last.size <= len(self.farewell.left_of(last))
 
     def read_leader_again(self) -> list[Effect]:
         """Doubt what we know of the leader key: whoever wrote a newer round held it."""
@@ -216,6 +212,9 @@ class Claim:
         was_told = self._outcome is not None and epoch_of_outcome(self._outcome.value) == standing.epoch
         if was_told or outcome_in_round(self._round) is not None:
             return Standing()  # that run is over: this is a new one under the same id
+        if self.is_vacated(standing):
+            following = max(standing.next_round, self.farewell.left.next_round)
+            return replace(standing, size=0, deputies=(), next_round=following)
         return standing
 
     def serves_another(self, epoch: str) -> bool:

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
             """Do nothing of it any more."""
 
 
+PART_WITHIN_S = 1.0  # how long one that leaves tries to say so in the store, while others do the same
 STORY_LENGTH = 200  # events kept for the day the machine meets one it has no rule for
 _HEARTBEATS = (Renew, Ack)  # they would push everything else out of the story
 
@@ -116,6 +117,7 @@ class Driver:
         self._queue: deque[Event] = deque()
         self._busy = False
         self._closed = False
+        self._parting: Timer | None = None
         self._store_left = True
         self._waker: Timer | None = None
         self._waiting_for = ""
@@ -157,11 +159,19 @@ class Driver:
     def close(self) -> None:
         """Leave everything. What was sent is still delivered and the store is told, while somebody turns the loop.
 
-        That is over when `is_gone` says so, within a second.
+        That is over when `is_gone` says so, within two seconds.
         """
-        if self._closed:
+        if self._closed or self._parting is not None:
             return
+        if self._machine is not None and self._machine.is_parting:
+            self._parting = self._loop.call_later(PART_WITHIN_S, self._close)
+        else:
+            self._close()
+
+    def _close(self) -> None:
         self._closed = True
+        if self._parting is not None:
+            self._parting.cancel()
         self._opening.cancel()
         self._wake_at(None)
         self._queue.clear()
@@ -214,6 +224,8 @@ class Driver:
                     problem.add_note(f"{event!r} -> ?")
                     raise
                 self._obey(event, effects)
+                if self._parting is not None and not self._machine.is_parting:
+                    self._close()
         finally:
             self._busy = False
 

@@ -1,4 +1,4 @@
-"""What the store holds of a run: who leads, the newest round, and how it ended. Pure; everything read is checked."""
+"""What a store holds of a run: who leads, the newest round, who has left it, how it ended. Pure; what is read is checked."""
 
 from __future__ import annotations
 
@@ -24,6 +24,20 @@ class LeaderRecord(Value):
 
     node: str
     address: str
+
+
+class Left(Value):
+    """Who of a round has left in good order, or is proven dead; `next_round` is the least number that no round ever had."""
+
+    epoch: str = ""
+    term: int = 0
+    round: int = -1
+    next_round: int = 0
+    nodes: frozenset[str] = frozenset()
+
+    def is_of(self, standing: Standing) -> bool:
+        """Tell whether this is about the round that somebody knows."""
+        return (self.epoch, self.term, self.round) == (standing.epoch, standing.term, standing.round)
 
 
 def leader_record(settings: Settings) -> str:
@@ -59,6 +73,23 @@ def read_round(text: str | None) -> Standing:
         return Standing(as_name(epoch), term, number, size, None, count, deputies, following)
     except (KeyError, TypeError, ValueError):
         return Standing()
+
+
+def left_record(left: Left) -> str:
+    """Return what the store keeps of those who have left a round."""
+    fields = [left.epoch, left.term, left.round, left.next_round]
+    return json.dumps({"version": VERSION, "round": fields, "nodes": sorted(left.nodes)})
+
+
+def read_left(text: str | None) -> Left:
+    """Return who has left which round; nobody when there is no such record or it makes no sense."""
+    found = _read(text)
+    try:
+        epoch, *numbers = _list(found["round"])
+        term, number, following = (int(str(one)) for one in numbers)
+        return Left(as_name(epoch), term, number, following, frozenset(map(as_name, _list(found["nodes"]))))
+    except (KeyError, TypeError, ValueError):
+        return Left()
 
 
 def outcome_in_round(text: str | None) -> str | None:

@@ -141,6 +141,17 @@ class Leader:
             self.office.buried = buried
             self._orders.touch()
 
+    def hear_of_left(self, nodes: frozenset[str]) -> None:
+        """Take the word of members that left while they had no leader, or one that left in the same moment."""
+        roll = self.office.roll
+        news = {
+            node for node in nodes if node in roll.members and node not in roll.gone and node not in self.office.seats
+        }
+        if news:
+            roll.gone |= news
+            self.office.count_anew()
+            self._orders.touch()
+
     def raise_term(self, term: int) -> None:
         """Lead in a newer term: the store had lost the leader key, and it was written anew."""
         self.office.term = max(self.office.term, term)

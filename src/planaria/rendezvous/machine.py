@@ -86,6 +86,11 @@ class Rendezvous:
         """Tell whether the run is over here."""
         return self.member.phase == "ended"
 
+    @property
+    def is_parting(self) -> bool:
+        """Tell whether this agent has left and the store has yet to take its word for it."""
+        return self._claim.farewell.is_under_way
+
     def begin(self, now: float) -> tuple[Effect, ...]:
         """Start looking for the others."""
         if self.settings.external:
@@ -313,7 +318,7 @@ class Rendezvous:
     # Leaving.
 
     def _leave(self, reason: str) -> None:
-        self._out += self._stored.vacate()
+        self._out += self._stored.part()
         if self.leader is not None:
             self._tenure.hand_over()
             self._out += self._claim.release()

@@ -35,6 +35,7 @@ class Stored:
     def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float, *, age_s: float) -> None:
         """Take an answer of the store. `age_s` is how long this agent has taken part in the run."""
         self._claim.heard(event, now)
+        self._out += self._claim.farewell.go_on()
         self.trouble = ""
         if isinstance(event, KeyRead) and event.key == "outcome" and self._member.phase != "ended":
             self._hear_outcome(age_s)
@@ -52,7 +53,7 @@ class Stored:
             case KeyRead("round") if claim.is_ahead_of(leader.office.term, leader.office.roll.last):
                 tenure.give_way()  # while we were away from the store, another led
                 self._out += claim.read_leader_again()
-            case KeyRead("round") if claim.is_vacated(leader.office.roll.last):
+            case KeyRead("left") if claim.is_vacated(leader.office.roll.last):
                 tenure.give_way()  # the last of that round left after we had read of it: begin with what it said
             case _ if other is not None:
                 tenure.give_way(other.address, claim.leader_revision)
@@ -72,21 +73,19 @@ class Stored:
             self._tenure.give_way()
             self._member.end(ended)
 
-    def vacate(self) -> list[Effect]:
-        """Say in the store that nobody of the newest round is left, as the last of it who goes in good order.
-
-        Whoever begins after us, at another address, could not tell otherwise whether we live and are only out of reach.
-        """
-        own, leader = self._settings.node, self._tenure.leader
+    def part(self) -> list[Effect]:
+        """Say in the store that this node has left the newest round, and who else of it has, as far as is known here."""
+        own, leader, farewell = self._settings.node, self._tenure.leader, self._claim.farewell
         if not self._settings.external or self._member.phase == "ended":
             return []
         if leader is not None:
-            roll, others = leader.office.roll, set(leader.office.seats) - {own}
-            is_alone = not others and leader.office.phase not in ("placing", "starting", "ended")
-            return self._claim.vacate(roll.last, {own, *roll.gone, *roll.dead}) if is_alone else []
-        is_alone = self._member.phase == "seeking"  # its leader said goodbye, or is dead
+            roll, is_starting = leader.office.roll, leader.office.phase == "starting"
+            gone = {own, *roll.gone, *roll.dead}
+            return farewell.begin(roll.last, set(roll.members), gone, awaits_round=is_starting)
         last = self._member.post.standing
-        return self._claim.vacate(last, {own, *self._member.gone, *self._member.dead}) if is_alone else []
+        members = {one.node for one in last.deputies[: last.size]} | ({own} if last.slot is not None else set())
+        gone = {own, *self._member.gone, *self._member.dead}
+        return farewell.begin(last, members, gone, awaits_round=False)
 
     def hear_trouble(self, trouble: StoreTrouble, now: float) -> None:
         """Go at once if only people can help and nothing would be lost; else say what the store says, once a trouble."""

@@ -6,6 +6,7 @@ from clustersim.checks import Violation
 from clustersim.talking import Talking
 from clustersim.working import GUARDIAN_S, Working
 from planaria.rendezvous import model
+from planaria.rendezvous.driver import PART_WITHIN_S
 from planaria.rendezvous.machine import Rendezvous
 from planaria.rendezvous.model import EndRequested, LeaveAnnounced, LeaveRequested, Ticked
 
@@ -232,7 +233,14 @@ class Agent(Talking, Working):
             self.has_left = True
             self.cluster.checks.said_goodbye(self)
             self.post(LeaveRequested("its owner said so"))
-            self.soon(lambda: self.die(polite=True))
+            self.soon(lambda: self._part(self.cluster.now + PART_WITHIN_S))
+
+    def _part(self, limit):
+        """Go, as the driver does, when the store has taken the last word, or there was no more time for it."""
+        if self.is_alive and self.machine.is_parting and self.cluster.now < limit:
+            self.cluster.after(0.005, self._part, limit)
+        else:
+            self.die(polite=True)
 
 
 EFFECTS = {

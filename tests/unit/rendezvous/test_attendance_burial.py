@@ -1,4 +1,4 @@
-"""What a leader makes of the word of whoever runs the machines: these nodes are gone for good."""
+"""What a leader makes of what others say in the store: a cluster, that nodes are gone for good; nodes, that they have left."""
 
 from __future__ import annotations
 
@@ -103,3 +103,20 @@ def test_names_that_nobody_knows_are_passed_over() -> None:
     hall.leader.hear_of_dead(frozenset({"z", ""}))
     hall.live("a", SILENCE_S + 1)
     assert hall.leader.office.roll.dead == {}
+
+
+def test_one_that_says_in_the_store_that_it_has_left_is_not_waited_for() -> None:
+    hall = claimant(external=True)
+    hall.leader.office.roll.tie_until = quorum.ALWAYS
+    hall.leader.hear_of_left(frozenset("bcz"))
+    assert hall.leader.office.roll.gone == {"b", "c"}, "z never was in that round"
+    hall.live("a", 1.0)
+    assert hall.leader.office.phase != "claiming"
+
+
+def test_one_that_is_here_has_yet_to_say_goodbye_whatever_the_store_says() -> None:
+    hall = claimant(external=True)
+    hall.join("b", **member_of(LAST, 1))
+    hall.leader.hear_of_left(frozenset("b"))
+    assert hall.leader.office.roll.gone == set()
+    assert "b" in hall.leader.office.seats

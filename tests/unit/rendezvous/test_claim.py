@@ -56,7 +56,8 @@ def leads(node: str, address: str, **changes: object) -> Leads:
 
 
 def test_all_keys_are_asked_for() -> None:
-    assert Claim(OWN).begin(0.0) == [ReadKey("leader"), ReadKey("round"), ReadKey("outcome"), ReadKey("buried")]
+    asked = [ReadKey(key) for key in ("leader", "left", "round", "outcome", "buried")]
+    assert Claim(OWN).begin(0.0) == asked
 
 
 def test_nothing_is_decided_before_all_keys_are_read() -> None:

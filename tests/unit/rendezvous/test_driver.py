@@ -11,7 +11,7 @@ from planaria.base.channel import PEER
 from planaria.base.loop import Loop
 from planaria.errors import InternalError
 from planaria.rendezvous import driver as driver_module
-from planaria.rendezvous.driver import STORY_LENGTH, Driver
+from planaria.rendezvous.driver import PART_WITHIN_S, STORY_LENGTH, Driver
 from planaria.rendezvous.links import Trouble
 from planaria.rendezvous.messages import Done, Ended, Heard, Renew, Welcome
 from planaria.rendezvous.model import (
@@ -56,7 +56,7 @@ class FakeMachine:
         FakeMachine.made = self
         self.settings = settings
         self.standing = Standing()
-        self.is_leading = self.has_leader = self.is_ended = False
+        self.is_leading = self.has_leader = self.is_ended = self.is_parting = False
         self.heard: list[Event] = []
         self.rules: dict[object, tuple[Effect, ...]] = {}
 
@@ -269,6 +269,29 @@ def test_a_driver_is_gone_when_its_store_was_told(make: Callable[..., Bench]) ->
     bench.driver.close()
     assert not bench.driver.is_gone
     records.on_done()
+    assert bench.driver.is_gone
+
+
+def test_a_driver_goes_on_until_the_store_has_heard_that_its_node_has_left(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.machine.is_parting = True
+    bench.driver.close()
+    bench.driver.close()  # once is enough
+    bench.driver.post(Ticked())
+    assert not bench.driver.is_gone
+    bench.machine.is_parting = False
+    bench.driver.post(Ticked())
+    assert bench.driver.is_gone
+    bench.driver.post(Ticked())
+    assert bench.machine.heard == [Ticked(), Ticked()]
+
+
+def test_a_driver_goes_when_the_store_does_not_hear_that_its_node_has_left(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.machine.is_parting = True
+    bench.driver.close()
+    bench.now += PART_WITHIN_S
+    bench.turn()
     assert bench.driver.is_gone
 
 

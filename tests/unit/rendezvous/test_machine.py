@@ -306,6 +306,7 @@ def test_keys_are_read_first_and_the_key_is_taken_by_comparing() -> None:
     agent = Agent(STORED)
     assert kinds(agent.out, ReadKey) == [
         ReadKey("leader"),
+        ReadKey("left"),
         ReadKey("round"),
         ReadKey("outcome"),
         ReadKey("buried"),
