@@ -182,9 +182,9 @@ class Vigil:
     # Stragglers.
 
     def _compare(self, now: float) -> None:
-        before = [one.local_rank for one in self.stragglers]
+        before = {one.local_rank for one in self.stragglers}
         self.stragglers = self._stragglers.found()
-        if self.stragglers and [one.local_rank for one in self.stragglers] != before:
+        if {one.local_rank for one in self.stragglers} != before:  # that nobody is slow any more is told, too
             life = self._driver.life
             number = 0 if life is None else life.number
             self._emit("planaria.straggler", now, round=number, ranks=self.stragglers_as_json())

@@ -217,6 +217,16 @@ def test_phases_and_stragglers_are_seen(rig: Callable[..., Rig]) -> None:
     assert here.names() == ["planaria.straggler"]
 
 
+def test_that_no_rank_is_slower_any_more_is_told_once(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    for step in range(10, 500):
+        here.pass_s(0.1)
+        for rank in (0, 1):
+            here.vigil.progressed(rank, Progress(step, (("busy_s", 0.05 + rank * 0.05 * (step < 200)),)))
+    assert [event["ranks"] for _, event in here.events] == [[{"rank": 3, "host": "n", "slower_by": 2.0}], []]
+    assert here.vigil.seen()["stragglers"] == []
+
+
 def test_samples_that_are_no_number_do_not_move(rig: Callable[..., Rig]) -> None:
     here = rig()
     for _ in range(40):
