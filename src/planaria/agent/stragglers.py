@@ -1,9 +1,9 @@
 """Which ranks of a node are slower than its others. Pure; moments are of one clock, this node's.
 
-A rank that reports `busy_s`, its own time without waiting, is compared by that. Else by what it takes from one report to the next,
-which tells ranks apart that do not wait for each other. Those that do take the same; of them the one is slow that reports last,
-nearly always and by more than a tenth of a step. Ranks that report after waiting for each other all come at once, and then
-nobody can be told from the others.
+A rank that reports `busy_s`, its own time without waiting, is compared by that. Else by what it takes from one report to the
+next, which tells ranks apart that do not wait for each other. Those that do take the same; of them the one is slow that reports
+last, nearly always and by more than a tenth of a step. Ranks that report after waiting for each other all come at once, and
+then nobody can be told from the others.
 """
 
 from __future__ import annotations

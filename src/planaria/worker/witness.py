@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SWITCHES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 RECORDERS = {"nccl": "_dump_nccl_trace_json", "generic": "_dump_fr_trace_json"}
-"""torch has two recorders, and how each is asked: NCCL's own, which only builds with CUDA have, and that of Gloo and all others."""
+"""The recorders of torch, and how each is asked: NCCL's own, which only builds with CUDA have, and that of Gloo and others."""
 _HELLO = b'{"type": "witness"}\n'
 _LOOK = b'"look"'
 
