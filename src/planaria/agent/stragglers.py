@@ -32,6 +32,14 @@ class Straggler(Value):
     slower_by: float
 
 
+class Pace(Value):
+    """What a step takes a rank, by median and mean, and how much of it is its own work, as far as it says; None: not known."""
+
+    step_s: float | None = None
+    step_mean_s: float | None = None
+    busy_s: float | None = None
+
+
 class Stragglers:
     """Hears every report of one life."""
 
@@ -78,16 +86,15 @@ class Stragglers:
 
     def found(self) -> tuple[Straggler, ...]:
         """Return the slow ranks, the slowest first."""
-        by_report = len(self._busy) > 1
-        slow = _slower(_usual(self._busy), LEAST_S) if by_report else self._by_pace() or self._by_arrival()
+        paces = self.paces()
+        slow = slow_of(paces) if len(self._busy) > 1 else slow_of(paces) or self._by_arrival()
         return tuple(sorted((Straggler(*one) for one in slow.items()), key=lambda one: -one.slower_by))
 
-    def _by_pace(self) -> dict[int, float]:
-        """Compare what ranks take for a step. A single long one makes nobody slow, nor one that is made up for."""
-        usual = _usual(self._gaps)
-        least_s = LEAST_S / LEAST  # what a scheduler may add to one of them, over all of them
-        on_average = _slower({rank: sum(self._gaps[rank]) / len(self._gaps[rank]) for rank in usual}, least_s)
-        return {rank: slower_by for rank, slower_by in _slower(usual, least_s).items() if rank in on_average}
+    def paces(self) -> dict[int, Pace]:
+        """Return the pace of each rank of which enough is known."""
+        busy, usual = _usual(self._busy), _usual(self._gaps)
+        mean = {rank: sum(self._gaps[rank]) / len(self._gaps[rank]) for rank in usual}
+        return {rank: Pace(usual.get(rank), mean.get(rank), busy.get(rank)) for rank in usual.keys() | busy.keys()}
 
     def _by_arrival(self) -> dict[int, float]:
         """Compare who comes last. One that is waited for is late by a step at the most; more is an old delay."""
@@ -107,11 +114,27 @@ def _usual(spans: Mapping[int, deque[float]]) -> dict[int, float]:
     return {rank: _middle([*own]) for rank, own in spans.items() if len(own) >= LEAST}
 
 
+def slow_of(paces: Mapping[int, Pace]) -> dict[int, float]:
+    """Return by how much ranks are slower than the others: by their own work where several tell it, else by their steps.
+
+    A single long step makes nobody slow, nor one that is made up for: median and mean have to say the same.
+    """
+    busy = {rank: one.busy_s for rank, one in paces.items() if one.busy_s is not None}
+    if len(busy) > 1:
+        return _slower(busy, LEAST_S)
+    least_s = LEAST_S / LEAST  # what a scheduler may add to one step, over all of them
+    usual = _slower({rank: one.step_s for rank, one in paces.items() if one.step_s is not None}, least_s)
+    mean = _slower({rank: one.step_mean_s for rank, one in paces.items() if one.step_mean_s is not None}, least_s)
+    return {rank: slower_by for rank, slower_by in usual.items() if rank in mean}
+
+
 def _slower(usual: Mapping[int, float], least_s: float) -> dict[int, float]:
-    """Return by how much those are slower that take longer than the others."""
+    """Return by how much those are slower that take longer than the others do in the middle: by a tenth, and by `least_s`."""
+    ordered = sorted(usual.values())
+    middle = (len(ordered) - 2) // 2  # of the others
     slow = {}
     for rank, own_s in usual.items() if len(usual) > 1 else ():
-        others_s = _middle([span_s for other, span_s in usual.items() if other != rank])
+        others_s = ordered[middle] if own_s > ordered[middle] else ordered[middle + 1]
         slower_by = own_s / others_s if others_s > 0 else float("inf")
         if own_s - others_s > max(LATE * others_s, least_s) and isfinite(slower_by):
             slow[rank] = round(slower_by, 3)

@@ -389,7 +389,8 @@ class Vigil:
     def seen(self) -> dict[str, Any]:
         """Return what `agent.status.View` has of all this."""
         hang = self._open[-1].told if self._open else None
-        return {"phases": self.phases(), "hang": hang, "stragglers": self.stragglers_as_json()}
+        slow = self.stragglers_as_json()
+        return {"phases": self.phases(), "hang": hang, "stragglers": slow, "paces": self._stragglers.paces()}
 
 
 def _is_alone(life: Round) -> bool:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from planaria.agent.stragglers import LEAST, Stragglers
+from planaria.agent.stragglers import LEAST, Pace, Stragglers
 
 
 def told(late: dict[int, float], steps: int = 40, step_s: float = 1.0, ranks: int = 4) -> Stragglers:
@@ -133,3 +133,13 @@ def test_steps_that_begin_anew_or_are_told_again_are_no_gap() -> None:
             for _ in range(1 + rank):
                 found.reported(rank, number % 25, float(number), {}, 2)
     assert found.found() == ()
+
+
+def test_the_pace_of_a_rank_is_known_after_some_steps_also_where_it_is_alone() -> None:
+    found = Stragglers()
+    for step in range(LEAST + 1):
+        assert found.paces() == {}
+        found.reported(0, step, step * 2.0, {"busy_s": 0.5} if step else {}, 1)
+    assert found.paces() == {0: Pace(2.0, 2.0, 0.5)}
+    found.reported(0, LEAST + 1, LEAST * 2.0 + 19.0, {}, 1)
+    assert found.paces() == {0: Pace(2.0, 3.0, 0.5)}
