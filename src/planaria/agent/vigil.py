@@ -302,7 +302,8 @@ class Vigil:
         charge = Charge(hang.still, found, dict(self._gone_on), self._host, hang.folder, _is_alone(hang.life))
         who = {"ranks": list(charge.ranks), "waiting": list(charge.waiting), "elsewhere": found.elsewhere}
         words = {"evidence": charge.evidence, "sentence": charge.sentence}
-        told = {**self._about(hang, charge.standing), **who, **words}
+        called_ms = int(1000 * (self.wall_s() + hang.at - self._loop.now()))
+        told = {**self._about(hang, charge.standing), **who, **words, "timestamp": called_ms}
         if charge.watched:
             self._open.append(_Open(told, charge))
         else:
@@ -310,7 +311,7 @@ class Vigil:
         self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
         if not self._is_resumed:  # else where it was stopped is nowhere but in there
             driver.workers.settle_black_boxes()
-        event = {name: value for name, value in told.items() if name not in ("run_id", "host")}
+        event = {name: value for name, value in told.items() if name not in ("run_id", "host", "timestamp")}
         self._emit("planaria.hang", hang.at, **event)
         driver.say(charge.sentence)
         self._due = lambda: self._loop.call_later(self._wait_s(hang, charge), lambda: self._act(told, hang.life))

@@ -32,6 +32,9 @@ def test_a_hang_is_examined_told_and_with_report_nothing_is_done(rig: Callable[.
     assert (told["round"], told["ranks"], told["waiting"], told["phase"]) == (4, [3], [2], "step")
     assert FLOOR_S < told["gap_s"] < FLOOR_S + 0.2
     assert here.vigil.seen()["hang"] == here.vigil.hangs[0]
+    assert "timestamp" not in told, "an event has one of its own"
+    ago_ms = -here.vigil.hangs[0]["timestamp"]  # type: ignore[operator]
+    assert 0 < ago_ms < 1000, "when it was called, not when it was told"
     assert (here.posted, here.settled) == ([], 1)
     here.pass_s(60)
     assert len(here.asked) == 1

@@ -96,6 +96,7 @@ def test_a_hang_is_told_with_its_evidence() -> None:
         "  the policy is to report (--hang-policy)",
     ]
     assert said[4] == "  evidence: /runs/e/1"
+    assert told(live(hang={**hang, "timestamp": START_MS}))[0].startswith("run job7: hang at ")
 
 
 def test_a_worker_that_hung_did_so_in_a_phase_and_one_that_raised_at_a_line() -> None:
