@@ -170,6 +170,15 @@ def test_the_readme_has_exactly_two_set_up_commands_and_their_scripts_exist() ->
         assert (ROOT / command.split()[1]).is_file()
 
 
+def test_what_the_doctor_is_shown_to_say_adds_up() -> None:
+    """A group with trouble does not say how many checks it has; disks are checked for two folders in that example."""
+    shown = page("docs/doctor.md").partition("$ planaria doctor ")[2].partition("```")[0]
+    well = sum(int(count) for count in re.findall(r"^ok +[a-z]+: (\d+) checks?$", shown, re.MULTILINE))
+    troubled = re.findall(r"^(?:warn|fail) +([a-z]+)\.", shown, re.MULTILINE)
+    assert troubled == ["shm", "disk"]
+    assert f"\n{well + len(CHECKS['shm']) + 2 * len(CHECKS['disk'])} checks: " in shown
+
+
 def test_every_check_of_the_doctor_has_its_row() -> None:
     rows = re.findall(r"^\| `([a-z]+\.[a-z-]+)` \| (?:ok|warn|fail) \|", page("docs/doctor.md"), re.MULTILINE)
     assert rows == [f"{group}.{check}" for group, checks in CHECKS.items() for check in checks]

@@ -47,7 +47,8 @@ class Listener:
         """Refuse whoever comes from now on."""
         if self._left:
             self._left = 0
-            self._listening.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # closed already, while the last question was being answered
+                self._listening.shutdown(socket.SHUT_RDWR)
         self._thread.join(20)
         self._listening.close()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from planaria.agent import charge
 from planaria.agent import vigil as room
 from planaria.agent.examiner import Found, Request
 from planaria.agent.model import Group, Job
@@ -62,6 +63,8 @@ class Rig:
         )
         self.observer = SimpleNamespace(emit=lambda name, _at, **told: self.events.append((name, told)))
         monkeypatch.setattr(room, "Examination", self._examination)
+        monkeypatch.setattr(charge, "OTHERS_S", 0.0)  # other nodes have looked, unless a test says otherwise
+        monkeypatch.setattr(charge, "OTHERS_SHARE", 0.0)
         command = Command("script", "a.py", ())
         vigilance = Vigilance(FLOOR_S, policy)  # type: ignore[arg-type]
         job = Job(command, 2, "job7", "default", 3, 1.0, (15,), {}, vigilance=vigilance)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 MOST_FOLDERS = 64  # of evidence, in a job
 WRITING_S = 24.0  # what is to be ended waits so long for its evidence, once it is known who it is
+OTHERS_S = 6.0  # for other nodes to look at their ranks, since a hang was called here
+OTHERS_SHARE = 0.1  # of the silence that was allowed: they may call later, by what their steps differ from ours
+STOPPED_S = 5.0  # workers that are being looked at live so much longer when another node ends the round
 
 
 class Charge(Value):
@@ -117,13 +120,18 @@ class Charge(Value):
         one = self.still.get(rank)
         return "" if self.found.elsewhere else UNKNOWN if one is None else one.phase
 
-    def wait_s(self, floor_s: float) -> float:
-        """Return how long to wait before anything is done.
+    def wait_s(self, floor_s: float, since_s: float, *, is_let_go: bool = False) -> float:
+        """Return how long to wait before anything is done, `since_s` after the hang was called.
 
-        Whoever waits for another node, or may do so, lets that one find its rank and write its evidence first.
+        Whoever waits for another node, or may do so, lets that one find its rank and write its evidence first. Whoever has the
+        rank lets the others look: their ranks end with it, and what they wait in is evidence, too. It is never the last to act.
+        A rank that was stopped and `is_let_go` to be looked at is no evidence any more.
         """
         is_unclear = self.found.unclear or not (self.found.sentence or self.is_alone)
-        return floor_s + WRITING_S if self.found.elsewhere or is_unclear else 0.0
+        if self.found.elsewhere or is_unclear:
+            return floor_s + WRITING_S
+        others_s = OTHERS_S + min(OTHERS_SHARE * self.standing.limit_s, floor_s)
+        return 0.0 if self.is_alone or is_let_go else max(others_s - since_s, 0.0)
 
     def without(self, rank: int, how: str) -> Charge:
         """Return the same with a rank taken off that goes on, or has ended."""

@@ -306,6 +306,13 @@ class Driver:
             self._hearing = Hearing(self._job, self._loop, self)
         return self._hearing
 
+    def once_looked(self, go_on: Callable[[], object]) -> None:
+        """Do something that ends the workers, after an examination of them that is under way."""
+        if self.vigil is None:
+            go_on()
+        else:
+            self.vigil.once_looked(go_on)
+
     def on_message(self, peer: Peer, line: bytes) -> None:
         """Take a line from the control socket.
 

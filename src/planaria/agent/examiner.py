@@ -6,6 +6,7 @@ import json
 import os
 import sys
 
+from planaria.agent.suspects import UNKNOWN, Examined
 from planaria.base.value import Value, as_dict
 from planaria.process.helper import Helper, Order
 
@@ -14,12 +15,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from planaria.agent.suspects import Examined
+    from planaria.agent.hangs import Standing
     from planaria.base.loop import Loop
+    from planaria.process.workers import WorkerSeen
 
 WITHIN_S = 30.0
 _VERDICT = b'"sentence": '
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop()); from planaria.agent.examine import main; main()"
+
+
+def known(seen: WorkerSeen, standing: Standing | None, now: float, *, still: bool) -> Examined:
+    """Return what is known of a worker before anybody looks; without a standing it has said nothing in this life."""
+    if standing is None:
+        age_s = now - seen.started_at
+        return Examined(seen.rank, seen.local_rank, seen.pid, UNKNOWN, None, age_s, 0.0, still=False)
+    return Examined(
+        rank=seen.rank,
+        local_rank=seen.local_rank,
+        pid=seen.pid,
+        phase=standing.phase,
+        step=standing.step,
+        silent_s=round(standing.silent_s, 3),
+        usual_s=round(standing.usual_s, 3),
+        still=still,
+    )
 
 
 class Request(Value):

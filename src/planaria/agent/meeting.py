@@ -160,8 +160,11 @@ class Seat:
 
     def stop(self, round: int, reason: str, grace_s: float) -> None:  # noqa: A002  the word of the domain
         """Stop the workers, if any runs, and tell when none does."""
+        self._group.once_looked(lambda: self._stop(round, reason, grace_s))
+
+    def _stop(self, number: int, reason: str, grace_s: float) -> None:
         listening = self._group.control.has_listeners
-        self._group.post(RoundStopped(round, reason, grace_s, self._loop.now(), listening))
+        self._group.post(RoundStopped(number, reason, grace_s, self._loop.now(), listening))
 
     def kill(self, reason: str) -> None:
         """Kill the workers at once, and tell when none is left."""
@@ -178,8 +181,8 @@ class Seat:
         failures = tuple(found for found in map(from_json, ended.failures) if found is not None)
         is_usage = ended.kind == "refused" or ended.status == exit_status.USAGE
         status = exit_status.USAGE if is_usage else exit_status.WORKER_FAILED
-        at = self._loop.now()
-        self._group.post(RunEnded(kind, ended.explanation, failures, ended.restart_count, at, status))
+        told = (kind, ended.explanation, failures, ended.restart_count)
+        self._group.once_looked(lambda: self._group.post(RunEnded(*told, self._loop.now(), status)))
 
     def say(self, text: str, passing: bool) -> None:
         """Tell people. What other nodes said is in it, so it is made safe."""

@@ -331,6 +331,7 @@ def _last_words(failure: Failure) -> dict[str, object]:
     return {
         "message": failure.message[:LAST_WORDS],
         "type": failure.type,
+        "bases": list(failure.bases),
         "where": failure.where,
         "traceback": failure.traceback[-LAST_WORDS:],
         "stderr_tail": failure.stderr_tail[-LAST_WORDS:],

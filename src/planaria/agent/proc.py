@@ -6,6 +6,7 @@ import os
 
 from planaria.agent.suspects import Count
 from planaria.base import linux
+from planaria.base.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,14 +113,31 @@ def as_object(data: bytes) -> dict[str, Any]:
 
 
 def collective(flight: dict[str, Any]) -> tuple[str, tuple[Count, ...]]:
-    """Return the collective that a rank is in, by torch's flight recorder, and how many it has begun by process group."""
-    groups, entries = _dict(flight.get("pg_status")), flight.get("entries")
-    names, members = _names(entries), _members(_dict(flight.get("pg_config")))
+    """Return the collective that a rank is in, by torch's flight recorders, and how many it has begun by process group.
+
+    `flight` has what each recorder tells (`worker.witness`). A group that uses NCCL and Gloo is in both of them and counts in
+    each, so its counts have the recorder in their name. Where two recorders tell the same, the first is heard.
+    """
+    heard: list[object] = []
+    inside: list[str] = []
+    begun: list[Count] = []
+    for recorder, told in flight.items():
+        if told not in heard:
+            heard.append(told)
+            doing, counts = _told_by(recorder, _dict(told))
+            inside += [doing] * (bool(doing) and doing not in inside)
+            begun += counts
+    return " and ".join(inside), tuple(begun)
+
+
+def _told_by(recorder: str, told: dict[str, Any]) -> tuple[str, list[Count]]:
+    groups, entries = _dict(told.get("pg_status")), told.get("entries")
+    names, members = _names(entries), _members(_dict(told.get("pg_config")))
     begun: list[Count] = []
     is_inside = False
-    for number, told in sorted(groups.items()):
+    for number, status in sorted(groups.items()):
         try:
-            last, done = int(told["last_enqueued_collective"]), int(told["last_completed_collective"])
+            last, done = int(status["last_enqueued_collective"]), int(status["last_completed_collective"])
         except (TypeError, KeyError, ValueError):
             continue
         is_inside = is_inside or last > done
@@ -127,7 +145,8 @@ def collective(flight: dict[str, Any]) -> tuple[str, tuple[Count, ...]]:
             begun.append(Count(names[number], members.get(names[number], ""), last, is_open=last > done))
     if names.keys() >= groups.keys():  # then those that are not there have begun nothing
         begun += [Count(name, ranks, 0) for name, ranks in members.items() if name not in names.values()]
-    return (_open_entry(entries) if is_inside else ""), tuple(begun)
+    named = [replace(count, group=f"{recorder}:{count.group}") for count in begun]
+    return (_open_entry(entries) if is_inside else ""), named
 
 
 def _names(entries: object) -> dict[str, str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from planaria.agent.model import Group, Job
+    from planaria.agent.stragglers import Pace
     from planaria.contract.commit import Stamp
     from planaria.contract.control import Progress
     from planaria.contract.env import Round
@@ -78,6 +79,8 @@ class View(Value):
     hang: Mapping[str, object] | None = None
     """The newest hang, until it is over."""
     stragglers: Sequence[Mapping[str, object]] = ()
+    paces: Mapping[int, Pace] = {}
+    """Of each local rank of which enough is known."""
 
 
 def why_not_ready(view: View) -> str:
@@ -246,7 +249,13 @@ def _step(view: View, worker: WorkerSeen) -> dict[str, object] | None:
     rates = view.watched.rates if view.watched is not None else {}
     rate, samples_rate = rates.get(worker.local_rank, (None, None))
     told = {"step": report.step, "age_s": round(view.now - at, 3), "phase": view.phases.get(worker.local_rank)}
-    return {**told, "rate": rate, "samples_rate": samples_rate, "values": values}
+    pace = view.paces.get(worker.local_rank)
+    usual = {name: _rounded(getattr(pace, name, None)) for name in ("step_s", "step_mean_s", "busy_s")}
+    return {**told, "rate": rate, "samples_rate": samples_rate, **usual, "values": values}
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
 
 
 def as_gauges(view: View, counted: str) -> str:

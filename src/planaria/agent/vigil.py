@@ -10,13 +10,13 @@ import os
 import time
 
 from planaria.agent import proc
-from planaria.agent.charge import MOST_FOLDERS, WRITING_S, Charge, order
-from planaria.agent.examiner import Examination, Found, Request
+from planaria.agent.charge import MOST_FOLDERS, STOPPED_S, WRITING_S, Charge, order
+from planaria.agent.examiner import Examination, Found, Request, known
 from planaria.agent.hangs import Hangs
 from planaria.agent.model import EndRequested, ScopeExpired
 from planaria.agent.pace import samples_of
+from planaria.agent.pause import Pause
 from planaria.agent.stragglers import Stragglers
-from planaria.agent.suspects import UNKNOWN, Examined
 from planaria.base import signals
 from planaria.base.text import safe_line
 from planaria.base.value import Value, replace
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from planaria.agent.hangs import Call, Standing
     from planaria.agent.model import Job
     from planaria.agent.stragglers import Straggler
+    from planaria.agent.suspects import Examined
     from planaria.base.loop import Loop, Timer
     from planaria.contract.env import Round
     from planaria.process.workers import WorkerSeen
@@ -73,6 +74,7 @@ class Vigil:
         self._is_resumed = False
         self._due: Callable[[], object] | None = None  # what is done about the newest hang
         self._patience: Timer | None = None  # for its evidence
+        self._pause = Pause(loop)  # for what would end those that are examined
         self._gone_on: dict[int, str] = {}  # while they were examined, and how
         self._called = 0
         self._speakers: set[int] = set()
@@ -98,6 +100,14 @@ class Vigil:
         self._stragglers, self.stragglers = Stragglers(), ()
         self._speakers = set()
         self._open = []
+        self._pause.release()
+
+    def once_looked(self, go_on: Callable[[], object]) -> None:
+        """Do something that ends the workers; if they are being examined, when that is over, but not much later."""
+        if self._examination is None:
+            go_on()
+        else:
+            self._pause.keep(go_on, STOPPED_S)
 
     def exited(self, local_rank: int) -> None:
         """Watch a worker no more. One that ends did not hang, or does so no more."""
@@ -182,9 +192,9 @@ class Vigil:
     # Stragglers.
 
     def _compare(self, now: float) -> None:
-        before = [one.local_rank for one in self.stragglers]
+        before = {one.local_rank for one in self.stragglers}
         self.stragglers = self._stragglers.found()
-        if self.stragglers and [one.local_rank for one in self.stragglers] != before:
+        if {one.local_rank for one in self.stragglers} != before:  # that nobody is slow any more is told, too
             life = self._driver.life
             number = 0 if life is None else life.number
             self._emit("planaria.straggler", now, round=number, ranks=self.stragglers_as_json())
@@ -251,20 +261,8 @@ class Vigil:
         }
 
     def _known(self, seen: WorkerSeen, late: Standing | None) -> Examined:
-        found = late or self._watch.standing(seen.local_rank, self._loop.now())
-        if found is None:
-            age_s = self._loop.now() - seen.started_at
-            return Examined(seen.rank, seen.local_rank, seen.pid, UNKNOWN, None, age_s, 0.0, still=False)
-        return Examined(
-            rank=seen.rank,
-            local_rank=seen.local_rank,
-            pid=seen.pid,
-            phase=found.phase,
-            step=found.step,
-            silent_s=round(found.silent_s, 3),
-            usual_s=round(found.usual_s, 3),
-            still=late is not None,
-        )
+        now = self._loop.now()
+        return known(seen, late or self._watch.standing(seen.local_rank, now), now, still=late is not None)
 
     def _folder(self, number: int) -> str:
         """Name a folder, a new one each time. Nobody looks whether there is one: its disk may be what hangs."""
@@ -283,6 +281,7 @@ class Vigil:
     def _written(self) -> None:
         """Note that all evidence is there, and do what waits for it."""
         self._examination = None
+        self._pause.release()
         self._do()
 
     def _do(self) -> None:
@@ -303,7 +302,8 @@ class Vigil:
         charge = Charge(hang.still, found, dict(self._gone_on), self._host, hang.folder, _is_alone(hang.life))
         who = {"ranks": list(charge.ranks), "waiting": list(charge.waiting), "elsewhere": found.elsewhere}
         words = {"evidence": charge.evidence, "sentence": charge.sentence}
-        told = {**self._about(hang, charge.standing), **who, **words}
+        called_ms = int(1000 * (self.wall_s() + hang.at - self._loop.now()))
+        told = {**self._about(hang, charge.standing), **who, **words, "timestamp": called_ms}
         if charge.watched:
             self._open.append(_Open(told, charge))
         else:
@@ -311,15 +311,18 @@ class Vigil:
         self.hangs = [*self.hangs[1 - MOST_FOLDERS :], told]
         if not self._is_resumed:  # else where it was stopped is nowhere but in there
             driver.workers.settle_black_boxes()
-        event = {name: value for name, value in told.items() if name not in ("run_id", "host")}
+        event = {name: value for name, value in told.items() if name not in ("run_id", "host", "timestamp")}
         self._emit("planaria.hang", hang.at, **event)
         driver.say(charge.sentence)
-        wait_s = charge.wait_s(self._job.vigilance.floor_s)
-        self._due = lambda: self._loop.call_later(wait_s, lambda: self._act(told, hang.life))
+        self._due = lambda: self._loop.call_later(self._wait_s(hang, charge), lambda: self._act(told, hang.life))
         if self._examination is None:
             self._do()
         else:
             self._patience = self._loop.call_later(WRITING_S, self._do)
+
+    def _wait_s(self, hang: _Hang, charge: Charge) -> float:
+        since_s = self._loop.now() - hang.at
+        return charge.wait_s(self._job.vigilance.floor_s, since_s, is_let_go=self._is_resumed)
 
     def _judge_anew(self) -> None:
         """Give those that stood still with the suspect their time again: it has gone on, they may have not."""
@@ -387,7 +390,8 @@ class Vigil:
     def seen(self) -> dict[str, Any]:
         """Return what `agent.status.View` has of all this."""
         hang = self._open[-1].told if self._open else None
-        return {"phases": self.phases(), "hang": hang, "stragglers": self.stragglers_as_json()}
+        slow = self.stragglers_as_json()
+        return {"phases": self.phases(), "hang": hang, "stragglers": slow, "paces": self._stragglers.paces()}
 
 
 def _is_alone(life: Round) -> bool:

@@ -82,10 +82,15 @@ _LOST_PEER = (
 
 def names_a_lost_peer(failure: Failure) -> bool:
     """Tell whether a worker failed because another had gone, as far as its exception says."""
-    if failure.kind not in ("exception", "exit"):
+    return tells_of_a_lost_peer(failure.kind, failure.message, failure.bases)
+
+
+def tells_of_a_lost_peer(kind: str, message: str, bases: Iterable[str]) -> bool:
+    """Tell the same of what is known of a failure elsewhere: in a journal, say."""
+    if kind not in ("exception", "exit"):
         return False
-    said = failure.message.lower()
-    return not {"ConnectionError", "EOFError"}.isdisjoint(failure.bases) or any(text in said for text in _LOST_PEER)
+    said = message.lower()
+    return not {"ConnectionError", "EOFError"}.isdisjoint(bases) or any(text in said for text in _LOST_PEER)
 
 
 def stopped(failure: Failure, culprit_rank: int) -> Failure:

@@ -84,6 +84,9 @@ class Cause(Value):
     kind: str = ""
     killer: str = ""
     where: str = ""
+    """The line that raised; of a hang, for which the kind is `watchdog`, the phase."""
+    lost_peer: bool = False
+    """It failed because another worker had gone, as far as it says."""
     age_s: float | None = None
     timestamp: int = 0
     lines: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from planaria.insight import story, whole
 from planaria.insight.fields import integer, integers, number, objects, part, text
 from planaria.insight.heard import each_once, hear, is_over, leavers, newest_round, of_the_last_start
 from planaria.insight.model import Evidence, Node, NodeSeen, Rank, RunSeen
+from planaria.insight.slow import stragglers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
     is_done = is_over(heard)
     ended = story.outcome(events, reports, failed) if is_done else None
     by_node = [(_node(one, ranks), ranks) for one in heard for ranks in [_ranks_of(one)]]
+    ranks = _ranks(by_node, heard, newest)
+    slow = stragglers(heard, ranks, newest)
     used, allowed = whole.budget(heard)
     restarts = story.restarts(events, failed, steps)
     return RunSeen(
@@ -40,7 +43,7 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
         is_over=is_done,
         world_size=_world_size(heard, newest),
         nodes=_nodes([node for node, _ in by_node], newest, left, is_done=is_done),
-        ranks=_ranks(by_node, heard, newest),
+        ranks=_marked(ranks, heard, slow),
         restarts_used=used,
         restarts_allowed=allowed,
         restarts=restarts,
@@ -49,7 +52,7 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
         timeline=story.timeline(events, left),
         world_over_time=story.world_over_time(events),
         hang=whole.hang(heard, newest),
-        stragglers=tuple(slow for one in heard for slow in objects(one.seen.status or {}, "stragglers")),
+        stragglers=slow,
         effective=story.with_redone(whole.effective(heard), steps, restarts),
         outcome=ended,
         evidence=tuple(Evidence(one.seen.node, name, files) for one in heard for name, files in one.seen.evidence),
@@ -146,15 +149,19 @@ def _ranks(by_node: Sequence[tuple[Node, list[Rank]]], heard: Sequence[Heard], n
     answering = {one.seen.node for one in heard if one.answers}
     by_node = sorted(by_node, key=lambda pair: pair[0].node in answering)  # whoever answers has the last word
     found = {rank.rank: rank for node, ranks in by_node if (node.round or 0) == newest for rank in ranks}
-    behind = {rank for one in heard for rank in integers(part(one.seen.status, "hang"), "ranks")}
-    slow = {
-        integer(item, "rank"): number(item, "slower_by")
-        for one in heard
-        for item in objects(one.seen.status or {}, "stragglers")
-    }
-    for rank in [one for one in found if one in behind or one in slow]:
-        found[rank] = replace(found[rank], behind=rank in behind, straggler=slow.get(rank))
     return tuple(found[rank] for rank in sorted(found))
+
+
+def _marked(ranks: Sequence[Rank], heard: Sequence[Heard], slow: Sequence[Mapping[str, object]]) -> tuple[Rank, ...]:
+    """Mark the ranks that hang, and those that are slow."""
+    behind = {rank for one in heard for rank in integers(part(one.seen.status, "hang"), "ranks")}
+    by_rank = {integer(one, "rank"): number(one, "slower_by") for one in slow}
+    return tuple(
+        replace(one, behind=one.rank in behind, straggler=by_rank.get(one.rank))
+        if one.rank in behind or one.rank in by_rank
+        else one
+        for one in ranks
+    )
 
 
 def _ranks_of(one: Heard) -> list[Rank]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from planaria.base.value import replace
+from planaria.contract.failure import tells_of_a_lost_peer
 from planaria.insight.fields import integer, number, part, text, texts
 from planaria.insight.model import PHASES, Cause, Moment, Outcome, Redone, Restart
 from planaria.insight.sentences import ending, leaving, meaning, sentence
@@ -27,6 +28,7 @@ TOGETHER_MS = 10_000  # nodes that begin or end within this time share a line
 def cause_of(data: Mapping[str, object], *, node: str, timestamp: int = 0, round_number: int | None = None) -> Cause:
     """Return a failure, from an event or from a report: both have the same names for what they share."""
     status, killer = integer(data, "status") or 0, text(data, "killer")
+    kind, message = text(data, "kind"), text(data, "message")
     said = text(data, "traceback") or text(data, "stderr_tail")
     numbered = integer(data, "round")
     return Cause(
@@ -37,10 +39,11 @@ def cause_of(data: Mapping[str, object], *, node: str, timestamp: int = 0, round
         pid=integer(data, "pid"),
         status=status,
         meaning=meaning(status, killer),
-        message=text(data, "message"),
-        kind=text(data, "kind"),
+        message=message,
+        kind=kind,
         killer=killer,
         where=text(data, "where"),
+        lost_peer=tells_of_a_lost_peer(kind, message, texts(data, "bases")),
         age_s=number(data, "age_s"),
         timestamp=timestamp,
         lines=tuple(said.rstrip().splitlines()[-LAST_LINES:]),
@@ -63,14 +66,7 @@ def first_cause(found: Sequence[Cause], round_number: int | None) -> Cause | Non
     Between hosts their clocks decide, for want of anything better; a node that could say more has said so in its report.
     """
     own = [one for one in found if one.round == round_number]
-    return min(own, key=lambda one: (_follows(one), one.timestamp, one.rank), default=None)
-
-
-_FOLLOWS = ("connection closed by", "connection reset", "broken pipe", "socket closed", "remote process exited")
-
-
-def _follows(one: Cause) -> bool:
-    return one.kind in ("exception", "exit") and any(words in one.message.lower() for words in _FOLLOWS)
+    return min(own, key=lambda one: (one.lost_peer, one.timestamp, one.rank), default=None)
 
 
 def steps_by_round(events: Iterable[Told]) -> dict[int, tuple[int, int]]:

@@ -196,7 +196,7 @@ def _cause_lines(cause: Cause) -> list[str]:
     age = "" if cause.age_s is None else f" after {span(cause.age_s)}"
     told = [f"  first cause: rank {cause.rank} on {safe_line(cause.host, 200)}{pid}, failed{age}: {_words(cause)}"]
     if cause.where:
-        told.append(f"    at {safe_line(cause.where)}")
+        told.append(f"    {'in phase' if cause.kind == 'watchdog' else 'at'} {safe_line(cause.where)}")
     told += [f"    | {safe_line(line, 200)}" for line in cause.lines]
     return [*told, *(f"    log: {safe_line(path)}" for path in cause.log_files)]
 

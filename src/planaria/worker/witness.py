@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SWITCHES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+RECORDERS = {"nccl": "_dump_nccl_trace_json", "generic": "_dump_fr_trace_json"}
+"""The recorders of torch, and how each is asked: NCCL's own, which only builds with CUDA have, and that of Gloo and others."""
 _HELLO = b'{"type": "witness"}\n'
 _LOOK = b'"look"'
 
@@ -53,11 +55,31 @@ def _look(line: bytes, rank: str) -> None:
 
     try:
         folder = json.loads(line)["folder"]
-        found = sys.modules["torch._C._distributed_c10d"]._dump_fr_trace_json(True, False)  # noqa: SLF001  torch has no other way
+        found = _recorded(sys.modules["torch._C._distributed_c10d"])
+        if not found:
+            return
         os.makedirs(folder, mode=0o700, exist_ok=True)
         draft = f"{folder}/.flight.{rank}"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(found)
         os.replace(draft, f"{folder}/rank{rank}.collectives.json")
-    except Exception:  # noqa: BLE001  an older torch, a full disk: then there is no such file
+    except Exception:  # noqa: BLE001  no torch yet, a full disk: then there is no such file
         return
+
+
+def _recorded(torch: object) -> bytes:
+    """Return an object with what each recorder has, by its name; nothing where none answers.
+
+    They are not made one: process groups have numbers of their own in each. Where one is only another name for the other, it
+    is written once.
+    """
+    found: dict[str, bytes] = {}
+    for name, function in RECORDERS.items():
+        try:
+            told = getattr(torch, function)(True, False)
+        except Exception:  # noqa: BLE001, S112  this torch has no such recorder, or cannot say; the other one may
+            continue
+        if told and told not in found.values():
+            found[name] = told
+    parts = b", ".join(b'"%s": %s' % (name.encode(), told) for name, told in found.items())
+    return b"{%s}\n" % parts if parts else b""

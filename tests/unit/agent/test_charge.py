@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planaria.agent.charge import MOST_FOLDERS, WRITING_S, Charge, Order, order
+from planaria.agent.charge import MOST_FOLDERS, OTHERS_S, OTHERS_SHARE, WRITING_S, Charge, Order, order
 from planaria.agent.examiner import Found
 from planaria.agent.hangs import Standing
 from planaria.base.value import replace
@@ -62,7 +62,8 @@ def test_who_is_charged_and_by_whom_it_is_seen_that_it_is_over(
 @pytest.mark.parametrize(
     ("what", "found", "is_alone", "wait_s"),
     [
-        ("a clear suspect", ONE, False, 0.0),
+        ("a clear suspect, and nobody else", ONE, True, 0.0),
+        ("a clear suspect, and others that look", ONE, False, OTHERS_S + OTHERS_SHARE * 60.0 - 2.0),
         ("all wait for another node", ELSEWHERE, False, FLOOR_S + WRITING_S),
         ("it may be another node's", replace(TWO, unclear=True), False, FLOOR_S + WRITING_S),
         ("nobody answered, and there are other nodes", NOBODY, False, FLOOR_S + WRITING_S),
@@ -73,7 +74,16 @@ def test_who_is_charged_and_by_whom_it_is_seen_that_it_is_over(
 def test_another_node_has_its_time_where_the_cause_may_be_there(
     what: str, found: Found, is_alone: bool, wait_s: float
 ) -> None:
-    assert charge(found, is_alone=is_alone).wait_s(FLOOR_S) == wait_s, what
+    assert charge(found, is_alone=is_alone).wait_s(FLOOR_S, 2.0) == wait_s, what
+
+
+@pytest.mark.parametrize("limit_s", [1.0, 60.0, 600.0, 86400.0])
+def test_the_node_with_the_rank_acts_before_those_that_wait_for_it(limit_s: float) -> None:
+    still = {rank: replace(one, limit_s=limit_s) for rank, one in STILL.items()}
+    here, there = (charge(found, is_alone=False, still=still) for found in (ONE, ELSEWHERE))
+    assert 0 < here.wait_s(FLOOR_S, 0.0) < there.wait_s(FLOOR_S, 0.0) - WRITING_S / 2
+    assert here.wait_s(FLOOR_S, 2 * FLOOR_S) == 0.0, "what its evidence took was time for the others, too"
+    assert here.wait_s(FLOOR_S, 0.0, is_let_go=True) == 0.0, "it goes on meanwhile"
 
 
 WAITS = "waits for a rank of another node that nobody named"

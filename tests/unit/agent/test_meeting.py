@@ -6,7 +6,7 @@ import pytest
 from groupsim import failure
 
 from planaria.agent import meeting
-from planaria.agent.membership import ReportFailed
+from planaria.agent.membership import Fenced, ReportFailed
 from planaria.agent.model import Job
 from planaria.agent.settings import Meeting
 from planaria.base.loop import Loop
@@ -74,6 +74,11 @@ class Group:
         self.posted = []
         self.life = None
         self.kept = lambda: None
+        self.control = SimpleNamespace(has_listeners=False)
+        self.waiting = None
+
+    def once_looked(self, go_on):
+        go_on() if self.waiting is None else self.waiting.append(go_on)
 
     @property
     def hearing(self):
@@ -115,6 +120,21 @@ def test_the_rendezvous_is_told_of_failures_and_why_no_other_life_helps(loop):
     (report,) = told
     assert (report.at, report.names_peer, report.free, report.why) == ((3.0,), (False,), False, "no further")
     assert len(report.failures) == 1
+
+
+def test_what_ends_workers_from_outside_waits_for_those_who_look_at_them_but_a_fence_does_not(loop):
+    seat = meeting.Seat(JOB, loop, group := Group(), None, None)
+    group.waiting = []
+    seat.stop(3, "rank 1 hangs in phase step", 0.0)
+    seat.end(Ended("failed", 1, "no restart is left", (), 2))
+    assert group.posted == []
+    seat.kill("the lease ran out")
+    assert isinstance(group.posted.pop(), Fenced)
+    for go_on in group.waiting:
+        go_on()
+    stopped, ended = group.posted
+    assert (stopped.round, stopped.reason, stopped.has_listeners) == (3, "rank 1 hangs in phase step", False)
+    assert (ended.kind, ended.explanation, ended.restart_count) == ("failed", "no restart is left", 2)
 
 
 def test_the_end_waits_until_the_last_words_were_heard(loop):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planaria.agent import proc
-from planaria.agent.suspects import Count
+from planaria.agent.suspects import Count, Examined, judge
 
 
 def status(begun: int, done: int) -> dict[str, str]:
@@ -31,10 +31,14 @@ FLIGHT: dict[str, Any] = {
 }
 
 
+def of_gloo(flight: dict[str, Any]) -> tuple[str, tuple[Count, ...]]:
+    return proc.collective({"generic": flight})
+
+
 def test_the_collective_is_the_newest_that_is_not_over() -> None:
-    assert proc.collective(FLIGHT) == ("gloo:barrier number 2", (Count("name 0", "", 2, is_open=True),))
+    assert of_gloo(FLIGHT) == ("gloo:barrier number 2", (Count("generic:name 0", "", 2, is_open=True),))
     done = {**FLIGHT, "pg_status": {"0": status(3, 3)}}
-    assert proc.collective(done) == ("", (Count("name 0", "", 3),))
+    assert of_gloo(done) == ("", (Count("generic:name 0", "", 3),))
 
 
 def test_process_groups_have_the_names_and_members_that_all_ranks_know() -> None:
@@ -44,14 +48,53 @@ def test_process_groups_have_the_names_and_members_that_all_ranks_know() -> None
         "pg_status": {"0": status(7, 7), "5": status(4, 3)},
     }
     expected = (
-        Count("name 0", "[0, 0]", 7),
-        Count("name 5", "[0, 5]", 4, is_open=True),
-        Count("name 6", "[0, 6]", 0),
+        Count("nccl:name 0", "[0, 0]", 7),
+        Count("nccl:name 5", "[0, 5]", 4, is_open=True),
+        Count("nccl:name 6", "[0, 6]", 0),
     )
-    assert proc.collective(flight)[1] == expected
+    assert proc.collective({"nccl": flight})[1] == expected
     # What the recorder has no room for any more has a number, and nobody knows whose: it may be that of any group.
     flight["pg_status"]["9"] = status(1, 1)  # type: ignore[index]
-    assert proc.collective(flight)[1] == expected[:2]
+    assert proc.collective({"nccl": flight})[1] == expected[:2]
+
+
+NCCL: dict[str, Any] = {
+    "entries": [entry("nccl:all_reduce", number, retired=number < 5) for number in range(6)],
+    "pg_config": {"name 0": {"name": "name 0", "desc": "x", "ranks": "[0, 1]"}},
+    "pg_status": {"0": status(5, 4)},
+}
+
+
+def test_what_two_recorders_tell_of_one_group_is_kept_apart() -> None:
+    """NCCL and Gloo number their groups and collectives each for itself: the number 0 is not the same in both."""
+    of_nccl, of_generic = Count("nccl:name 0", "[0, 1]", 5, is_open=True), Count("generic:name 0", "", 2, is_open=True)
+    assert proc.collective({"nccl": NCCL, "generic": FLIGHT}) == (
+        "nccl:all_reduce number 5 and gloo:barrier number 2",
+        (of_nccl, of_generic),
+    )
+    idle = {"pg_config": {}, "pg_status": {}, "version": "2.10"}  # Gloo's in a job of NCCL: no entries at all
+    assert proc.collective({"nccl": NCCL, "generic": idle}) == ("nccl:all_reduce number 5", (of_nccl,))
+    assert proc.collective({"nccl": {}, "generic": FLIGHT}) == ("gloo:barrier number 2", (of_generic,))
+
+
+def test_what_two_recorders_tell_alike_is_told_once() -> None:
+    assert proc.collective({"nccl": NCCL, "generic": NCCL}) == proc.collective({"nccl": NCCL})
+    later = {**NCCL, "version": "2.11"}
+    assert proc.collective({"nccl": NCCL, "generic": later})[0] == "nccl:all_reduce number 5"
+
+
+def test_the_rank_that_misses_a_collective_of_nccl_is_behind() -> None:
+    """The main thread of the other one waits in C code, where its stack says nothing."""
+    idle = {"pg_config": {}, "pg_status": {}}
+    before = {**NCCL, "entries": NCCL["entries"][:5], "pg_status": {"0": status(4, 4)}}
+    found = []
+    for rank, flight in enumerate((NCCL, before)):
+        doing, begun = proc.collective({"nccl": flight, "generic": idle})
+        known = Examined(rank, rank, 100 + rank, "step", 4, 9.0, 0.1, state="S", collective=doing, begun=begun)
+        found.append(known)
+    verdict = judge(found, host="a", is_alone=True)
+    assert (verdict.ranks, verdict.waiting) == ((1,), (0,))
+    assert "rank 0 waits in nccl:all_reduce number 5" in verdict.sentence
 
 
 def test_what_is_not_what_it_should_be_says_nothing() -> None:
@@ -63,8 +106,9 @@ def test_what_is_not_what_it_should_be_says_nothing() -> None:
         {"pg_status": {"0": status(2, 2)}, "entries": 7, "pg_config": 7},
         {"pg_status": {"0": status(2, 2)}, "entries": [{"process_group": "0"}], "pg_config": {"0": 7}},
     ):
-        assert proc.collective(flight) == ("", ())
-    assert proc.collective({"pg_status": FLIGHT["pg_status"], "entries": [None, 3]}) == ("unknown", ())
+        assert of_gloo(flight) == ("", ())
+    assert proc.collective({}) == proc.collective({"nccl": 7, "generic": None}) == ("", ())
+    assert of_gloo({"pg_status": FLIGHT["pg_status"], "entries": [None, 3]}) == ("unknown", ())
     assert proc.as_object(b"[1]") == proc.as_object(b"{") == proc.as_object(b"") == {}
 
 

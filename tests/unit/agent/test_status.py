@@ -7,6 +7,7 @@ import pytest
 from planaria.agent import status
 from planaria.agent.model import Group, Job
 from planaria.agent.status import View, as_gauges, as_json, why_not_ready
+from planaria.agent.stragglers import Pace
 from planaria.base.value import replace
 from planaria.contract.commit import Stamp
 from planaria.contract.control import Progress
@@ -86,6 +87,9 @@ def test_the_status_tells_of_job_round_members_workers_and_progress() -> None:
             "phase": None,
             "rate": None,
             "samples_rate": None,
+            "step_s": None,
+            "step_mean_s": None,
+            "busy_s": None,
             "values": {"loss": 0.5, "scale": None},
         },
         "3": None,
@@ -178,6 +182,9 @@ def test_phases_hangs_and_stragglers_are_told_where_they_are_known() -> None:
     assert (told["hang"], told["stragglers"], told["evidence"]) == (None, [], [])
     assert told["progress"]["2"]["phase"] is None  # type: ignore[index]
     slow = [{"rank": 3, "host": "n1", "slower_by": 1.5}]
-    told = as_json(view(phases={0: "evaluation"}, hang={"ranks": [3]}, stragglers=slow))
+    paces = {0: Pace(1 / 3, 0.5, None)}
+    told = as_json(view(phases={0: "evaluation"}, hang={"ranks": [3]}, stragglers=slow, paces=paces))
     assert (told["hang"], told["stragglers"]) == ({"ranks": [3]}, slow)
     assert told["progress"]["2"]["phase"] == "evaluation"  # type: ignore[index]
+    found = [told["progress"]["2"][name] for name in ("step_s", "step_mean_s", "busy_s")]  # type: ignore[index]
+    assert found == [0.333333, 0.5, None]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from planaria.agent.stragglers import LEAST, Stragglers
+from planaria.agent.stragglers import LEAST, Pace, Stragglers
 
 
 def told(late: dict[int, float], steps: int = 40, step_s: float = 1.0, ranks: int = 4) -> Stragglers:
@@ -73,3 +73,73 @@ def test_ranks_that_skip_reports_cost_no_memory() -> None:
         found.reported(step % 2, step, float(step), {}, 2)
     assert len(found._open) < 100
     assert found.found() == ()
+
+
+def drifting(
+    takes_s: dict[int, float], until_s: float, pauses: dict[int, tuple[int, float]] | None = None
+) -> Stragglers:
+    """Let ranks report that wait for nobody: each takes its own time for a step; a pause is behind one of its steps."""
+    found, rng = Stragglers(), random.Random(7)
+    reports = []
+    for rank, step_s in takes_s.items():
+        at, step = 0.0, 0
+        while (at := at + step_s * (0.99 + 0.02 * rng.random())) < until_s:
+            reports.append((at, rank, step))
+            pause = (pauses or {}).get(rank, (-1, 0.0))
+            at, step = at + (pause[1] if pause[0] == step else 0.0), step + 1
+    for at, rank, step in sorted(reports):
+        found.reported(rank, step, at, {}, len(takes_s))
+    return found
+
+
+@pytest.mark.parametrize("until_s", [30, 60, 500, 5000])
+def test_how_slow_a_rank_is_does_not_grow_with_how_far_behind_it_is(until_s: float) -> None:
+    (slow,) = drifting({0: 1.0, 1: 1.0, 2: 1.12, 3: 1.0}, until_s).found()
+    assert slow.local_rank == 2
+    assert slow.slower_by == pytest.approx(1.12, abs=0.02)
+
+
+def test_what_is_told_of_a_rank_that_is_far_behind_is_new() -> None:
+    """A hundred steps behind no step is complete any more; then the rank gets as fast as the others."""
+    reports = [(float(step), 0, step) for step in range(600)]
+    reports += [(min(2.0 * step, 200.0 + step), 1, step) for step in range(400)]
+    found = Stragglers()
+    told = {}
+    for at, rank, step in sorted(reports):
+        found.reported(rank, step, at, {}, 2)
+        told[at] = [(one.local_rank, one.slower_by) for one in found.found()]
+    assert told[50.0] == told[150.0] == told[390.0] == [(1, 2.0)]
+    assert told[599.0] == []
+
+
+@pytest.mark.parametrize("pause_s", [5.0, 500.0])
+def test_a_rank_that_was_held_up_once_is_not_slower(pause_s: float) -> None:
+    assert drifting({0: 1.0, 1: 1.0, 2: 1.0}, 1000, {1: (300, pause_s)}).found() == ()
+    assert drifting({0: 1.0, 1: 1.0, 2: 1.0}, 310 + pause_s, {1: (300, pause_s)}).found() == ()
+
+
+def test_ranks_that_report_every_few_steps_are_compared_by_what_one_takes() -> None:
+    found = Stragglers()
+    for report in range(40):
+        found.reported(0, report, report * 1.0, {}, 2)
+        found.reported(1, report * 10, report * 10.0, {}, 2)
+    assert found.found() == ()
+
+
+def test_steps_that_begin_anew_or_are_told_again_are_no_gap() -> None:
+    found = Stragglers()
+    for number in range(100):
+        for rank in (0, 1):
+            for _ in range(1 + rank):
+                found.reported(rank, number % 25, float(number), {}, 2)
+    assert found.found() == ()
+
+
+def test_the_pace_of_a_rank_is_known_after_some_steps_also_where_it_is_alone() -> None:
+    found = Stragglers()
+    for step in range(LEAST + 1):
+        assert found.paces() == {}
+        found.reported(0, step, step * 2.0, {"busy_s": 0.5} if step else {}, 1)
+    assert found.paces() == {0: Pace(2.0, 2.0, 0.5)}
+    found.reported(0, LEAST + 1, LEAST * 2.0 + 19.0, {}, 1)
+    assert found.paces() == {0: Pace(2.0, 3.0, 0.5)}

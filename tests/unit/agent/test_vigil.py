@@ -32,6 +32,9 @@ def test_a_hang_is_examined_told_and_with_report_nothing_is_done(rig: Callable[.
     assert (told["round"], told["ranks"], told["waiting"], told["phase"]) == (4, [3], [2], "step")
     assert FLOOR_S < told["gap_s"] < FLOOR_S + 0.2
     assert here.vigil.seen()["hang"] == here.vigil.hangs[0]
+    assert "timestamp" not in told, "an event has one of its own"
+    ago_ms = -here.vigil.hangs[0]["timestamp"]  # type: ignore[operator]
+    assert 0 < ago_ms < 1000, "when it was called, not when it was told"
     assert (here.posted, here.settled) == ([], 1)
     here.pass_s(60)
     assert len(here.asked) == 1
@@ -215,6 +218,16 @@ def test_phases_and_stragglers_are_seen(rig: Callable[..., Rig]) -> None:
     assert seen["phases"] == {0: "step", 1: "evaluation"}
     assert seen["stragglers"] == [{"rank": 3, "host": "n", "slower_by": 2.0}]
     assert here.names() == ["planaria.straggler"]
+
+
+def test_that_no_rank_is_slower_any_more_is_told_once(rig: Callable[..., Rig]) -> None:
+    here = rig()
+    for step in range(10, 500):
+        here.pass_s(0.1)
+        for rank in (0, 1):
+            here.vigil.progressed(rank, Progress(step, (("busy_s", 0.05 + rank * 0.05 * (step < 200)),)))
+    assert [event["ranks"] for _, event in here.events] == [[{"rank": 3, "host": "n", "slower_by": 2.0}], []]
+    assert here.vigil.seen()["stragglers"] == []
 
 
 def test_samples_that_are_no_number_do_not_move(rig: Callable[..., Rig]) -> None:

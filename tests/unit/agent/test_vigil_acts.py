@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from vigil_rig import FIRST, FLOOR_S, LIFE, Rig, rig
 
+from planaria.agent import charge
 from planaria.agent import vigil as room
-from planaria.agent.charge import WRITING_S
+from planaria.agent.charge import STOPPED_S, WRITING_S
 from planaria.agent.examiner import Found
 from planaria.agent.model import EndRequested, ScopeExpired
 from planaria.base.value import replace
@@ -50,6 +51,47 @@ def test_one_who_waits_for_another_node_gives_it_a_floor_of_time(rig: Callable[.
         assert here.posted == []
         here.pass_s(1.0)
         assert [event.failure.rank for event in here.posted] == [2]
+
+
+def test_one_that_has_the_rank_lets_the_others_look_before_all_end(
+    rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for goes_on in (False, True):
+        here = rig("restart")
+        monkeypatch.setattr(charge, "OTHERS_S", 6.0)
+        here.pass_s(FLOOR_S + 0.1)
+        here.find()
+        here.pass_s(5.0)
+        assert here.posted == []
+        if goes_on:
+            here.vigil.progressed(1, Progress(10))
+        here.pass_s(1.5)
+        assert [event.failure.rank for event in here.posted] == [3] * (not goes_on)
+
+
+def test_what_ends_workers_waits_for_those_who_look_at_them_but_not_for_long(rig: Callable[..., Rig]) -> None:
+    here, done = rig("restart"), list[str]()
+    here.vigil.once_looked(lambda: done.append("at once"))
+    assert done.pop() == "at once"
+    here.pass_s(FLOOR_S + 0.5)
+    for name in ("stop", "end"):
+        here.vigil.once_looked(lambda name=name: done.append(name))  # type: ignore[misc]
+    here.find(writes=True)
+    assert done == []
+    here.written[-1]()
+    assert done == ["stop", "end"]
+
+    for how in ("time", "the end"):
+        here, done = rig("restart"), []
+        here.pass_s(FLOOR_S + 0.5)
+        here.vigil.once_looked(lambda: done.append("stop"))  # noqa: B023  it is called in this turn
+        here.pass_s(STOPPED_S - 0.5)
+        assert done == []
+        if how == "time":
+            here.pass_s(1.0)
+        else:
+            here.vigil.end()
+        assert (done, here.cancelled) == (["stop"], int(how != "time")), how
 
 
 def test_of_several_suspects_those_that_go_on_are_left_out(rig: Callable[..., Rig]) -> None:

@@ -93,6 +93,28 @@ def test_without_the_reports_word_the_first_cause_is_not_the_one_that_lost_its_n
     assert outcome.first_cause.rank == 3
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"message": "DistBackendError: ncclRemoteError: a call failed", "kind": "exception"},
+        {"message": "RuntimeError: Socket Timeout", "kind": "exception"},
+        {"message": "DistNetworkError: the connection was likely closed", "kind": "exception"},
+        {"message": "EOFError: Ran out of input", "kind": "exception", "bases": ["EOFError", "Exception"]},
+    ],
+)
+def test_whatever_an_agent_takes_for_the_loss_of_a_neighbour_is_no_first_cause_here(said: dict[str, object]) -> None:
+    first, second = (
+        Node("node-a", 0).begins().starts(1.0, 0, nodes=2),
+        Node("node-b", 2).begins().starts(1.0, 0, nodes=2),
+    )
+    first.exits(5.0, 0, 0, **said).ends(7.0)
+    second.exits(6.0, 0, 0, message="ValueError: no", kind="exception").ends(7.0)
+    outcome = of(first, second).outcome
+    assert outcome is not None
+    assert outcome.first_cause is not None
+    assert (outcome.first_cause.rank, [one.lost_peer for one in of(first, second).failures]) == (2, [True, False])
+
+
 def test_nodes_may_come_in_any_order_and_twice() -> None:
     nodes = seen(*failed_run())
     assert picture([*reversed(nodes), *nodes]) == picture(nodes)

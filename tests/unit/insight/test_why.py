@@ -96,6 +96,16 @@ def test_a_hang_is_told_with_its_evidence() -> None:
         "  the policy is to report (--hang-policy)",
     ]
     assert said[4] == "  evidence: /runs/e/1"
+    assert told(live(hang={**hang, "timestamp": START_MS}))[0].startswith("run job7: hang at ")
+
+
+def test_a_worker_that_hung_did_so_in_a_phase_and_one_that_raised_at_a_line() -> None:
+    node = Node("node-a", 0).begins().starts(1.0, 0, nodes=1)
+    node.exits(5.0, 0, 1, kind="watchdog", message="hangs in phase step after step 7", where="step", status=-15)
+    assert "    in phase step" in told(of(node.ends(6.0)))
+    node = Node("node-a", 0).begins().starts(1.0, 0, nodes=1)
+    node.exits(5.0, 0, 1, kind="exception", message="ValueError: no", where="train.py:7")
+    assert "    at train.py:7" in told(of(node.ends(6.0)))
 
 
 def test_a_run_without_any_trouble_says_so() -> None:

@@ -65,7 +65,7 @@ def test_its_time_is_limited_and_so_is_what_it_may_say(loop: Loop) -> None:
     assert asked.wait() == -signal.SIGKILL
     assert asked.helper.is_late
     asked = Asked(loop, "while True: print('x' * 65536)")
-    assert asked.wait() == -signal.SIGKILL
+    assert asked.wait() != 0  # killed, or it has noticed before that nobody hears it any more
     assert (asked.helper.is_late, len(asked.helper.heard) < 2 * MOST_BYTES) == (False, True)
 
 

@@ -17,6 +17,7 @@ from planaria.worker import witness
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -53,8 +54,51 @@ def test_it_says_who_it_is_and_writes_what_torch_has_recorded(
         peer.sendall(line[9:])
         found = tmp_path / "new/rank3.collectives.json"
         wait_until(found.exists, "what torch has recorded")
-        assert json.loads(found.read_text()) == {"entries": []}
+        assert json.loads(found.read_text()) == {"generic": {"entries": []}}
         assert (found.stat().st_mode & 0o777, found.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+NCCL, GENERIC = b'{"pg_status": {"0": {}}}', b'{"entries": []}'
+
+
+def fails(*_: object) -> bytes:
+    raise RuntimeError("the recorder is not there")
+
+
+@pytest.mark.parametrize(
+    ("recorders", "written"),
+    [
+        ({"_dump_fr_trace_json": GENERIC}, {"generic": GENERIC}),  # a build without CUDA
+        ({"_dump_nccl_trace_json": NCCL}, {"nccl": NCCL}),  # torch 2.5 to 2.7
+        ({"_dump_fr_trace_json": GENERIC, "_dump_nccl_trace_json": NCCL}, {"nccl": NCCL, "generic": GENERIC}),
+        ({"_dump_fr_trace_json": NCCL, "_dump_nccl_trace_json": NCCL}, {"nccl": NCCL}),  # two names for one recorder
+        ({"_dump_fr_trace_json": GENERIC, "_dump_nccl_trace_json": None}, {"generic": GENERIC}),
+        ({"_dump_fr_trace_json": None, "_dump_nccl_trace_json": NCCL}, {"nccl": NCCL}),
+        ({"_dump_fr_trace_json": b"", "_dump_nccl_trace_json": None}, None),
+        ({}, None),
+    ],
+)
+def test_every_recorder_that_torch_has_is_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recorders: dict[str, bytes | None],
+    written: dict[str, bytes] | None,
+) -> None:
+    """None: it is there and raises."""
+    asked: list[tuple[object, ...]] = []
+
+    def recorder(told: bytes) -> Callable[..., bytes]:
+        return lambda *arguments: (asked.append(arguments), told)[1]
+
+    functions = {name: fails if told is None else recorder(told) for name, told in recorders.items()}
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", SimpleNamespace(**functions))
+    witness._look(encode(Look(str(tmp_path))), "3")
+    found = tmp_path / "rank3.collectives.json"
+    assert set(asked) <= {(True, False)}, "with entries, and not only those that are open"
+    if written is None:
+        assert not found.exists()
+    else:
+        assert json.loads(found.read_text()) == {name: json.loads(told) for name, told in written.items()}
 
 
 def test_without_torch_or_a_listener_there_is_nothing(

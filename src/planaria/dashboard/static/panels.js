@@ -81,7 +81,7 @@ function running(seen) {
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function words(cause, ending) {
-  const where = cause.where ? ` at ${plain(cause.where)}` : "";
+  const where = cause.where ? ` ${cause.kind === "watchdog" ? "in phase" : "at"} ${plain(cause.where)}` : "";
   const after = isNumber(cause.age_s) ? `, after ${duration(cause.age_s)} of round ${whole(cause.round)}` : "";
   return { more: `${sentence(plain(cause.meaning))}${where}${after}. ${sentence(ending)}.`, lines: cause.lines.map(plain).join("\n") };
 }
