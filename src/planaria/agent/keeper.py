@@ -86,7 +86,7 @@ class Keeper:
     def _open_disk(self, directory: str) -> Disk:
         from planaria.agent.disk import Disk
 
-        return Disk(directory, self._shelter.keep, self._mailbox.post, self._say)
+        return Disk(directory, self._shelter.keep, self._loop, self._mailbox.post, self._say)
 
     def _warn(self) -> None:
         if self._dock is not None and self._shelter.has_buddies:
@@ -285,6 +285,8 @@ class Keeper:
         """Let go of all memory: for a process that goes on without this agent."""
         self._end_round()
         self._stock.close()
+        if self.disk is not None:
+            self.disk.close()
         self._mailbox.close()
 
     def hand_over(self, on_done: Callable[[bool], object]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from clocks import FakeLoop
 
 from planaria.agent.disk import Disk
 from planaria.archive.writer import Pinned
@@ -20,7 +21,7 @@ def parts(generation: int, released: list[int]) -> list[Pinned]:
 def test_who_waits_to_be_written_and_is_given_up_is_told_and_may_ask_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = Disk(str(tmp_path), 1, lambda call: call(), pytest.fail)
+    disk = Disk(str(tmp_path), 1, FakeLoop(), lambda call: call(), pytest.fail)
     monkeypatch.setattr(disk._writer, "wake", lambda: None)  # as if it were busy with the commit before
     released: list[int] = []
 

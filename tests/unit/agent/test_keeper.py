@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from clocks import Leaping
 from unmapped import WHY, Unmapped
 
 from planaria.agent.control import Peer
@@ -12,6 +14,7 @@ from planaria.agent.keeper import Keeper
 from planaria.agent.settings import Shelter
 from planaria.agent.stock import Memfd, Stock
 from planaria.archive.shelf import Shelf
+from planaria.archive.writer import SLOW_S
 from planaria.base.loop import Loop
 from planaria.contract import snapshot as snapshots
 from planaria.contract import vault
@@ -30,7 +33,8 @@ class Rig:
     """A keeper of two workers whose control socket only writes down what was said."""
 
     def __init__(self, directory: str | None = None) -> None:
-        self.loop = Loop()
+        self.clock = Leaping()
+        self.loop = Loop(self.clock)
         self.said: list[str] = []
         self.free = 1000 * MEGABYTE
         self.memory = Unmapped()
@@ -313,6 +317,37 @@ def test_a_disk_that_fails_is_said_once_and_who_waits_is_told(tmp_path: Path) ->
     assert len(rig.said) == 1
     assert "to disk" in rig.said[0]
     assert not rig.keeper.flush(TIMEOUT_S)
+    rig.loop.close()
+
+
+def test_a_disk_that_hangs_is_said_once_although_nobody_orders_another_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, gate, write = threading.Event(), threading.Event(), Shelf.write
+
+    def hang(shelf: Shelf, memory: memoryview, stamp: Stamp) -> object:
+        began.set()
+        assert gate.wait(TIMEOUT_S)
+        return write(shelf, memory, stamp)
+
+    monkeypatch.setattr(Shelf, "write", hang)
+    rig = Rig(str(tmp_path))
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    assert began.wait(TIMEOUT_S)
+    before = len(rig.said)
+    for _ in range(3):
+        rig.clock.ahead_s += SLOW_S + 1
+        rig.loop.run_once(0.0)
+        rig.loop.run_once(0.0)
+    assert [line.partition(":")[0] for line in rig.said[before:]] == ["the disk is slow"]
+    gate.set()
+    rig.run_until(lambda: "disk" in rig.keeper.newest)
+    rig.clock.ahead_s += SLOW_S + 1
+    rig.loop.run_once(0.0)
+    assert rig.keeper.disk is not None
+    assert rig.keeper.disk._watching is None, "there is nothing to be watched any more"
+    rig.keeper.close()
     rig.loop.close()
 
 
