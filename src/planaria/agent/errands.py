@@ -183,8 +183,9 @@ class Fetch:
         try:
             self._room = self._road.stock.room(size_bytes)
         except StateRefused as problem:
-            self._no_room = problem.message
-            return self._no_room
+            if not self._road.stock.make_room():
+                self._no_room = problem.message
+            return problem.message
         return self._room[1]
 
     def _arrived(self, why: str) -> None:

@@ -166,6 +166,11 @@ class Keeper:
         """Return the descriptors of a worker's slots, by number: for whoever will take its place."""
         return {slot.number: self._stock.descriptor(slot) for slot in self._stock.slots.of(local_rank)}
 
+    @property
+    def claimed_bytes(self) -> int:
+        """Return how much of the memory that is free belongs to commits that are still to come."""
+        return self._stock.claimed_bytes
+
     def hear(self, peer: Peer, message: vault.Message) -> None:
         """Take a worker's message.
 
@@ -229,6 +234,9 @@ class Keeper:
             try:
                 slot = self._stock.lend(peer.local_rank, message.size_bytes)
             except StateRefused as problem:
+                if self._stock.make_room():
+                    self._opening.append((peer, message))
+                    continue
                 self._answer(peer, vault.Refused(message.id, problem.message, problem.hint))
                 continue
             if slot is None:

@@ -245,6 +245,22 @@ def test_without_room_here_it_is_a_trouble_of_ours(rig: Rig) -> None:
     assert "does not fit" in rig.trouble[0]
 
 
+def test_where_others_give_memory_back_it_is_tried_again(rig: Rig) -> None:
+    given = iter((True,))
+    rig.stock.make_room = lambda: next(given, False)
+    rig.get()
+    rig.free = 100
+    assert rig.transfers[0].into is not None
+    why = rig.transfers[0].into(LAYOUT.size_bytes)
+    assert isinstance(why, str)
+    rig.transfers[0].on_done(why)
+    assert (rig.done, rig.trouble) == ([], [])
+    rig.free = 10**9
+    rig.loop.run_until(rig.loop.at + 1.0)
+    rig.bring()
+    assert rig.done == [""]
+
+
 def test_a_fetch_that_is_given_up_is_over(rig: Rig) -> None:
     fetch = rig.get()
     assert rig.transfers[0].into is not None

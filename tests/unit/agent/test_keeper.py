@@ -179,6 +179,34 @@ def test_what_does_not_fit_is_refused_and_what_is_there_stays(rig: Rig) -> None:
     assert rig.keeper.newest["node"].generation == 1
 
 
+def test_who_finds_no_room_waits_while_others_give_memory_back(rig: Rig) -> None:
+    """Standbys took it before anybody knew how large a commit is."""
+    stock, asked = rig.keeper._stock, list[int]()
+
+    def make_room() -> bool:
+        asked.append(1)
+        return True
+
+    stock.make_room = make_room
+    rig.free = 100 * MEGABYTE
+    assert rig.ask(0, vault.Open(2, 60 * MEGABYTE)) is None
+    assert rig.ask(1, vault.Join(3)) is not None, "others are served meanwhile"
+    assert asked
+    rig.free = 200 * MEGABYTE
+    stock.on_free()
+    assert isinstance(rig.answers[-1][1], vault.Slot)
+    assert rig.keeper.claimed_bytes > 2 * 60 * MEGABYTE, "two slots, and neither is touched yet"
+
+
+def test_who_finds_no_room_after_all_is_refused(rig: Rig) -> None:
+    stock, given = rig.keeper._stock, iter((True, False))
+    stock.make_room = lambda: next(given)
+    rig.free = 100 * MEGABYTE
+    assert rig.ask(0, vault.Open(2, 60 * MEGABYTE)) is None
+    stock.on_free()
+    assert isinstance(rig.answers[-1][1], vault.Refused)
+
+
 def test_a_slot_that_is_too_small_makes_room_for_a_larger_one(rig: Rig) -> None:
     for generation in (1, 2):
         for rank in (0, 1):
