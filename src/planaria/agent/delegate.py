@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from planaria.agent.errands import Aside, Cancelled, Loop
     from planaria.agent.errands import Dock as Carrier
     from planaria.agent.hall import Hall, Line
+    from planaria.agent.ledger import Ledger
     from planaria.agent.rounds import Neighbours
     from planaria.agent.stock import Stock
     from planaria.contract.commit import Order
@@ -63,24 +64,6 @@ MOST_PARTS = 1500  # 200 kB of a header that may have 256; older ones than those
 LONGEST_LINE = 1000
 TELL_AFTER = 50  # lost lines in a row: ten seconds or more
 AGAIN_S = 0.2  # after a line was lost: the anchor may not be in this round yet
-
-
-class Ledger:
-    """What an agent remembers through rounds: its run, the last round it took part in, the newest commit of each tier."""
-
-    def __init__(self) -> None:
-        self.run = 0
-        self.last_round = 0
-        self.newest: dict[str, Stamp] = {}
-
-    def order(self, tier: str) -> tuple[int, ...]:
-        """Return the newest commit that is known to have reached a tier, empty for none."""
-        return self.newest[tier].order if tier in self.newest else ()
-
-    def forget_since(self, tier: str, order: Order | None) -> None:
-        """Forget that a commit newer than this reached a tier: it is lost."""
-        if tier in self.newest and (order is None or self.newest[tier].order > order):
-            del self.newest[tier]
 
 
 class Gear(Value):

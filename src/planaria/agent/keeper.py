@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from planaria.agent.beginners import ASTRAY, Beginners
 from planaria.agent.council import Council
-from planaria.agent.delegate import Delegate, Gear, Ledger
+from planaria.agent.delegate import Delegate, Gear
 from planaria.agent.guests import Guests
 from planaria.agent.hall import Hall
+from planaria.agent.ledger import Ledger
+from planaria.agent.refuge import Refuge
 from planaria.agent.rounds import Neighbours
 from planaria.base.mailbox import Mailbox
 from planaria.base.text import safe_line
@@ -80,20 +82,12 @@ class Keeper:
         self._opening: list[tuple[Peer, vault.Open]] = []
         self._awaiting: list[_Waiting] = []
         self._leaving: Callable[[bool], object] | None = None
-        if self.disk is None:
-            self._warn()
+        self._refuge = Refuge(shelter.directory)
 
     def _open_disk(self, directory: str) -> Disk:
         from planaria.agent.disk import Disk
 
         return Disk(directory, self._shelter.keep, self._loop, self._mailbox.post, self._say)
-
-    def _warn(self) -> None:
-        if self._dock is not None and self._shelter.has_buddies:
-            where, lost = "the memory of two agents", "the loss of one node, not of two"
-        else:
-            where, lost = "this agent's memory", "the workers, not the agent"
-        self._say(f"commits are kept in {where}: they outlive {lost} (--snapshot-dir keeps them on disk too)")
 
     @property
     def newest(self) -> Mapping[str, Stamp]:
@@ -117,6 +111,8 @@ class Keeper:
         )
         has_buddies = self._shelter.has_buddies
         self._delegate = delegate = Delegate(life, neighbours or Neighbours(), gear, has_buddies)
+        if line := self._refuge.line(has_buddy=delegate.has_buddy):
+            self._say(line)
         if life.group_rank == 0:
             council = Council(
                 life.number,

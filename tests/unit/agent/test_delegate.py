@@ -6,9 +6,10 @@ import pytest
 from clocks import FakeLoop
 from unmapped import WHY, Unmapped
 
-from planaria.agent.council_messages import Damaged, Drop, Failed, Part, Plan, Seek, Welcome
-from planaria.agent.delegate import TELL_AFTER, Delegate, Gear, Ledger
+from planaria.agent.council_messages import Damaged, Drop, Failed, Part, Plan, Ready, Seek, Source, Unreached, Welcome
+from planaria.agent.delegate import TELL_AFTER, Delegate, Gear
 from planaria.agent.errands import settle
+from planaria.agent.ledger import Ledger
 from planaria.agent.rounds import Neighbours
 from planaria.agent.stock import Stock
 from planaria.contract import snapshot as snapshots

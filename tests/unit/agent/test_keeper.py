@@ -11,6 +11,7 @@ from unmapped import WHY, Unmapped
 
 from planaria.agent.control import Peer
 from planaria.agent.keeper import Keeper
+from planaria.agent.rounds import Neighbours
 from planaria.agent.settings import Shelter
 from planaria.agent.stock import Memfd, Stock
 from planaria.archive.shelf import Shelf
@@ -109,6 +110,37 @@ def test_who_asks_is_told_its_place(rig: Rig) -> None:
 def test_without_a_directory_that_is_said_once(rig: Rig) -> None:
     assert len(rig.said) == 1
     assert "--snapshot-dir" in rig.said[0]
+
+
+class Harbour:
+    """A dock at which nobody ever comes."""
+
+    def attend(self, *_: object) -> object:
+        raise AssertionError("an anchor attends nobody")
+
+
+def test_a_job_of_several_nodes_that_begins_alone_says_so_and_then_when_it_changes(
+    rig: Rig,
+) -> None:
+    said: list[str] = []
+    keeper = Keeper(
+        rig.loop,
+        rig,  # type: ignore[arg-type]  # as in the rig
+        Stock(2, lambda: rig.free),
+        Shelter(),
+        said.append,
+        lambda _host: Harbour(),  # type: ignore[arg-type,return-value]  # all that is asked of it
+    )
+    alone, two = Neighbours("a:1"), Neighbours("a:1", "b:1")
+    of_two = Round(1, "run", "role", 0, 2, 0, 4, 0, 4, 2, "::1", 1, 0, 9)
+    for neighbours in (alone, alone, two, two, alone, alone):
+        keeper.begin(life() if neighbours is alone else of_two, neighbours)
+    assert [line.partition(":")[0] for line in said] == [
+        "commits are kept in this agent's memory",
+        "commits are kept in the memory of two agents from now on",
+        "commits are kept in this agent's memory from now on",
+    ]
+    keeper.close()
 
 
 def test_memory_comes_along_the_first_time_only(rig: Rig) -> None:
@@ -342,8 +374,8 @@ def test_a_disk_that_fails_is_said_once_and_who_waits_is_told(tmp_path: Path) ->
         rig.commit(rank, 1)
     rig.ask(0, vault.Await(8, 1, 0, 1, "disk", TIMEOUT_S))
     rig.run_until(lambda: any(found == vault.Reached(8, "node") for _, found, _ in rig.answers))
-    assert len(rig.said) == 1
-    assert "to disk" in rig.said[0]
+    assert len(rig.said) == 2
+    assert "to disk" in rig.said[1]
     assert not rig.keeper.flush(TIMEOUT_S)
     rig.loop.close()
 
