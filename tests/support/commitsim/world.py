@@ -163,9 +163,14 @@ class World:
         self.net.cut_some()
 
     def wall(self) -> None:
-        """Two nodes reach the anchor and not each other; it ends when the other faults do, or much later."""
-        if len(self.alive) > 1:
-            self.net.wall_off(*self.rng.sample(self.alive, 2))
+        """A node comes that reaches the anchor and not one of the others; that ends when the other faults do, or much later."""
+        new = self.new_node()
+        self.entering.append(new)
+        if self.alive:
+            self.net.wall_off(new, self.rng.choice(self.alive))
+        if self.rng.random() < 0.7:
+            self.kill()
+        self.end_round()
 
     def flip(self) -> None:
         """Some memory rots."""
