@@ -150,9 +150,10 @@ class Standby:
     def _is_due(self) -> bool:
         """Tell whether what comes next is the order, or the agent's end, and not more memory."""
         try:
-            return not self._channel.recv(_PACKET, _socket.MSG_PEEK | _socket.MSG_DONTWAIT).startswith(b"memory\0")
+            head = self._channel.recv(len(_MEMORY) + 1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
         except OSError:  # there is nothing yet
             return False
+        return head != f"{_MEMORY}\0".encode()
 
     def _become(self, order: "list[Triple]", descriptors: "list[int]") -> None:
         for stream in (sys.stdout, sys.stderr):
