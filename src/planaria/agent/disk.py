@@ -142,7 +142,9 @@ class Disk:
         """Return what is to be written next; its readers let go of it on the loop."""
         if not self._is_lowered:
             self._is_lowered = True
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # of this thread alone
+            thread = threading.get_native_id()  # its priority alone
+            if os.getpriority(os.PRIO_PROCESS, thread) < NICE:  # in a job that is nicer still, only root could set this
+                os.setpriority(os.PRIO_PROCESS, thread, NICE)
         with self._lock:
             self._now, self._next = self._next, None
         parts = self._now.parts if self._now is not None else ()
