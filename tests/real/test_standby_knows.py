@@ -104,6 +104,52 @@ def test_memory_that_is_lent_is_mapped_while_a_standby_waits(tmp_path: Path, slo
     assert promoted[:3] == (0, f"{count}\n{{4: b'0004', 5: b'0005'}}\n", "")
 
 
+# Mapping a piece takes until there is something else to be heard; a file says how many were begun.
+LATE = """\
+import os, select
+from planaria import worker
+from planaria.worker import agent_vault
+map_slot = agent_vault._map_slot
+def map_late(descriptor):
+    with open("begun", "ab") as file:
+        file.write(b"x")
+    select.select([1022], [], [])
+    return map_slot(descriptor)
+agent_vault._map_slot = map_late
+worker.join()
+print(len(os.listdir("/proc/self/fd")) - len(agent_vault._AHEAD))
+print({number: bytes(memory[:4]) for number, memory in sorted(agent_vault._AHEAD.items())})
+"""
+
+
+def begun(folder: Path) -> int:
+    file = folder / "begun"
+    return file.stat().st_size if file.exists() else 0
+
+
+def test_a_promotion_does_not_wait_for_all_memory_to_be_mapped(tmp_path: Path, slots: dict[int, int]) -> None:
+    def before(standby: Standby) -> None:
+        standby.lend(slots)
+        wait_until(lambda: begun(tmp_path) == 1, "the first piece")
+
+    job, cold = keeping(tmp_path, LATE)
+    promoted = job.promoted(Plan(JOIN), before=before)
+    assert promoted[:3] == (0, f"{cold.stdout.splitlines()[0]}\n{{4: b'0004'}}\n", "")
+
+
+def test_more_memory_does_not_keep_a_standby_from_what_it_was_lent_before(
+    tmp_path: Path, slots: dict[int, int]
+) -> None:
+    def before(standby: Standby) -> None:
+        standby.lend({number: slots[number] for number in (4, 5)})
+        standby.lend(slots)
+        wait_until(lambda: begun(tmp_path) == 3, "the last piece")
+
+    job, cold = keeping(tmp_path, LATE)
+    promoted = job.promoted(Plan(JOIN), before=before)
+    assert promoted[:3] == (0, f"{cold.stdout.splitlines()[0]}\n{{4: b'0004', 5: b'0005', 6: b'0006'}}\n", "")
+
+
 def test_memory_that_is_lent_no_more_is_let_go_and_what_is_known_is_not_sent_again(
     tmp_path: Path, slots: dict[int, int]
 ) -> None:

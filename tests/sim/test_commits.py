@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from commitsim import Violation, World
 from commitsim.bugs import BUGS
+from commitsim.checks import PLENTY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,31 @@ def test_a_planted_bug_is_noticed(bug: Callable[[pytest.MonkeyPatch], None], mon
         except Violation:
             return
     pytest.fail(f"no world of {WITHIN} noticed it")
+
+
+def test_who_cannot_reach_one_holder_begins_with_what_another_has() -> None:
+    """A node that joins reaches the anchor, and not the one it is sent to first. Nobody mends that."""
+    count = 0
+    for seed in range(WITHIN):
+        world = World(seed)
+        if not world.has_buddies or world.free_bytes != PLENTY_BYTES or len(world.entering) + len(world.members) != 3:
+            continue
+        world.clock.run_until(10.0)
+        world.join()
+        new = world.entering[0]
+        world.clock.run_until(20.0, lambda: new.delegate is not None and new.delegate.plan is not None)  # noqa: B023  # called at once
+        assert new.delegate is not None
+        assert new.delegate.plan is not None
+        (source,) = new.delegate.plan.fetch[:1] or (None,)
+        if source is None or source.address == world.members[0].name:
+            continue  # what its buddy or the anchor has it would copy there as well, and that has to work
+        world.net.wall_off(new, world.net.nodes[source.address])
+        world.last_generation = max(order[2] for order, _ in world.checks.stamps) + 3
+        world.clock.run_until(200.0, world.checks.is_settled)
+        world.checks.check_settled()
+        assert any("is out of reach" in line for line in new.said)
+        count += 1
+    assert count > 5
 
 
 def test_the_same_seed_is_the_same_world() -> None:

@@ -25,6 +25,7 @@ from planaria.agent.council_messages import (
     Searched,
     Seek,
     Source,
+    Unreached,
     Welcome,
     Write,
     Written,
@@ -74,6 +75,7 @@ class Council:
         self._begin: Order | None = None
         self._plans: dict[int, Plan] = {}
         self._ready: set[int] = set()
+        self._sent_to: dict[tuple[int, int], int] = {}  # by slot and rank: a holder that is tried after another
         self._sealed: list[dict[Order, int]] = [{} for _ in range(size)]
         self._sealed_by: dict[Order, int] = {}  # how many; asking all for each of their words would be quadratic
         self._complete: Order | None = None
@@ -102,8 +104,9 @@ class Council:
                 return self._on_answer(_BUDDY, slot, number, why)
             case Written(number, is_whole, why):
                 return self._on_answer(_DISK, slot, number, why, is_whole=is_whole)
-            case Damaged(numbers, rank, holder):
-                return self._on_damage(_known(numbers), rank, holder)
+            case Damaged(numbers, rank, holder) | Unreached(numbers, rank, holder):
+                lacks = self._on_damage if isinstance(message, Damaged) else self._on_unreached
+                return lacks(slot, _known(numbers), rank, holder)
             case Seek():
                 return self._decide() if self._kind == "unknown" else []
             case Searched() if slot == 0:  # who alone was asked
@@ -256,7 +259,8 @@ class Council:
         for rank in needed:
             holders = commit.holders[rank]
             if slot not in holders:
-                at = holders[slot % len(holders)]
+                at = self._sent_to.get((slot, rank), -1)
+                at = at if at in holders else holders[slot % len(holders)]
                 fetch.append(Source(rank, at, self.address_of(at), rank in commit.shared, commit.sizes[rank]))
         return shared, tuple(fetch)
 
@@ -269,7 +273,7 @@ class Council:
                 self._commits[self._begin].holders[source.rank].append(slot)
         return self._progress()
 
-    def _on_damage(self, order: Order, rank: int, holder: int) -> Rulings:
+    def _on_damage(self, _slot: int, order: Order, rank: int, holder: int) -> Rulings:
         """Do without a part; while all stand at that commit, from another holder or from another commit."""
         commit = self._commits.get(order)
         if commit is None or holder not in commit.holders.get(rank, ()):
@@ -280,6 +284,18 @@ class Council:
             self._complete = self._reached[_BUDDY] = None
             return [*told, *self._decide()]
         return told
+
+    def _on_unreached(self, slot: int, order: Order, rank: int, holder: int) -> Rulings:
+        """Send a member to the next holder of a part that it cannot get. If there is none, it goes on trying there."""
+        plan = self._plans.get(slot)
+        is_asked = plan is not None and any((one.rank, one.slot) == (rank, holder) for one in plan.fetch)
+        if not is_asked or self._kind != "memory" or not order == self._begin == self._complete:
+            return []
+        holders = self._commits[order].holders[rank]
+        if len(holders) < 2:
+            return []
+        self._sent_to[slot, rank] = holders[(holders.index(holder) + 1) % len(holders)]
+        return self._announce("memory", order)
 
     # What is complete, and how far it has come.
 

@@ -1,6 +1,6 @@
 """What members and the anchor of a round say to each other about commits, as JSON values that are checked field by field.
 
-From a member:  present, ready, sealed, copied, written, damaged, seek; searched, by the anchor's own
+From a member:  present, ready, sealed, copied, written, damaged, unreached, seek; searched, by the anchor's own
 To a member:    welcome, plan, complete, copy, write, reached, drop, failed; search, to the anchor's own
 
 All of it belongs to one round: each line between a member and its anchor is of one round, and is refused for another. A line
@@ -89,6 +89,14 @@ class Written(Value):
 
 class Damaged(Value):
     """What the member of this slot holds of a rank's part cannot be read."""
+
+    order: tuple[int, ...]
+    rank: int
+    slot: int
+
+
+class Unreached(Value):
+    """The member of this slot, from which I am to fetch a rank's part, has been out of my reach for long. I go on trying."""
 
     order: tuple[int, ...]
     rank: int
@@ -200,13 +208,13 @@ class Failed(Value):
     why: str
 
 
-_FROM_MEMBERS = (Present, Ready, Sealed, Copied, Written, Damaged, Seek, Searched)
+_FROM_MEMBERS = (Present, Ready, Sealed, Copied, Written, Damaged, Unreached, Seek, Searched)
 _TO_MEMBERS = (Welcome, Plan, Complete, Copy, Write, Reached, Drop, Failed, Search)
 _KINDS: dict[str, type[Value]] = {kind.__name__.lower(): kind for kind in (*_FROM_MEMBERS, *_TO_MEMBERS)}
 _PARTS: dict[str, type[Value]] = {"Part": Part, "Source": Source}
 
 if TYPE_CHECKING:
-    Saying = Present | Ready | Sealed | Copied | Written | Damaged | Seek | Searched
+    Saying = Present | Ready | Sealed | Copied | Written | Damaged | Unreached | Seek | Searched
     Ruling = Welcome | Plan | Complete | Copy | Write | Reached | Drop | Failed | Search
     Message = Saying | Ruling
 

@@ -17,6 +17,7 @@ from planaria.agent.council_messages import (
     Sealed,
     Search,
     Seek,
+    Unreached,
     Welcome,
     Write,
     decode,
@@ -32,7 +33,7 @@ from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
     from typing import Protocol
 
     from planaria.agent.council_messages import Message, Saying, Source
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from planaria.agent.errands import Aside, Cancelled, Loop
     from planaria.agent.errands import Dock as Carrier
     from planaria.agent.hall import Hall, Line
+    from planaria.agent.ledger import Ledger
     from planaria.agent.rounds import Neighbours
     from planaria.agent.stock import Stock
     from planaria.contract.commit import Order
@@ -63,24 +65,6 @@ MOST_PARTS = 1500  # 200 kB of a header that may have 256; older ones than those
 LONGEST_LINE = 1000
 TELL_AFTER = 50  # lost lines in a row: ten seconds or more
 AGAIN_S = 0.2  # after a line was lost: the anchor may not be in this round yet
-
-
-class Ledger:
-    """What an agent remembers through rounds: its run, the last round it took part in, the newest commit of each tier."""
-
-    def __init__(self) -> None:
-        self.run = 0
-        self.last_round = 0
-        self.newest: dict[str, Stamp] = {}
-
-    def order(self, tier: str) -> tuple[int, ...]:
-        """Return the newest commit that is known to have reached a tier, empty for none."""
-        return self.newest[tier].order if tier in self.newest else ()
-
-    def forget_since(self, tier: str, order: Order | None) -> None:
-        """Forget that a commit newer than this reached a tier: it is lost."""
-        if tier in self.newest and (order is None or self.newest[tier].order > order):
-            del self.newest[tier]
 
 
 class Gear(Value):
@@ -112,7 +96,8 @@ class Delegate:
         self.failed: dict[str, Order] = {}
         self._told: set[str] = set()  # tiers that were said to fail
         self._unanswered: list[Damaged | Seek] = []  # what a newer plan has to follow upon
-        self._fetches: dict[int, Fetch] = {}
+        self._fetches: dict[Source, Fetch] = {}
+        self._unreached: set[str] = set()  # where somebody was said to be out of reach
         self._hall: Hall | None = None
         self._line: Line | None = None
         self._losses = 0  # of lines, since we were heard
@@ -193,11 +178,10 @@ class Delegate:
         if self._line is not None:
             self._line.close()
 
-    def _cancel(self) -> None:
+    def _cancel(self, but: Container[Source] = ()) -> None:
         self.chores.cancel()
-        for fetch in self._fetches.values():
-            fetch.cancel()
-        self._fetches.clear()
+        for source in [one for one in self._fetches if one not in but]:
+            self._fetches.pop(source).cancel()
 
     # What the council rules.
 
@@ -276,13 +260,14 @@ class Delegate:
         before, self.plan = self.plan, plan
         self.is_ready, self.trouble = False, ""
         self._unanswered.clear()
-        self._cancel()
         order = order_of(plan.order)
-        # The same commit from other holders leaves what was sealed since then as it is.
-        if plan.kind != "unknown" and (before is None or (before.kind, before.order) != (plan.kind, plan.order)):
+        # The same commit from other holders leaves what was sealed since then, and what is on its way, as it is.
+        is_same = before is not None and (before.kind, before.order) == (plan.kind, plan.order)
+        self._cancel(but=plan.fetch if is_same else ())
+        if plan.kind != "unknown" and not is_same:
             self._begin_from(plan, order)
         for source in plan.fetch:
-            if order is not None and self._stock.slots.find(order, source.rank) is None:
+            if order is not None and source not in self._fetches and self._stock.slots.find(order, source.rank) is None:
                 self._fetch(plan, order, source)
         self._look_ready()
 
@@ -301,19 +286,35 @@ class Delegate:
     def _fetch(self, plan: Plan, order: Order, source: Source) -> None:
         assert self._road is not None
         part = Part(*order, plan.step, plan.world_size, source.rank, source.shared, source.size_bytes)
-        self._fetches[source.rank] = Fetch(
-            self._road, source.address, part, lambda why: self._fetched(order, source, why), self._on_trouble
+        self._fetches[source] = Fetch(
+            self._road,
+            source.address,
+            part,
+            lambda why: self._fetched(order, source, why),
+            lambda why: self._on_trouble(source, why),
+            lambda why: self._on_unreached(order, source, why),
         )
 
+    def _on_unreached(self, order: Order, source: Source, why: str) -> None:
+        """Tell the council, which may know somebody else; nobody has to answer, it is told again after a while."""
+        if source.address not in self._unreached:
+            self._unreached.add(source.address)
+            self._say(
+                f"{source.address}, which has the part of rank {source.rank}, is out of reach: {why}; "
+                "it is tried again, and every other node that has it; restore() waits for that"
+            )
+        self._send(Unreached(order, source.rank, source.slot))
+
     def _fetched(self, order: Order, source: Source, why: str) -> None:
-        self._fetches.pop(source.rank, None)
+        self._fetches.pop(source, None)
         if why:
             self._say(f"the part of rank {source.rank} cannot be had from {source.address}: {why}")
             self._insist(Damaged(order, source.rank, source.slot))
         self._look_ready()
         self._gear.on_change()
 
-    def _on_trouble(self, why: str) -> None:
+    def _on_trouble(self, source: Source, why: str) -> None:
+        self._fetches.pop(source, None)
         self.trouble = why
         self._gear.on_change()
 

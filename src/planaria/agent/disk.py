@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 
 from planaria.archive.shelf import Shelf
 from planaria.archive.writer import Pinned, Writer
@@ -12,14 +11,26 @@ from planaria.archive.writer import Pinned, Writer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Protocol
 
+    from planaria.agent.errands import Cancelled
     from planaria.archive.plan import Outcome
     from planaria.contract.commit import Order, Stamp
+
+    class Loop(Protocol):
+        """What a disk needs of a loop."""
+
+        def now(self) -> float:
+            """Return the seconds of its clock."""
+
+        def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancelled:
+            """Call back later."""
 
     Post = Callable[[Callable[[], object]], None]
     Tell = Callable[[Stamp | str | None, Order | None], object]
 
 NICE = 10  # digests and writes yield to training on the same cores
+LOOK_EVERY_S = 15.0  # at a write: a slow one is told of within this much of `SLOW_S`
 
 
 class _Order:
@@ -39,15 +50,17 @@ class Disk:
     `say`, and whatever is told, is called on the loop, through `post`.
     """
 
-    def __init__(self, directory: str, keep: int, post: Post, say: Callable[[str], object]) -> None:
+    def __init__(self, directory: str, keep: int, loop: Loop, post: Post, say: Callable[[str], object]) -> None:
         self._shelf = Shelf(directory, keep)
+        self._loop = loop
+        self._watching: Cancelled | None = None
         self._post = post
         self._say = say
         self._is_lowered = self._is_told = False
         self._lock = threading.Lock()
         self._next: _Order | None = None
         self._now: _Order | None = None  # the writer's thread has it
-        self._writer = Writer(self._shelf, self._take, self._tell, time.monotonic, self._on_outcome)
+        self._writer = Writer(self._shelf, self._take, self._tell, loop.now, self._on_outcome)
         self.directory = self._shelf.directory
 
     def write(
@@ -60,12 +73,26 @@ class Disk:
         with self._lock:
             given_up, self._next = self._next, _Order(parts, tell, on_given_up)
         self._writer.wake()
+        if self._watching is None:
+            self._watching = self._loop.call_later(LOOK_EVERY_S, self._watch)
         if given_up is None:
             return
         for pinned in given_up.parts:
             pinned.release()
         if given_up.on_given_up is not None:
             given_up.on_given_up()
+
+    def close(self) -> None:
+        """Watch the writer no longer: for a process that goes on without this agent."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _watch(self) -> None:
+        """Look whether a write is slow, again and again for as long as one is under way.
+
+        Nobody else does: the council orders no other write before it has heard what came of this one.
+        """
+        self._watching = self._loop.call_later(LOOK_EVERY_S, self._watch) if self._writer.look() else None
 
     def refuse(self, why: str) -> None:
         """Tell once that a commit's parts cannot be given to the disk; the writer tells of everything later."""
@@ -115,7 +142,9 @@ class Disk:
         """Return what is to be written next; its readers let go of it on the loop."""
         if not self._is_lowered:
             self._is_lowered = True
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # of this thread alone
+            thread = threading.get_native_id()  # its priority alone
+            if os.getpriority(os.PRIO_PROCESS, thread) < NICE:  # in a job that is nicer still, only root could set this
+                os.setpriority(os.PRIO_PROCESS, thread, NICE)
         with self._lock:
             self._now, self._next = self._next, None
         parts = self._now.parts if self._now is not None else ()

@@ -203,6 +203,12 @@ class Driver:
         """Return what a local rank's commits are written into, as descriptors by number; empty without commits."""
         return {} if self.keeper is None else self.keeper.memory_of(local_rank)
 
+    def unclaimed_bytes(self) -> int:
+        """Return how much memory is free that no commit was promised; below zero where more was."""
+        from planaria.base.memory import free_bytes
+
+        return free_bytes() - (0 if self.keeper is None else self.keeper.claimed_bytes)
+
     def _dismiss_reserve(self) -> None:
         if self.reserve is not None:
             self.reserve.close()

@@ -58,7 +58,7 @@ REFUSED = "refused: "  # how a reason begins that does not go away by trying aga
 IS_HERE = "it is here already"
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-LONGEST_WAIT_S = 30.0  # in which no part came through; training may wait for the copy
+LONGEST_WAIT_S = 30.0  # between tries none of which brought a part through; training may wait for it
 
 
 class Road(Value):
@@ -141,7 +141,8 @@ class Push:
 class Fetch:
     """One part on its way here. `on_done("")` once it is verified and counts, or why the other's is of no use.
 
-    `on_trouble(why)` hears that there is no memory for it here; then nothing more happens.
+    `on_trouble(why)` hears that there is no memory for it here; then nothing more happens. `on_unreached(why)` hears now and
+    then that an agent is out of reach for long. It is tried all the same until this is cancelled: nobody else may have it.
     """
 
     def __init__(
@@ -151,13 +152,16 @@ class Fetch:
         part: Part,
         on_done: Callable[[str], object],
         on_trouble: Callable[[str], object],
+        on_unreached: Callable[[str], object],
     ) -> None:
         self._road = road
         self._address = address
         self._part = part
         self._on_done = on_done
         self._on_trouble = on_trouble
+        self._on_unreached = on_unreached
         self._pause_s = _FIRST_PAUSE_S
+        self._waited_s = 0.0
         self._room: tuple[Slot, memoryview] | None = None
         self._no_room = self._wrong_size = ""
         self._is_over = False
@@ -183,8 +187,9 @@ class Fetch:
         try:
             self._room = self._road.stock.room(size_bytes)
         except StateRefused as problem:
-            self._no_room = problem.message
-            return self._no_room
+            if not self._road.stock.make_room():
+                self._no_room = problem.message
+            return problem.message
         return self._room[1]
 
     def _arrived(self, why: str) -> None:
@@ -203,8 +208,15 @@ class Fetch:
             self._on_done(self._wrong_size or why.removeprefix(REFUSED))
         else:
             self._release()
-            self._doing = self._road.loop.call_later(self._pause_s, self._begin)
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self._try_again(why)
+
+    def _try_again(self, why: str) -> None:
+        self._doing = self._road.loop.call_later(self._pause_s, self._begin)
+        self._waited_s += self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        if self._waited_s >= LONGEST_WAIT_S:
+            self._waited_s = 0.0
+            self._on_unreached(why)  # it may cancel this
 
     def _verified(self, why: str) -> None:
         if self._is_over or self._room is None:

@@ -57,7 +57,8 @@ class Guests:
         try:
             room = self._stock.room(size_bytes)
         except StateRefused as problem:
-            return f"{REFUSED}the buddy has no room: {problem.message}"
+            refused = "" if self._stock.make_room() else REFUSED
+            return f"{refused}the buddy has no room: {problem.message}"
         self._coming[part] = room
         return room[1]
 

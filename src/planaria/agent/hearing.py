@@ -111,6 +111,8 @@ class Hearing:
             assert driver.life is not None
             dock = None if self._job.meeting is None else driver.seat.dock
             stock = Stock(self._job.local_world_size)
+            if (reserve := driver.reserve) is not None:
+                stock.make_room = lambda: reserve.make_room(lambda: stock.on_free())  # noqa: PLW0108  # the keeper sets it
             driver.keeper = Keeper(self._loop, driver.control, stock, self._job.shelter, driver.say, dock)
             driver.keeper.begin(driver.life, driver.neighbours)
         return driver.keeper

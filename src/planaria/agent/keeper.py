@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from planaria.agent.beginners import ASTRAY, Beginners
 from planaria.agent.council import Council
-from planaria.agent.delegate import Delegate, Gear, Ledger
+from planaria.agent.delegate import Delegate, Gear
 from planaria.agent.guests import Guests
 from planaria.agent.hall import Hall
+from planaria.agent.ledger import Ledger
+from planaria.agent.refuge import Refuge
 from planaria.agent.rounds import Neighbours
 from planaria.base.mailbox import Mailbox
 from planaria.base.text import safe_line
@@ -80,20 +82,12 @@ class Keeper:
         self._opening: list[tuple[Peer, vault.Open]] = []
         self._awaiting: list[_Waiting] = []
         self._leaving: Callable[[bool], object] | None = None
-        if self.disk is None:
-            self._warn()
+        self._refuge = Refuge(shelter.directory)
 
     def _open_disk(self, directory: str) -> Disk:
         from planaria.agent.disk import Disk
 
-        return Disk(directory, self._shelter.keep, self._mailbox.post, self._say)
-
-    def _warn(self) -> None:
-        if self._dock is not None and self._shelter.has_buddies:
-            where, lost = "the memory of two agents", "the loss of one node, not of two"
-        else:
-            where, lost = "this agent's memory", "the workers, not the agent"
-        self._say(f"commits are kept in {where}: they outlive {lost} (--snapshot-dir keeps them on disk too)")
+        return Disk(directory, self._shelter.keep, self._loop, self._mailbox.post, self._say)
 
     @property
     def newest(self) -> Mapping[str, Stamp]:
@@ -117,6 +111,8 @@ class Keeper:
         )
         has_buddies = self._shelter.has_buddies
         self._delegate = delegate = Delegate(life, neighbours or Neighbours(), gear, has_buddies)
+        if line := self._refuge.line(has_buddy=delegate.has_buddy):
+            self._say(line)
         if life.group_rank == 0:
             council = Council(
                 life.number,
@@ -165,6 +161,11 @@ class Keeper:
     def memory_of(self, local_rank: int) -> dict[int, int]:
         """Return the descriptors of a worker's slots, by number: for whoever will take its place."""
         return {slot.number: self._stock.descriptor(slot) for slot in self._stock.slots.of(local_rank)}
+
+    @property
+    def claimed_bytes(self) -> int:
+        """Return how much of the memory that is free belongs to commits that are still to come."""
+        return self._stock.claimed_bytes
 
     def hear(self, peer: Peer, message: vault.Message) -> None:
         """Take a worker's message.
@@ -229,6 +230,9 @@ class Keeper:
             try:
                 slot = self._stock.lend(peer.local_rank, message.size_bytes)
             except StateRefused as problem:
+                if self._stock.make_room():
+                    self._opening.append((peer, message))
+                    continue
                 self._answer(peer, vault.Refused(message.id, problem.message, problem.hint))
                 continue
             if slot is None:
@@ -285,6 +289,8 @@ class Keeper:
         """Let go of all memory: for a process that goes on without this agent."""
         self._end_round()
         self._stock.close()
+        if self.disk is not None:
+            self.disk.close()
         self._mailbox.close()
 
     def hand_over(self, on_done: Callable[[bool], object]) -> None:

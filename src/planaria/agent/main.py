@@ -141,7 +141,7 @@ def _stand_by(job: Job, loop: Loop, driver: Driver, screen: Screen) -> None:
     from planaria.agent.reserve import Reserve, folders_of
     from planaria.process.standbys import Standbys
 
-    standbys = Standbys(loop, job.standbys, watch=driver.watch, tell=screen.say)
+    standbys = Standbys(loop, job.standbys, watch=driver.watch, tell=screen.say, free=driver.unclaimed_bytes)
     standbys.memory = driver.snapshot_memory
     driver.workers.standbys = standbys
     driver.reserve = Reserve(loop, driver.workers, standbys, folders_of(job.command), screen.say)

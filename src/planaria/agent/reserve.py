@@ -65,6 +65,9 @@ if TYPE_CHECKING:
         def lend(self, local_rank: int) -> None:
             """Have one map what its rank writes commits into."""
 
+        def make_room(self, then: Callable[[], object]) -> bool:
+            """End them all for their memory; False when there is none."""
+
         def exited(self, pid: int, status: int) -> bool:
             """Note an end; False when it is none of theirs."""
 
@@ -134,6 +137,10 @@ class Reserve:
     def lend(self, local_rank: int) -> None:
         """Take note that a worker asked about its snapshots: whoever stands by for it has the same memory mapped."""
         self._standbys.lend(local_rank)
+
+    def make_room(self, then: Callable[[], object]) -> bool:
+        """Give memory back that a commit lacks; False when there is none to give. `then` is called when it is free."""
+        return self._standbys.make_room(then)
 
     def ended(self) -> None:
         """Remember what the workers of a life had loaded, before nobody knows any more."""

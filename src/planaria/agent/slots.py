@@ -108,8 +108,12 @@ class Slots:
 
     def has_room(self, size_bytes: int, free_bytes: int, touched_bytes: int) -> bool:
         """Tell whether there is room for a slot beyond what everybody was promised."""
-        promised = sum(self._promised(rank) for rank in self._slots if rank != LODGER)
-        return free_bytes + touched_bytes - promised > whole_pages(size_bytes)
+        return free_bytes + touched_bytes - self.promised_bytes > whole_pages(size_bytes)
+
+    @property
+    def promised_bytes(self) -> int:
+        """Return what everybody was promised: two slots of the largest, or all there are, and two of a neighbour's."""
+        return sum(self._promised(rank) for rank in self._slots if rank != LODGER)
 
     def _promised(self, local_rank: int) -> int:
         sizes = [slot.size_bytes for slot in self.of(local_rank)]

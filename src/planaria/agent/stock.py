@@ -67,7 +67,11 @@ class Memfd:
 
 
 class Stock:
-    """What a node holds, through all rounds. Used on the loop only. `on_free` is called when a reader has let go."""
+    """What a node holds, through all rounds. Used on the loop only.
+
+    `on_free` is called when a reader has let go, or memory has become free. `make_room` is for who was refused: it tells
+    whether others are giving memory back now, so that it is worth to ask again.
+    """
 
     def __init__(
         self, local_world_size: int, free: Callable[[], int] = free_bytes, memory: Memory | None = None
@@ -77,6 +81,7 @@ class Stock:
         self._memory = memory or Memfd()
         self._numbers: dict[int, int] = {}  # by the number of the slot
         self.on_free: Callable[[], object] = lambda: None
+        self.make_room: Callable[[], bool] = lambda: False
 
     def lend(self, local_rank: int, size_bytes: int) -> Slot | None:
         """Return the slot that a worker writes next, or None: there is none now.
@@ -209,6 +214,11 @@ class Stock:
         """Give everything back."""
         for slot in self.slots.all():
             self.let_go(slot)
+
+    @property
+    def claimed_bytes(self) -> int:
+        """Return how much of the memory that is free commits were promised, and will take."""
+        return max(self.slots.promised_bytes - self._touched_bytes(), 0)
 
     def _touched_bytes(self) -> int:
         return sum(map(self._memory.touched, self._numbers.values()))

@@ -32,7 +32,7 @@ class Writer:
 
     `take` pins the newest complete commit, the snapshot of each rank that is to be written here, or returns none; it, `say`
     and `on_outcome` are called in this writer's thread. `say` hears one line when writing begins to fail, one when it works
-    again, one when a write is slow; `on_outcome` hears what came of each commit.
+    again, and in the thread of who wakes or looks one when a write is slow; `on_outcome` hears what came of each commit.
     """
 
     def __init__(
@@ -66,6 +66,15 @@ class Writer:
                 self._thread = threading.Thread(target=self._run, name="planaria disk writer", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+        self.look()
+
+    def look(self) -> bool:
+        """Tell whether something is, or is to be, written; that a write is slow is said once. Returns at once, never raises.
+
+        `wake` looks too: who calls it at every commit need not look, who waits for an outcome between two calls does.
+        """
+        with self._changed:
+            is_busy = self._wanted or self._since is not None
             slow = self._since is not None and self._clock() - self._since > SLOW_S and not self._slow
             self._slow = self._slow or slow
         if slow:
@@ -73,6 +82,7 @@ class Writer:
                 f"the disk is slow: writing to {self.shelf.directory} has taken more than {SLOW_S:.0f} s; training goes on, "
                 "commits on disk are older meanwhile"
             )
+        return is_busy
 
     def flush(self, order: Order, timeout_s: float) -> Outcome | None:
         """Wait until this commit or a newer one has been tried; return what came of it, or None after `timeout_s`."""

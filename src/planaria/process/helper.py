@@ -55,12 +55,12 @@ class Helper:
         if self._pipe is None:
             return
         self._timer.cancel()
-        self._loop.forget(self._pipe)
-        os.close(self._pipe)
-        self._pipe = None
         # It leads a group, as all that we spawn. While there is anybody in it nobody else gets its number.
         if linux.parent_of(self.pid) in (None, os.getpid()):
             signal_group(self.pid, signals.SIGKILL)
+        self._loop.forget(self._pipe)
+        os.close(self._pipe)  # not before: a broken pipe would be another end
+        self._pipe = None
 
     def _hear(self, pipe: int) -> None:
         try:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planaria.process.spawn import Start
 
 RESERVE_BYTES = 1 << 30  # memory that standbys leave to everybody else
+FIRST_BYTES = 1 << 29  # what the first one is taken to need: about twice a process that has imported torch
 _INSTALLED = ("site-packages", "dist-packages")
 _FEW = 5  # names in a sentence
 _MB = 1 << 20
@@ -124,23 +125,38 @@ class Count(Value):
     why: str = ""
 
 
-def how_many(asked: int | None, local_world_size: int, *, standing: int, each_bytes: int, free_bytes: int) -> Count:
+def how_many(
+    asked: int | None,
+    local_world_size: int,
+    *,
+    standing: int,
+    each_bytes: int,
+    free_bytes: int,
+    is_short: bool = False,
+) -> Count:
     """Decide how many standbys a node keeps. `asked` is None for `auto`: one for each local rank when memory allows.
 
     `standing` are those that are there and hold their memory, `each_bytes` what one of them takes, 0 when none has been
-    ready yet: then a first one is started, to see. A number that was asked for is not second-guessed.
+    ready yet: then one is started, to see. `free_bytes` is what nobody was promised, below zero where too much was. Some
+    end when more than half of what is left alone has been taken since: not sooner, so that they do not come and go.
+    A number that was asked for is not second-guessed, unless a commit found no room beside them: `is_short`.
     """
-    if asked is not None:
+    if asked is not None and not is_short:
         why = f"{asked} standbys were asked for, but there are only {local_world_size} workers to stand by for"
         return Count(min(asked, local_world_size), why if asked > local_world_size else "")
-    if not each_bytes:
-        return Count(min(max(standing, 1), local_world_size))
-    more = max(free_bytes - RESERVE_BYTES, 0) // each_bytes
-    number = min(standing + more, local_world_size)
-    if number == local_world_size:
+    wanted = local_world_size if asked is None else min(asked, local_world_size)
+    left_bytes = free_bytes - RESERVE_BYTES
+    if left_bytes >= 0 or left_bytes < -RESERVE_BYTES // 2:
+        more = left_bytes // (each_bytes or FIRST_BYTES)  # rounded down, also what is below zero
+        number = standing + more if each_bytes else max(standing, min(more, 1))
+    else:
+        number = standing
+    number = max(min(number, wanted), 0)
+    if number == wanted or (number and not each_bytes):
         return Count(number)
+    takes = f"each takes {each_bytes // _MB} MB" if each_bytes else f"the first one may take {FIRST_BYTES // _MB} MB"
     return Count(
         number,
-        f"{number} of {local_world_size} standbys: each takes {each_bytes // _MB} MB, {free_bytes // _MB} MB of memory are "
-        f"free, and {RESERVE_BYTES // _MB} MB of that are left alone",
+        f"{number} of {wanted} standbys: {takes}, {max(free_bytes, 0) // _MB} MB of memory are free, and "
+        f"{RESERVE_BYTES // _MB} MB are left alone",
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 5.0  # how often files are looked at
 RETRIES = 3  # standbys in a row that may die or be unfit before we stop trying
+PAUSE_S = 60.0  # after some were ended for their memory: commits of all ranks, and their growth, come before the next
 
 
 class Seen(Value):
@@ -51,8 +52,8 @@ class Standbys:
     """Keep standbys for the local ranks of this node. `asked` is None for `auto`.
 
     `watch(pid, lifeline)` is told of every new child: whoever reaps children hands their ends to `exited`. `tell` takes a
-    sentence for the user, each at most once. `free` returns how many bytes of memory are left. `memory`, once it is set,
-    returns what a local rank writes its commits into, as descriptors by number.
+    sentence for the user, each at most once. `free` returns how many bytes of memory are left that nobody was promised.
+    `memory`, once it is set, returns what a local rank writes its commits into, as descriptors by number.
     """
 
     def __init__(
@@ -75,6 +76,9 @@ class Standbys:
         self._ending: dict[int, Standby] = {}  # by pid: killed, and not reaped yet
         self._stale: dict[int, str] = {}  # by local rank: why there is none, or none that is ready, at the moment
         self._each_bytes = 0
+        self._is_short = False  # a commit found no room beside them
+        self._not_before = 0.0
+        self._on_room: Callable[[], object] | None = None
         self._why = ""
         self._failures = 0
         self._unfit: list[Report] = []
@@ -147,10 +151,28 @@ class Standbys:
         if standby is not None and standby.is_ready:
             standby.lend(self.memory(local_rank))
 
+    def make_room(self, then: Callable[[], object]) -> bool:
+        """End all of them for memory that a commit lacks; False when there is none. `then` is called once they are gone.
+
+        From now on memory decides how many there are, whatever was asked for, and for a while there are none.
+        """
+        if not self.pids:
+            return False
+        self._is_short, self._on_room = True, then
+        self._not_before = self._loop.now() + PAUSE_S
+        self._why = "standbys were ended: a commit needed their memory"
+        self._tell_once(self._why)
+        for standby in list(self._standing.values()):
+            self._end(standby)
+        return True
+
     def exited(self, pid: int, status: int) -> bool:
         """Note that a child has ended; False when it is none of ours. It is replaced."""
         if pid in self._ending:
             self._ending.pop(pid).close()
+            if not self._ending and self._on_room is not None:
+                then, self._on_room = self._on_room, None
+                then()
             self._go_on()
             return True
         standby = next((one for one in self._standing.values() if one.pid == pid), None)
@@ -179,6 +201,8 @@ class Standbys:
             self._timer = None if self._is_closed else self._loop.call_later(LOOK_S, self._look)
         if self._is_closed or self._ending or any(not one.is_ready for one in self._standing.values()):
             return
+        if self._loop.now() < self._not_before:
+            return
         if self._failures > RETRIES:
             self._why = f"{self._failures} standbys in a row were of no use: workers start cold from now on"
             self._tell_once(self._why)
@@ -189,10 +213,14 @@ class Standbys:
             standing=len(self._standing),
             each_bytes=self._each_bytes,
             free_bytes=self._free(),
+            is_short=self._is_short,
         )
         self._why = count.why
         if count.why:
-            self._tell_once(count.why)
+            self._tell_once(count.why, count.why.partition(":")[0])  # what is free differs at every look
+        for local_rank in sorted(self._standing)[count.number :]:
+            self._not_before = self._loop.now() + PAUSE_S
+            self._end(self._standing[local_rank])
         missing = [rank for rank in range(len(self._orders)) if rank not in self._standing]
         if missing and len(self._standing) < count.number:
             self._start(missing[0])
@@ -242,9 +270,9 @@ class Standbys:
         self._ending[standby.pid] = standby
         standby.end()
 
-    def _tell_once(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def _tell_once(self, sentence: str, about: str = "") -> None:
+        if (about or sentence) not in self._told:
+            self._told.add(about or sentence)
             self._tell(sentence)
 
 

@@ -129,7 +129,7 @@ class Standby:
             os._exit(0)
         order, descriptors = self._next()
         while order[0][0] == _MEMORY:
-            _map_ahead(order[1:], descriptors)
+            _map_ahead(order[1:], descriptors, self._is_due)
             order, descriptors = self._next()
         self._channel.close()
         self.waiting = False
@@ -146,6 +146,14 @@ class Standby:
         if not packet:
             os._exit(0)
         return decode(packet), memoryview(rights[0][2]).cast("i").tolist() if rights else []
+
+    def _is_due(self) -> bool:
+        """Tell whether what comes next is the order, or the agent's end, and not more memory."""
+        try:
+            head = self._channel.recv(len(_MEMORY) + 1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
+        except OSError:  # there is nothing yet
+            return False
+        return head != f"{_MEMORY}\0".encode()
 
     def _become(self, order: "list[Triple]", descriptors: "list[int]") -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -305,16 +313,25 @@ class _Group:
                     own[key] = self._start
 
 
-def _map_ahead(memories: "list[Triple]", descriptors: "list[int]") -> None:
-    """Have the memory mapped that this process will write its commits into, where the program keeps a state at all."""
+def _map_ahead(memories: "list[Triple]", descriptors: "list[int]", is_due: "Callable[[], bool]") -> None:
+    """Have the memory mapped that this process will write its commits into, where the program keeps a state at all.
+
+    Piece by piece: large ones take seconds where a device registers them, and a worker that is due does the rest by itself.
+    """
     came = iter(descriptors)
-    numbered = {int(number): next(came, None) if word == "new" else None for _, number, word in memories}
+    new = [(int(number), next(came, None)) for _, number, word in memories if word == "new"]
+    known: dict[int, int | None] = {int(number): None for _, number, word in memories if word != "new"}
     vault = sys.modules.get("planaria.worker.agent_vault")
     if vault is not None:
-        vault.map_ahead(numbered)
-        return
-    for descriptor in descriptors:
-        os.close(descriptor)
+        vault.map_ahead(known)  # what is not among them is let go
+    for number, descriptor in new:
+        if descriptor is None:  # there were no numbers left for it
+            continue
+        if vault is None or is_due():
+            os.close(descriptor)
+        else:
+            vault.map_ahead({**known, number: descriptor})
+            known[number] = None
 
 
 def _out_of_the_way(descriptor: int, number: int) -> int:

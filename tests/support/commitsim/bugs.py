@@ -69,6 +69,10 @@ def who_leaves_takes_what_others_hand_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Guests, "_why_nothing_new", lambda _: "")
 
 
+def a_part_that_is_out_of_reach_is_taken_for_a_damaged_one(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Council, "_on_unreached", Council._on_damage)
+
+
 def _claim(chores: Chores, asked: Copy) -> None:
     chores._stock.slots.copying = asked.order  # type: ignore[assignment]
     chores._on_copied(asked.number, "")
@@ -83,4 +87,5 @@ BUGS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     a_plan_that_is_said_again_makes_members_forget,
     a_copy_is_claimed_and_not_made,
     who_leaves_takes_what_others_hand_over,
+    a_part_that_is_out_of_reach_is_taken_for_a_damaged_one,
 )

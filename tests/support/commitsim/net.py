@@ -118,6 +118,7 @@ class Net:
         self.nodes: dict[str, Node] = {}
         self.ends: set[End] = set()
         self.transfers: set[Transfer] = set()
+        self.walls: set[frozenset[str]] = set()  # pairs of nodes that cannot bring each other anything
 
     def latency(self) -> float:
         return self.rng.random() * LATENCY_S
@@ -130,6 +131,12 @@ class Net:
                 end.other.lose()
         self.ends = {end for end in self.ends if not end.is_over}
         for transfer in self._some(self.transfers):
+            transfer.cut()
+
+    def wall_off(self, one: Node, other: Node) -> None:
+        """Let two nodes not reach each other any more, while both reach the anchor: lines are as they were."""
+        self.walls.add(frozenset((one.name, other.name)))
+        for transfer in [found for found in self.transfers if {one, other} <= {*found.ends}]:
             transfer.cut()
 
     def cut_off(self, node: Node) -> None:
@@ -199,6 +206,15 @@ class Dock:
         self.net.transfers.add(transfer)
         return there, transfer
 
+    def _reach(self, transfer: Transfer, then: Callable[[], object]) -> None:
+        def call() -> None:
+            if frozenset(end.name for end in transfer.ends) in self.net.walls:
+                transfer.finish("no route to host")
+            else:
+                then()
+
+        transfer.then(self.net.latency(), call)
+
     def _takes_s(self) -> float:
         return self.net.rng.choice((0.01, 0.1, 0.5)) * self.net.rng.random()
 
@@ -226,7 +242,7 @@ class Dock:
             transfer.on_cut = None
             there.guests.arrived(round, header, transfer.finish)
 
-        transfer.then(self.net.latency(), offer)
+        self._reach(transfer, offer)
         return transfer
 
     def fetch(
@@ -259,5 +275,5 @@ class Dock:
             let_go()
             transfer.finish("")
 
-        transfer.then(self.net.latency(), want)
+        self._reach(transfer, want)
         return transfer

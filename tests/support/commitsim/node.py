@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from commitsim.net import Dock
 from planaria.agent.council import Council
 from planaria.agent.council_messages import order_of
-from planaria.agent.delegate import Delegate, Gear, Ledger
+from planaria.agent.delegate import Delegate, Gear
 from planaria.agent.errands import damage_of
 from planaria.agent.guests import Guests
 from planaria.agent.hall import Hall
+from planaria.agent.ledger import Ledger
 from planaria.agent.stock import Stock, part_in
 from planaria.archive.plan import Failed, Skipped, Written, is_fenced, superseded
 from planaria.contract import snapshot as snapshots

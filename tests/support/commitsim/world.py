@@ -12,8 +12,9 @@ from commitsim.node import Directory, Node
 from planaria.agent.rounds import Neighbours
 from planaria.contract.env import Round
 
-FAULTS = ("crash", "kill", "replace", "join", "drain", "shrink", "cut", "cut", "flip", "fill", "clear")
+FAULTS = ("crash", "kill", "replace", "join", "drain", "shrink", "cut", "cut", "flip", "fill", "clear", "wall")
 LONG_S = 120.0
+BEHIND_WALLS_S = 50.0
 
 
 class World:
@@ -161,6 +162,16 @@ class World:
     def cut(self) -> None:
         self.net.cut_some()
 
+    def wall(self) -> None:
+        """A node comes that reaches the anchor and not one of the others; that ends when the other faults do, or much later."""
+        new = self.new_node()
+        self.entering.append(new)
+        if self.alive:
+            self.net.wall_off(new, self.rng.choice(self.alive))
+        if self.rng.random() < 0.7:
+            self.kill()
+        self.end_round()
+
     def flip(self) -> None:
         """Some memory rots."""
         node = self.rng.choice(self.alive)
@@ -187,6 +198,9 @@ class World:
         self.clear()
         if self.rng.random() < 0.5:
             self.crash()
+        if self.net.walls:  # for longer than anybody tries before it says so
+            self.clock.run_until(self.clock.now + self.rng.choice((0.0, BEHIND_WALLS_S)))
+            self.net.walls.clear()
         self.clock.run_until(self.clock.now + 1.0)
         self.last_generation = max((order[2] for order, _ in self.checks.stamps), default=0) + 3
         self.clock.run_until(self.clock.now + LONG_S, self.checks.is_settled)

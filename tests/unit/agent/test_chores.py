@@ -35,7 +35,7 @@ class Rig:
         road = Road(self.loop, self, self.stock, lambda work, then: then(work()), 4)  # type: ignore[arg-type]  # a dock
         self.sent: list[object] = []
         self.said: list[str] = []
-        disk = Disk(directory, 1, lambda call: call(), self.said.append)
+        disk = Disk(directory, 1, self.loop, lambda call: call(), self.said.append)
         self.chores = Chores(self.stock, disk, road, "b:1", self.sent.append)
 
     def store(self, address: str, _round: int, _header: object, _view: object, done: Callable[[str], object]) -> object:

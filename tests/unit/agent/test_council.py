@@ -22,6 +22,7 @@ from planaria.agent.council_messages import (
     Searched,
     Seek,
     Source,
+    Unreached,
     Welcome,
     Write,
     Written,
@@ -298,6 +299,55 @@ def test_a_damaged_part_is_taken_from_another_holder() -> None:
     assert plans(told)[0].fetch == ()
     assert room.say(1, Damaged(FIRST, 1, 1)) == [], "said again"
     assert room.ready(2) == for_all(Reached("buddy", FIRST, 10, 2), 2)
+
+
+def test_who_cannot_reach_a_holder_is_sent_to_the_next_one_and_back_again() -> None:
+    room = Room()
+    held = [part(FIRST, 0, 2), part(FIRST, 1, 2)]
+    told = plans(room.open(present(0, *held), present(1, *held), present(2)))
+    assert told[2].fetch == (Source(0, 0, "n0", True, 5000),)
+    room.say(0, Ready(1))
+    told = plans(room.say(2, Unreached(FIRST, 0, 0)))
+    assert {(plan.version, plan.kind, plan.order) for plan in told.values()} == {(2, "memory", FIRST)}
+    assert told[2].fetch == (Source(0, 1, "n1", True, 5000),)
+    assert told[0].fetch == told[1].fetch == ()
+    assert room.say(2, Unreached(FIRST, 0, 0)) == [], "it is not asked to go there any more"
+    assert plans(room.say(2, Unreached(FIRST, 0, 1)))[2].fetch == (Source(0, 0, "n0", True, 5000),)
+    room.ready(3)
+    assert room.seal((1, 4, 2), 1)[:3] == for_all(Complete((1, 4, 2), 20)), "who began from the first plan counts"
+
+
+def test_a_part_that_one_node_alone_has_is_waited_for_there() -> None:
+    room = Room()
+    room.open(present(0, part(FIRST, 0, 2)), present(1, part(FIRST, 1, 2)), present(2))
+    assert room.say(2, Unreached(FIRST, 0, 0)) == []
+    assert room.say(2, Unreached(FIRST, 0, 0)) == [], "the only copy of what was promised stays where all begin"
+
+
+def test_who_has_fetched_a_part_is_the_next_holder_for_others() -> None:
+    room = Room(4)
+    members = [present(0, part(FIRST, 0, 1), size=4), *[present(slot, size=4) for slot in (1, 2, 3)]]
+    assert plans(room.open(*members))[3].fetch == (Source(0, 0, "n0", True, 5000),)
+    assert room.say(3, Unreached(FIRST, 0, 0)) == []
+    room.say(1, Ready(1))
+    assert plans(room.say(3, Unreached(FIRST, 0, 0)))[3].fetch == (Source(0, 1, "n1", True, 5000),)
+
+
+@pytest.mark.parametrize("wrong", [Unreached(SECOND, 0, 0), Unreached(FIRST, 1, 0), Unreached(FIRST, 0, 1)])
+def test_out_of_reach_of_what_nobody_was_asked_to_fetch_changes_nothing(wrong: Unreached) -> None:
+    room = Room()
+    held = [part(FIRST, 0, 2), part(FIRST, 1, 2)]
+    room.open(present(0, *held), present(1, *held), present(2))
+    assert room.say(2, wrong) == []
+    assert room.say(1, Unreached(FIRST, 0, 0)) == []
+
+
+def test_out_of_reach_after_a_newer_commit_changes_nothing() -> None:
+    room = Room(buddies=False)
+    held = [part(FIRST, 0, 2), part(FIRST, 1, 2)]
+    room.open(present(0, *held), present(1, *held), present(2))
+    room.seal((1, 4, 2))
+    assert room.say(2, Unreached(FIRST, 0, 0)) == []
 
 
 def test_without_another_holder_all_go_back_to_what_is_safe_and_then_to_nothing() -> None:

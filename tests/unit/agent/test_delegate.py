@@ -6,9 +6,10 @@ import pytest
 from clocks import FakeLoop
 from unmapped import WHY, Unmapped
 
-from planaria.agent.council_messages import Damaged, Drop, Failed, Part, Plan, Seek, Welcome
-from planaria.agent.delegate import TELL_AFTER, Delegate, Gear, Ledger
+from planaria.agent.council_messages import Damaged, Drop, Failed, Part, Plan, Ready, Seek, Source, Unreached, Welcome
+from planaria.agent.delegate import TELL_AFTER, Delegate, Gear
 from planaria.agent.errands import settle
+from planaria.agent.ledger import Ledger
 from planaria.agent.rounds import Neighbours
 from planaria.agent.stock import Stock
 from planaria.contract import snapshot as snapshots
@@ -16,17 +17,39 @@ from planaria.contract.commit import Stamp
 from planaria.contract.env import Round
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from planaria.agent.council_messages import Message
+
+    Into = Callable[[int], memoryview | str]
 
 LAYOUT = snapshots.arrange([], b"values")
 PART = Part(1, 3, 7, 70, 2, 0, True, LAYOUT.size_bytes)
 
 
-def plan(version: int, kind: str = "memory", *, is_loss: bool = False) -> Plan:
+def plan(version: int, kind: str = "memory", *fetch: Source, is_loss: bool = False) -> Plan:
     order, step = (PART.order, PART.step) if kind == "memory" else ((), 0)
-    return Plan(version, kind, order, step, 2, 0, (), (), (), is_loss, "")
+    return Plan(version, kind, order, step, 2, 0, (), fetch, (), is_loss, "")
+
+
+class Transfer:
+    """A fetch of which a test decides what becomes."""
+
+    def __init__(self, address: str, header: object, into: Into, on_done: Callable[[str], object]) -> None:
+        self.address = address
+        self.rank = header["rank"]  # type: ignore[index]  # a part as a dictionary
+        self.into = into
+        self.on_done = on_done
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def bring(self) -> None:
+        room = self.into(LAYOUT.size_bytes)
+        assert isinstance(room, memoryview)
+        snapshots.seal(room, LAYOUT, Stamp(1, 3, 7, 70, 2, self.rank))
+        self.on_done("")
 
 
 class Rig:
@@ -42,11 +65,13 @@ class Rig:
         self.ledger = Ledger()
         self.lines: list[str] = []
         self.sent: list[Message] = []
+        self.loop = FakeLoop()
+        self.transfers: list[Transfer] = []
         gear = Gear(
-            loop=FakeLoop(),
+            loop=self.loop,
             stock=self.stock,
             disk=None,
-            dock=None,
+            dock=self,  # type: ignore[arg-type]  # all that is used of it is `fetch`
             ledger=self.ledger,
             aside=lambda work, then: then(work()),
             say=self.lines.append,
@@ -63,6 +88,20 @@ class Rig:
 
     def count(self, message: Message) -> int:
         return self.sent.count(message)
+
+    def fetch(
+        self, address: str, _round: int, header: object, into: Into, on_done: Callable[[str], object]
+    ) -> Transfer:
+        self.transfers.append(Transfer(address, header, into, on_done))
+        return self.transfers[-1]
+
+    def fail_for(self, seconds: float, rank: int) -> None:
+        """Have every try to fetch a rank's part fail for so long."""
+        until = self.loop.at + seconds
+        while self.loop.at < until:
+            last = [one for one in self.transfers if one.rank == rank][-1]
+            last.on_done("no route to host")
+            self.loop.run_until(min((timer.when for timer in self.loop.pending()), default=until))
 
 
 @pytest.fixture
@@ -130,3 +169,51 @@ def test_a_doubted_part_that_cannot_be_mapped_is_done_without_and_told_of(rig: R
     assert rig.lines == [f"the part of rank 0 cannot be read here either: {WHY}"]
     assert rig.stock.parts() == ()
     assert rig.slot.pins == 0
+
+
+NEAR, FAR = Source(1, 1, "b:1", False, LAYOUT.size_bytes), Source(1, 2, "c:1", False, LAYOUT.size_bytes)
+LONG_S = 40.0
+
+
+def test_a_holder_that_is_out_of_reach_is_told_to_the_council_and_said_once(rig: Rig) -> None:
+    rig.delegate.hear(plan(2, "memory", NEAR))
+    rig.fail_for(3 * LONG_S, 1)
+    assert rig.count(Unreached(PART.order, 1, 1)) >= 2
+    (line,) = rig.lines
+    assert "b:1, which has the part of rank 1, is out of reach: no route to host" in line
+    assert rig.count(Ready(2)) == 0
+    rig.transfers[-1].bring()
+    assert rig.count(Ready(2)) == 1
+
+
+def test_a_plan_with_another_holder_fetches_there_and_lets_go_of_the_first(rig: Rig) -> None:
+    rig.delegate.hear(plan(2, "memory", NEAR))
+    first = rig.transfers[-1]
+    rig.delegate.hear(plan(3, "memory", FAR))
+    assert first.is_cancelled
+    assert [one.address for one in rig.transfers] == ["b:1", "c:1"]
+    rig.transfers[-1].bring()
+    assert rig.count(Ready(3)) == 1
+
+
+def test_a_part_that_is_on_its_way_goes_on_when_only_others_are_sent_elsewhere(rig: Rig) -> None:
+    rig.delegate.hear(plan(2, "memory", NEAR))
+    (transfer,) = rig.transfers
+    rig.delegate.hear(plan(3, "memory", NEAR))
+    assert not transfer.is_cancelled
+    assert len(rig.transfers) == 1
+    transfer.bring()
+    assert rig.count(Ready(3)) == 1
+    assert rig.count(Ready(2)) == 0
+
+
+def test_a_part_that_found_no_room_is_fetched_anew_by_the_next_plan(rig: Rig) -> None:
+    rig.delegate.hear(plan(2, "memory", NEAR))
+    rig.memory.is_short = True
+    assert isinstance(rig.transfers[-1].into(LAYOUT.size_bytes), str)
+    rig.transfers[-1].on_done("no room")
+    assert rig.delegate.trouble == WHY
+    rig.memory.is_short = False
+    rig.delegate.hear(plan(3, "memory", NEAR))
+    rig.transfers[-1].bring()
+    assert (rig.delegate.trouble, rig.count(Ready(3))) == ("", 1)

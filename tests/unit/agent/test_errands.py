@@ -7,7 +7,7 @@ from clocks import FakeLoop
 from unmapped import WHY, Unmapped
 
 from planaria.agent.council_messages import Part
-from planaria.agent.errands import IS_HERE, REFUSED, Fetch, Push, Road, damage_of, settle
+from planaria.agent.errands import IS_HERE, LONGEST_WAIT_S, REFUSED, Fetch, Push, Road, damage_of, settle
 from planaria.agent.stock import Stock
 from planaria.base.value import as_dict
 from planaria.contract import snapshot as snapshots
@@ -53,6 +53,7 @@ class Rig:
         self.transfers: list[Transfer] = []
         self.done: list[str] = []
         self.trouble: list[str] = []
+        self.unreached: list[str] = []
         self.is_wanted = True
         self.road = Road(self.loop, self, self.stock, lambda work, then: then(work()), 4)  # type: ignore[arg-type]  # a dock
 
@@ -86,7 +87,7 @@ class Rig:
         return Push(self.road, "b:1", slots, lambda: self.is_wanted, self.done.append)
 
     def get(self) -> Fetch:
-        return Fetch(self.road, "b:1", part(), self.done.append, self.trouble.append)
+        return Fetch(self.road, "b:1", part(), self.done.append, self.trouble.append, self.unreached.append)
 
     def bring(self, *, rank: int = 0, spoiled: bool = False) -> None:
         transfer = self.transfers[-1]
@@ -207,6 +208,35 @@ def test_a_fetch_goes_on_over_lost_connections_and_uses_its_memory_again(rig: Ri
     assert len(rig.stock.slots.all()) == 1
 
 
+def test_an_agent_that_is_out_of_reach_for_long_is_told_of_now_and_then_and_tried_all_the_same(rig: Rig) -> None:
+    rig.get()
+    began = rig.loop.at
+    told: list[float] = []
+    while len(told) < 2:
+        before = len(rig.unreached)
+        rig.transfers[-1].on_done("no route to host")
+        told += [rig.loop.at] * (len(rig.unreached) - before)
+        (timer,) = rig.loop.pending()
+        rig.loop.run_until(timer.when)
+    assert rig.unreached == ["no route to host"] * 2
+    assert LONGEST_WAIT_S / 2 < told[0] - began < 2 * LONGEST_WAIT_S
+    assert LONGEST_WAIT_S / 2 < told[1] - told[0] < 2 * LONGEST_WAIT_S
+    rig.bring()
+    assert rig.done == [""]
+
+
+def test_a_fetch_may_be_given_up_by_who_hears_that_it_is_out_of_reach(rig: Rig) -> None:
+    fetch = rig.get()
+    fetch._on_unreached = lambda _why: fetch.cancel()
+    for _ in range(100):
+        rig.transfers[-1].on_done("no route to host")
+        if not rig.loop.pending():
+            break
+        rig.loop.run_until(rig.loop.pending()[0].when)
+    assert rig.loop.pending() == []
+    assert rig.done == []
+
+
 def test_who_does_not_have_it_says_so_once(rig: Rig) -> None:
     rig.get()
     rig.transfers[0].on_done(f"{REFUSED}it is not here")
@@ -243,6 +273,22 @@ def test_without_room_here_it_is_a_trouble_of_ours(rig: Rig) -> None:
     rig.transfers[0].on_done(why)
     assert (rig.done, len(rig.trouble)) == ([], 1)
     assert "does not fit" in rig.trouble[0]
+
+
+def test_where_others_give_memory_back_it_is_tried_again(rig: Rig) -> None:
+    given = iter((True,))
+    rig.stock.make_room = lambda: next(given, False)
+    rig.get()
+    rig.free = 100
+    assert rig.transfers[0].into is not None
+    why = rig.transfers[0].into(LAYOUT.size_bytes)
+    assert isinstance(why, str)
+    rig.transfers[0].on_done(why)
+    assert (rig.done, rig.trouble) == ([], [])
+    rig.free = 10**9
+    rig.loop.run_until(rig.loop.at + 1.0)
+    rig.bring()
+    assert rig.done == [""]
 
 
 def test_a_fetch_that_is_given_up_is_over(rig: Rig) -> None:

@@ -181,3 +181,12 @@ def test_memory_that_cannot_be_mapped_is_refused_with_the_reason_and_not_held(ri
     assert rig.told == [""], "it is mapped once, not again when all of it is there"
     assert rig.guests.wanted(ROUND, as_dict(PART)) == f"{REFUSED}it cannot be read: {WHY}"
     assert [slot.pins for slot in rig.stock.slots.all()] == [0]
+
+
+def test_where_others_give_memory_back_a_part_may_be_brought_again(rig: Rig) -> None:
+    rig.free = 100
+    answers = []
+    for makes_room in (True, False):
+        rig.stock.make_room = lambda makes_room=makes_room: makes_room  # type: ignore[misc]  # called in this turn
+        answers.append(rig.guests.offered(ROUND, as_dict(PART), PART.size_bytes))
+    assert [str(one).startswith(REFUSED) for one in answers] == [False, True]

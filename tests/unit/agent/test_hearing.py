@@ -7,6 +7,9 @@ from typing import Any
 
 from planaria.agent.hearing import Hearing
 from planaria.agent.reading import read_lines
+from planaria.agent.rounds import Neighbours
+from planaria.agent.settings import Shelter
+from planaria.base.loop import Loop
 from planaria.base.value import replace
 from planaria.contract.control import Progress, encode
 from planaria.contract.env import Round
@@ -77,3 +80,28 @@ def test_lines_of_a_life_are_not_in_a_phase_of_the_one_before() -> None:
     here.begin()
     here.write(b"step 1\n")
     assert here.entered == ["eval", "", "eval"]
+
+
+def test_commits_that_find_no_room_get_that_of_the_standbys() -> None:
+    loop, asked = Loop(), list[Any]()
+
+    def make_room(then: Any) -> bool:
+        asked.append(then)
+        return True
+
+    driver: Any = SimpleNamespace(
+        life=LIFE,
+        keeper=None,
+        control=None,
+        say=lambda _line: None,
+        neighbours=Neighbours(),
+        reserve=SimpleNamespace(make_room=make_room),
+    )
+    job: Any = SimpleNamespace(meeting=None, local_world_size=1, shelter=Shelter())
+    keeper, freed = Hearing(job, loop, driver).keep(), list[int]()
+    assert keeper._stock.make_room()
+    keeper._stock.on_free = lambda: freed.append(1)
+    asked[0]()
+    assert freed == [1]
+    keeper.close()
+    loop.close()

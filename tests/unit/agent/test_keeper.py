@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from clocks import Leaping
 from unmapped import WHY, Unmapped
 
 from planaria.agent.control import Peer
 from planaria.agent.keeper import Keeper
+from planaria.agent.rounds import Neighbours
 from planaria.agent.settings import Shelter
 from planaria.agent.stock import Memfd, Stock
 from planaria.archive.shelf import Shelf
+from planaria.archive.writer import SLOW_S
 from planaria.base.loop import Loop
 from planaria.contract import snapshot as snapshots
 from planaria.contract import vault
@@ -30,7 +34,8 @@ class Rig:
     """A keeper of two workers whose control socket only writes down what was said."""
 
     def __init__(self, directory: str | None = None) -> None:
-        self.loop = Loop()
+        self.clock = Leaping()
+        self.loop = Loop(self.clock)
         self.said: list[str] = []
         self.free = 1000 * MEGABYTE
         self.memory = Unmapped()
@@ -107,6 +112,37 @@ def test_without_a_directory_that_is_said_once(rig: Rig) -> None:
     assert "--snapshot-dir" in rig.said[0]
 
 
+class Harbour:
+    """A dock at which nobody ever comes."""
+
+    def attend(self, *_: object) -> object:
+        raise AssertionError("an anchor attends nobody")
+
+
+def test_a_job_of_several_nodes_that_begins_alone_says_so_and_then_when_it_changes(
+    rig: Rig,
+) -> None:
+    said: list[str] = []
+    keeper = Keeper(
+        rig.loop,
+        rig,  # type: ignore[arg-type]  # as in the rig
+        Stock(2, lambda: rig.free),
+        Shelter(),
+        said.append,
+        lambda _host: Harbour(),  # type: ignore[arg-type,return-value]  # all that is asked of it
+    )
+    alone, two = Neighbours("a:1"), Neighbours("a:1", "b:1")
+    of_two = Round(1, "run", "role", 0, 2, 0, 4, 0, 4, 2, "::1", 1, 0, 9)
+    for neighbours in (alone, alone, two, two, alone, alone):
+        keeper.begin(life() if neighbours is alone else of_two, neighbours)
+    assert [line.partition(":")[0] for line in said] == [
+        "commits are kept in this agent's memory",
+        "commits are kept in the memory of two agents from now on",
+        "commits are kept in this agent's memory from now on",
+    ]
+    keeper.close()
+
+
 def test_memory_comes_along_the_first_time_only(rig: Rig) -> None:
     for generation in (1, 2):
         for rank in (0, 1):
@@ -173,6 +209,34 @@ def test_what_does_not_fit_is_refused_and_what_is_there_stays(rig: Rig) -> None:
     assert "501 MB does not fit: it takes 1.00 GB" in refused.message
     rig.commit(1, 1)
     assert rig.keeper.newest["node"].generation == 1
+
+
+def test_who_finds_no_room_waits_while_others_give_memory_back(rig: Rig) -> None:
+    """Standbys took it before anybody knew how large a commit is."""
+    stock, asked = rig.keeper._stock, list[int]()
+
+    def make_room() -> bool:
+        asked.append(1)
+        return True
+
+    stock.make_room = make_room
+    rig.free = 100 * MEGABYTE
+    assert rig.ask(0, vault.Open(2, 60 * MEGABYTE)) is None
+    assert rig.ask(1, vault.Join(3)) is not None, "others are served meanwhile"
+    assert asked
+    rig.free = 200 * MEGABYTE
+    stock.on_free()
+    assert isinstance(rig.answers[-1][1], vault.Slot)
+    assert rig.keeper.claimed_bytes > 2 * 60 * MEGABYTE, "two slots, and neither is touched yet"
+
+
+def test_who_finds_no_room_after_all_is_refused(rig: Rig) -> None:
+    stock, given = rig.keeper._stock, iter((True, False))
+    stock.make_room = lambda: next(given)
+    rig.free = 100 * MEGABYTE
+    assert rig.ask(0, vault.Open(2, 60 * MEGABYTE)) is None
+    stock.on_free()
+    assert isinstance(rig.answers[-1][1], vault.Refused)
 
 
 def test_a_slot_that_is_too_small_makes_room_for_a_larger_one(rig: Rig) -> None:
@@ -310,9 +374,40 @@ def test_a_disk_that_fails_is_said_once_and_who_waits_is_told(tmp_path: Path) ->
         rig.commit(rank, 1)
     rig.ask(0, vault.Await(8, 1, 0, 1, "disk", TIMEOUT_S))
     rig.run_until(lambda: any(found == vault.Reached(8, "node") for _, found, _ in rig.answers))
-    assert len(rig.said) == 1
-    assert "to disk" in rig.said[0]
+    assert len(rig.said) == 2
+    assert "to disk" in rig.said[1]
     assert not rig.keeper.flush(TIMEOUT_S)
+    rig.loop.close()
+
+
+def test_a_disk_that_hangs_is_said_once_although_nobody_orders_another_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, gate, write = threading.Event(), threading.Event(), Shelf.write
+
+    def hang(shelf: Shelf, memory: memoryview, stamp: Stamp) -> object:
+        began.set()
+        assert gate.wait(TIMEOUT_S)
+        return write(shelf, memory, stamp)
+
+    monkeypatch.setattr(Shelf, "write", hang)
+    rig = Rig(str(tmp_path))
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    assert began.wait(TIMEOUT_S)
+    before = len(rig.said)
+    for _ in range(3):
+        rig.clock.ahead_s += SLOW_S + 1
+        rig.loop.run_once(0.0)
+        rig.loop.run_once(0.0)
+    assert [line.partition(":")[0] for line in rig.said[before:]] == ["the disk is slow"]
+    gate.set()
+    rig.run_until(lambda: "disk" in rig.keeper.newest)
+    rig.clock.ahead_s += SLOW_S + 1
+    rig.loop.run_once(0.0)
+    assert rig.keeper.disk is not None
+    assert rig.keeper.disk._watching is None, "there is nothing to be watched any more"
+    rig.keeper.close()
     rig.loop.close()
 
 

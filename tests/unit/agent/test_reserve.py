@@ -50,6 +50,10 @@ class FakeStandbys:
     def lend(self, local_rank: int) -> None:
         self.lent.append(local_rank)
 
+    def make_room(self, then: Any) -> bool:
+        then()
+        return True
+
     def keep(self, orders: tuple[Any, ...], plan: Plan) -> None:
         assert orders == ("order 0", "order 1")
         self.kept.append(tuple(name for name, _ in plan.load))

@@ -6,6 +6,7 @@ from planaria.base.value import replace
 from planaria.contract.blackbox import Learned
 from planaria.contract.standby import JOIN, PRELOAD, Report
 from planaria.process.spares import (
+    FIRST_BYTES,
     RESERVE_BYTES,
     Count,
     Plan,
@@ -145,11 +146,23 @@ def test_a_standby_is_told_nothing_of_a_round() -> None:
     [
         (None, 0, 0, 100 * GB, 1),  # the first one shows what one takes
         (None, 1, 0, 100 * GB, 1),
+        (None, 0, 0, GB + FIRST_BYTES, 1),
+        (None, 0, 0, GB + FIRST_BYTES - 1, 0),
+        (None, 0, 0, GB, 0),
+        (None, 0, 0, 0, 0),
+        (None, 0, 0, -9 * GB, 0),
+        (None, 1, 0, 0, 1),  # it will show soon what it takes
         (None, 1, GB, 100 * GB, 8),
         (None, 1, GB, 4 * GB, 4),
+        (None, 1, GB, 2 * GB - 1, 1),
         (None, 4, GB, GB, 4),
-        (None, 1, GB, 0, 1),
-        (None, 8, GB, 0, 8),
+        (None, 4, GB, GB // 2, 4),  # what others take of the reserve
+        (None, 4, GB, GB // 2 - 1, 3),
+        (None, 1, GB, 0, 0),
+        (None, 8, GB, 0, 7),
+        (None, 8, GB, -2 * GB, 5),
+        (None, 8, GB // 4, 0, 4),
+        (None, 2, GB, -9 * GB, 0),
         (0, 0, GB, 100 * GB, 0),
         (3, 0, GB, 0, 3),
         (9, 0, 0, 0, 8),
@@ -160,11 +173,39 @@ def test_the_number_of_standbys(asked: int | None, standing: int, each: int, fre
     assert how_many(asked, 8, standing=standing, each_bytes=each, free_bytes=free).number == number
 
 
+@pytest.mark.parametrize("each", [GB // 5, GB // 2, GB, 3 * GB])
+@pytest.mark.parametrize("free", range(-3 * GB, 3 * GB, GB // 7))
+def test_who_ends_for_want_of_memory_is_not_started_again_in_what_that_gave_back(each: int, free: int) -> None:
+    before = 8
+    after = how_many(None, 8, standing=before, each_bytes=each, free_bytes=free).number
+    given_back = free + (before - after) * each
+    assert how_many(None, 8, standing=after, each_bytes=each, free_bytes=given_back).number == after
+    assert after == 0 or given_back >= GB // 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "standing", "free", "number"),
+    [(3, 0, 100 * GB, 3), (3, 0, 3 * GB, 2), (9, 0, 100 * GB, 8), (3, 0, GB, 0)],
+)
+def test_where_a_commit_found_no_room_memory_decides_about_a_number_that_was_asked_for(
+    asked: int, standing: int, free: int, number: int
+) -> None:
+    found = how_many(asked, 8, standing=standing, each_bytes=GB, free_bytes=free, is_short=True)
+    assert found.number == number
+    assert bool(found.why) == (number < min(asked, 8))
+
+
 def test_fewer_than_wanted_is_said_with_the_numbers() -> None:
     assert how_many(None, 8, standing=1, each_bytes=GB, free_bytes=4 * GB) == Count(
-        4, "4 of 8 standbys: each takes 1024 MB, 4096 MB of memory are free, and 1024 MB of that are left alone"
+        4, "4 of 8 standbys: each takes 1024 MB, 4096 MB of memory are free, and 1024 MB are left alone"
+    )
+    assert how_many(None, 8, standing=0, each_bytes=0, free_bytes=GB) == Count(
+        0, "0 of 8 standbys: the first one may take 512 MB, 1024 MB of memory are free, and 1024 MB are left alone"
     )
     assert how_many(9, 8, standing=0, each_bytes=0, free_bytes=0).why == (
         "9 standbys were asked for, but there are only 8 workers to stand by for"
     )
     assert how_many(None, 8, standing=1, each_bytes=GB, free_bytes=40 * GB).why == ""
+    assert how_many(None, 8, standing=0, each_bytes=0, free_bytes=4 * GB).why == "", (
+        "nobody knows yet how many there will be"
+    )
