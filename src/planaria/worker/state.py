@@ -19,13 +19,14 @@ from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
-from planaria.worker import capture, exchange, here, parts, randomness
+from planaria.worker import capture, exchange, parts, randomness
 from planaria.worker.link import LINK
 from planaria.worker.phase import PhaseOfWork
 from planaria.worker.runway import OTHERS, Runway
 from planaria.worker.synced import log_synced
+from planaria.worker.tenancy import Tenancy, vault_here
 from planaria.worker.upload import Damaged, Upload
-from planaria.worker.vault import Loaded, LocalVault, say
+from planaria.worker.vault import Loaded, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ElasticState:
             parts.check_whole(name, value)
         fields = vars(self)
         fields["_parts"] = given
-        fields["_vault"] = vault or _vault_here()
+        fields["_vault"], fields["_tenancy"] = (vault, Tenancy()) if vault else vault_here()
         fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
         fields["_sealer"] = None
         fields["_sealing"] = None
@@ -99,6 +100,7 @@ class ElasticState:
     if TYPE_CHECKING:
         _parts: dict[str, Any]
         _vault: Vault
+        _tenancy: Tenancy
         _replicated: bool
         _sealer: ThreadPoolExecutor | None
         _sealing: Future[None] | None
@@ -137,6 +139,7 @@ class ElasticState:
         """
         if wait is not None and wait not in TIERS:
             raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
+        self._tenancy.take(self)
         self._raise_trouble()
         if wait:
             self._finish_sealing()
@@ -156,7 +159,7 @@ class ElasticState:
             near=self._near(),
             ready=self._runway.readiness.taken(),
         )
-        generation = self.stamp.generation + 1 if self.stamp else 1
+        generation = 1 + (self.stamp.generation if self.stamp else self._tenancy.generation)
         is_known = self._runway.knows(captured) and captured.layout.size_bytes <= self._room_bytes
         if not is_known:
             self._finish_sealing()
@@ -177,6 +180,7 @@ class ElasticState:
             raise
         vars(self)["_captured"] = captured
         vars(self)["stamp"] = stamp
+        self._tenancy.generation = generation
         return stamp, captured
 
     def _near(self) -> list[int] | None:
@@ -208,6 +212,7 @@ class ElasticState:
             StateRefused: There is a commit, and it is not one of this state: nothing was changed. Or it was damaged, which
                 was noticed after it had been sent to the GPU, and there is no other: then the message says so.
         """
+        self._tenancy.take(self)
         self._finish_sealing()
         vars(self)["_captured"] = None
         self._runway.look(self._parts)
@@ -375,16 +380,6 @@ class ElasticState:
 
 _TORN = "the state has been changed in part"
 _BEGIN_ANEW = "end the program: what it has in memory is of no commit"
-
-
-def _vault_here() -> Vault:
-    """Return the agent's memory where there is an agent, else this process's own."""
-    path = here.control()
-    if not path:
-        return LocalVault()
-    from planaria.worker.agent_vault import AgentVault
-
-    return AgentVault(path)
 
 
 def _check_names(values: dict[str, Any]) -> None:
