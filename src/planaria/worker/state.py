@@ -150,6 +150,15 @@ class ElasticState:
             stamp, captured = self._commit(wait)
         return Commit(stamp, captured.layout.size_bytes, self._wait(stamp, wait, timeout_s) if wait else None)
 
+    def settle(self, timeout_s: float = 600.0) -> bool:
+        """Wait until the last commit made here has reached this node, the parts of all ranks; tell whether it has."""
+        self._finish_sealing()
+        if self._is_other:  # it was not kept
+            return self.commit("node", timeout_s).reached is not None
+        if self.stamp is None or self._captured is None:
+            return True
+        return self._wait(self.stamp, "node", timeout_s) is not None
+
     def _commit(self, wait: Tier | None) -> tuple[Stamp, Captured]:
         captured = capture.Captured(
             self._kept_here(),
@@ -227,7 +236,7 @@ class ElasticState:
 
     def _take(self, loaded: Loaded) -> Stamp | None:
         upload = Upload(self._runway.device, loaded)
-        shared, own = (_parts_of(*found, upload) if found else {} for found in (loaded.shared, loaded.own))
+        shared, own = (capture.parts_of(*found, upload) if found else {} for found in (loaded.shared, loaded.own))
         missing = capture.give_back(capture.merged(shared, own), self._parts, upload)
         if missing:
             say(f"the snapshot has no {', '.join(missing)}: left as they are")
@@ -267,7 +276,7 @@ class ElasticState:
             found = exchange.unpack(memory)
             upload = Upload(self._runway.device, Loaded((memory, found)))
             try:
-                capture.give_back(_parts_of(memory, found, upload), self._parts, upload)
+                capture.give_back(capture.parts_of(memory, found, upload), self._parts, upload)
             except Damaged as problem:
                 raise StateRefused(
                     f"{_TORN}: what rank {source} sent is damaged ({problem})", hint=_BEGIN_ANEW
@@ -386,10 +395,3 @@ def _check_names(values: dict[str, Any]) -> None:
     taken = [name for name in values if name in vars(ElasticState) or name in (capture.RNG, "stamp")]
     if taken:
         raise StateRefused(f"an ElasticState cannot have a value called {taken[0]!r}", hint="choose another name")
-
-
-def _parts_of(memory: memoryview, found: snapshots.Snapshot, upload: Upload) -> capture.Saved:
-    try:
-        return capture.saved_parts(memory, found, upload)
-    except ValueError as exc:
-        raise StateRefused(f"{found.stamp} cannot be read: {exc}") from exc
