@@ -170,7 +170,6 @@ def test_a_writer_of_an_older_life_that_wakes_late_cannot_publish(tmp_path: Path
     with pytest.raises(StateRefused, match="no commit of this life counts any more"):
         state.commit(wait="disk")
     train(later)
-    later.note = "later"
     stamp = later.commit(wait="disk").stamp
     assert (stamp.run, stamp.generation, stamp.step) == (2, 2, 2)
     assert [name for name in sorted(os.listdir(tmp_path)) if name.startswith(".")] == [".life-0000000002"]
