@@ -53,9 +53,11 @@ class Tenancy:
             self._tenant = ref(state)
 
     def _is_held(self) -> bool:
-        """Tell whether there is a tenant that does not go."""
+        """Tell whether there is a tenant that does not go. One without a commit, made or restored, has nothing to lose."""
         tenant = self._tenant()
-        sealing = vars(tenant)["_sealing"] if tenant else None
+        if tenant is None or tenant.stamp is None:
+            return False
+        sealing = vars(tenant)["_sealing"]
         del tenant
         if sealing:
             sealing.exception()  # its thread holds the state until then

@@ -90,3 +90,33 @@ def test_a_state_with_a_vault_of_its_own_is_a_second_one() -> None:
     first.restore()
     second.restore()
     assert (first.step, second.step) == (1, 2)
+
+
+class Choosy:
+    """Takes what is of its own kind."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+
+    def state_dict(self) -> dict[str, int]:
+        return {"kind": self._kind}
+
+    def load_state_dict(self, found: dict[str, int]) -> None:
+        if found["kind"] != self._kind:
+            raise ValueError("not that")
+
+
+@pytest.mark.usefixtures("under_agent")
+def test_a_state_that_was_refused_what_there_is_makes_room_for_another() -> None:
+    before = ElasticState(step=4, sampler=Choosy(1))
+    before.commit(wait="node")
+    del before
+    refused = ElasticState(step=0, sampler=Choosy(2))
+    try:
+        refused.restore()
+    except StateRefused:  # its traceback holds the state
+        another = ElasticState(step=0, sampler=Choosy(1))
+        assert another.restore() is not None
+        assert another.step == 4
+    with pytest.raises(StateRefused, match=ANOTHER):
+        refused.commit()
