@@ -139,17 +139,19 @@ class Meter:
 
     def __init__(self, name: str, form: str) -> None:
         self._name, self._form = name, form
-        self._last = self._sum = self._count = 0.0
+        self._last: float | torch.Tensor = 0.0
+        self._sum: float | torch.Tensor = 0.0
+        self._count = 0
 
-    def add(self, value: float, count: int = 1) -> None:
-        """Take in a value that stands for so many."""
+    def add(self, value: float | torch.Tensor, count: int = 1) -> None:
+        """Take in a value that stands for so many. One that lies on a GPU stays there, and nobody waits for it."""
         self._last = value
         self._sum += value * count
         self._count += count
 
     def __str__(self) -> str:
-        mean = self._sum / max(self._count, 1)
-        return f"{self._name} {self._last:{self._form}} ({mean:{self._form}})"
+        mean = float(self._sum) / max(self._count, 1)
+        return f"{self._name} {float(self._last):{self._form}} ({mean:{self._form}})"
 
 
 class Meters:
@@ -165,10 +167,10 @@ class Meters:
         return "\t".join([place, *map(str, (self.time, self.data, self.loss, self.top1, self.top5))])
 
 
-def accuracy(scores: torch.Tensor, labels: torch.Tensor, best: int) -> float:
+def accuracy(scores: torch.Tensor, labels: torch.Tensor, best: int) -> torch.Tensor:
     """Return in how many of a hundred cases the label is among the best."""
     found = scores.topk(min(best, scores.shape[1]), 1).indices == labels[:, None]
-    return 100.0 * found.any(1).float().mean().item()
+    return 100.0 * found.any(1).float().mean()
 
 
 def arguments() -> argparse.Namespace:
@@ -261,10 +263,11 @@ class Training:
         batch, batches = self.sampler.steps - 1, self.sampler.steps + self.sampler.steps_left
         self.meters.data.add(loaded - self.ended)
         self.meters.time.add(time.monotonic() - self.ended)
-        if self.speaks and len(labels) and (batch % self.args.print_freq == 0 or batch + 1 == batches):
-            self.meters.loss.add(loss.item(), len(labels))
+        if self.speaks and len(labels):
+            self.meters.loss.add(loss.detach(), len(labels))
             self.meters.top1.add(accuracy(scores, labels, 1), len(labels))
             self.meters.top5.add(accuracy(scores, labels, 5), len(labels))
+        if self.speaks and len(labels) and (batch % self.args.print_freq == 0 or batch + 1 == batches):
             print(self.meters.line(self.sampler.epoch, batch, batches), flush=True)
         if batch + 1 == batches:
             self.end_epoch(state.step + 1)

@@ -42,6 +42,19 @@ def test_ranks_that_are_killed_go_on_from_the_last_commit_to_the_same_weights(tm
         killed.close()
 
 
+def test_as_it_comes_it_goes_on_at_the_step_of_the_kill_or_the_one_before(tmp_path: Path) -> None:
+    example = Trained("gpt", "--steps=12", f"--commits={tmp_path / 'commits'}", *SMALL)
+    try:
+        job = example.start("--max-restarts=1", stays_at=["iteration: 8,"])
+        example.wait_line("iteration: 8,")
+        example.kill(job, 0, 1)
+        end = job.wait(LIMIT_S)
+        assert end.status == 0, end.err
+        assert iterations(end.err)[2:] in ([7, 7], [8, 8])
+    finally:
+        example.close()
+
+
 def test_a_drain_stops_all_ranks_after_the_same_step_and_one_rank_alone_goes_on_there(tmp_path: Path) -> None:
     example = Trained("gpt", "--steps=200", "--commit-every=100", f"--commits={tmp_path / 'commits'}", *SMALL)
     try:

@@ -101,6 +101,19 @@ def test_a_checkpoint_file_has_the_last_whole_epoch_and_another_run_begins_there
     assert [name.name for name in tmp_path.iterdir()] == ["checkpoint.pth.tar"]
 
 
+def test_means_are_those_of_all_steps_however_few_are_printed() -> None:
+    means = []
+    for every in (1, 100):
+        example = Trained("imagenet", "--epochs=1", *SMALL, "--samples=40", f"--print-freq={every}")
+        try:
+            lines = [line for line in example.run(world_size=1).out.decode().splitlines() if line.startswith("Epoch: ")]
+        finally:
+            example.close()
+        assert len(lines) == (5 if every == 1 else 2)
+        means.append([re.findall(r"\((.*?)\)", field) for field in lines[-1].split("\t")[3:]])
+    assert means[0] == means[1]
+
+
 def by_hand(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "RANK"}
     argv = [sys.executable, str(EXAMPLES / "imagenet/main.py"), *words]

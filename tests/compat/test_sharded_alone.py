@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from planaria.errors import StateRefused
-from planaria.worker import ShardedState
+from planaria.worker import ShardedState, sharded
 from planaria.worker.bundle import Bundles
 from planaria.worker.data import ElasticSampler
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+TIMEOUT_S = 60.0
 torch: Any = pytest.importorskip("torch")
 
 # torch tells whoever saves without a process group that it takes that for the intent.
@@ -142,6 +144,110 @@ def test_a_disk_in_trouble_is_told_once_and_training_goes_on(
     assert "No space left on device" in said
     assert "commits are written again" in said
     assert made(str(tmp_path)).restore().step == 3
+
+
+def test_a_writer_of_an_older_life_that_wakes_late_cannot_publish(tmp_path: Path) -> None:
+    asleep, woken = threading.Event(), threading.Event()
+
+    def sleep(point: str) -> None:
+        if point == "listed" and state.step == 2:
+            asleep.set()
+            assert woken.wait(TIMEOUT_S)
+
+    state = made(Bundles(str(tmp_path), at=sleep))
+    train(state)
+    state.commit(wait="disk")
+    train(state)
+    state.commit()
+    assert asleep.wait(TIMEOUT_S)
+    later = made(str(tmp_path))
+    assert later.restore().step == 1
+    woken.set()
+    with pytest.raises(
+        StateRefused, match=r"no commit of this life counts any more: life 2 has begun in .*, and this is life 1"
+    ):
+        state.settle()
+    with pytest.raises(StateRefused, match="no commit of this life counts any more"):
+        state.commit(wait="disk")
+    train(later)
+    stamp = later.commit(wait="disk").stamp
+    assert (stamp.run, stamp.generation, stamp.step) == (2, 2, 2)
+    assert [name for name in sorted(os.listdir(tmp_path)) if name.startswith(".")] == [".life-0000000002"]
+    again = made(str(tmp_path))
+    assert again.restore().order == stamp.order
+    assert torch.equal(again.model.weight, later.model.weight)
+
+
+def test_a_folder_that_cannot_be_written_to_is_read_and_commits_are_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = made(str(tmp_path))
+    train(state)
+    state.commit(wait="disk")
+    begin = Bundles.begin
+
+    def fail(_bundles: Bundles) -> int:
+        raise OSError(30, os.strerror(30))
+
+    monkeypatch.setattr(Bundles, "begin", fail)
+    other = made(str(tmp_path))
+    assert other.restore().step == 1
+    for _ in range(2):
+        train(other)
+        assert other.commit(wait="disk").reached is None
+    monkeypatch.setattr(Bundles, "begin", begin)
+    train(other)
+    assert other.commit(wait="disk").reached == "disk"
+    said = capsys.readouterr().err
+    assert said.count("is not on disk") == 1
+    assert "Read-only file system" in said
+    assert "commits are written again" in said
+    assert made(str(tmp_path)).restore().step == 4
+
+
+def test_a_disk_that_is_slower_than_commits_come_is_told_once_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    told = threading.Event()
+
+    def say(line: str) -> None:
+        said.append(line)
+        told.set()
+
+    def be_slow(point: str) -> None:
+        if point == "listed" and not told.is_set():
+            assert told.wait(TIMEOUT_S)
+
+    monkeypatch.setattr(sharded, "SLOW_S", 0.01)
+    monkeypatch.setattr(sharded, "say", say)
+    state = made(Bundles(str(tmp_path), at=be_slow))
+    for _ in range(2):
+        train(state)
+        state.commit()
+    assert len(said) == 1
+    assert (
+        "commit 1 (step 1, round 0, rank 0 of 1) is still being written after 0 s, and training waits for it" in said[0]
+    )
+    waited: list[float | None] = []
+
+    class Slow:
+        """A commit that takes its time, again."""
+
+        def done(self) -> bool:
+            return False
+
+        def exception(self, timeout_s: float | None = None) -> None:
+            waited.append(timeout_s)
+            if timeout_s is not None:
+                raise TimeoutError
+
+    assert state.settle()
+    vars(state)["_saving"] = Slow()
+    train(state)
+    state.commit(wait="disk")
+    assert waited == [0.01, None]
+    assert len(said) == 1
 
 
 def test_what_cannot_be_kept_is_refused_before_anything_is_written(tmp_path: Path) -> None:

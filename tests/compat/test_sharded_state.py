@@ -49,6 +49,8 @@ def die(point):
     drafts.extend([point] if point == "draft" else [])
     if LIFE < len(DEATHS) and DEATHS[LIFE] == f"{RANK}:{point}" and len(drafts) >= 2:
         os.kill(os.getpid(), signal.SIGKILL)
+    if LIFE < len(DEATHS) and DEATHS[LIFE] == f"{RANK}:superseded at {point}" and len(drafts) >= 2:
+        Bundles(DIRECTORY).begin()  # as the next life does, while this one sleeps here
 
 bundles = Bundles(DIRECTORY, at=die)
 state = ShardedState(bundles, model=model, optimizer=optimizer, scheduler=scheduler, step=0, note=["kept", 1])
@@ -115,7 +117,12 @@ def train(
 
 
 def folders(room: Room) -> list[str]:
-    return sorted(os.listdir(room.path("commits")))
+    """Return the commits; beside them there is the mark of the last life, and no draft in it."""
+    found = sorted(os.listdir(room.path("commits")))
+    (mark,) = (name for name in found if name.startswith("."))
+    assert mark.startswith(".life-")
+    assert os.listdir(os.path.join(room.path("commits"), mark)) == []
+    return [name for name in found if name != mark]
 
 
 def test_a_commit_is_read_bit_by_bit_in_worlds_of_other_sizes(room: Room) -> None:
@@ -143,6 +150,14 @@ def test_a_death_while_a_commit_is_written_costs_that_commit_at_most(
     assert began == [step for step in expected for _ in range(2)]
     assert all(len(found) == 1 for found in states.values()), "each life makes of a step what the one before did"
     assert folders(room) == ["commit-0000000006", "commit-0000000007"], "drafts of the dead are removed"
+
+
+def test_a_life_that_another_has_superseded_ends_on_all_ranks_and_the_next_goes_on(room: Room) -> None:
+    began, states = train(room, 3, "--max-restarts=1", deaths="0:superseded at listed")
+    assert began == [0, 0, 1, 1]
+    assert all(len(found) == 1 for found in states.values())
+    assert folders(room) == ["commit-0000000002", "commit-0000000003"]
+    assert room.read("err").decode().count("no commit of this life counts any more: life 2 has begun") >= 2
 
 
 def test_what_is_damaged_or_not_whole_is_passed_over(room: Room) -> None:

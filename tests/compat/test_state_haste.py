@@ -70,6 +70,18 @@ def test_a_commit_that_is_waited_for_has_the_structure_of_now(device: FakeDevice
     assert check_restored(state, wanted) == stamp
 
 
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("change", [add_a_buffer, rename_a_parameter])
+def test_a_last_commit_that_is_not_kept_is_made_again_when_it_is_waited_for(change: Any) -> None:
+    state = trusted()
+    change(state)
+    wanted = copies(state)
+    stamp = state.commit().stamp
+    assert state.settle()
+    found = check_restored(state, wanted)
+    assert found.generation == stamp.generation + 1
+
+
 def test_a_commit_that_is_not_kept_is_not_told_as_sealed_when_the_next_one_has_begun(
     device: FakeDevice, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,10 +2,12 @@
 
 The newest commit of the promised tier is always there, the same for all ranks and whole: what workers alone lose is nothing
 that was complete, what an agent loses is nothing that had reached `buddy`. The points are calls and returns of all functions
-that have to do with commits, found while the job runs (`tests/support/mortal.py`); those that were tried least come first.
+that have to do with commits, found while the job runs (`tests/support/mortal.py`); those at which nobody has died yet come
+first. Some are passed now and then only: who is to die there is waited for, twice, and then killed anywhere.
 
 PLANARIA_TEST_STATE_KILLS says how many deaths (25; 1,000 at night), PLANARIA_TEST_SEED which. By day all 25 are among nodes
-that have a disk, where most can happen; the other jobs have 10.
+that have a disk, where most can happen; the other jobs have 10. With 1,000 a job goes on until no point is left: somebody has
+died at each that the last processes have passed, or was waited for there as often as said. That is a systematic sweep.
 """
 
 from __future__ import annotations
@@ -30,12 +32,17 @@ if TYPE_CHECKING:
 
 KILLS = int(os.environ.get("PLANARIA_TEST_STATE_KILLS", "25"))
 FEWER_KILLS = KILLS if KILLS > 25 else min(KILLS, 10)
-FEW_MISSES = KILLS / 4 if KILLS > 25 else FEWER_KILLS / 2  # of one node; where there are few deaths, chance is larger
+MISSES = (
+    1 / 2
+)  # of all deaths at most: where there are few, chance is large; where there are many, rare points are tried twice
 LEAST_SHARE = 1 / 2 if KILLS > 25 else 1 / 3  # of the points that so many deaths can be at: that many were hit
+IS_SWEEP = KILLS >= 1000  # a job of nodes has some hundred points
+TRIES = 2  # how often somebody is waited for at a point
+MOST_DEATHS = 2  # for each that was asked for, until no point is left
 SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
 NODES = 3
 SOON_S = 6.0  # within which a point is passed that is passed at every commit; who does not is killed anywhere
-pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
+pytestmark = pytest.mark.timeout(120 + 10 * KILLS * (MOST_DEATHS if IS_SWEEP else 1))
 
 
 class Mortals(Training):
@@ -48,6 +55,7 @@ class Mortals(Training):
         self._tried: dict[tuple[str, str], int] = {}  # how often a point was tried, by the kind of strike
         self._known: set[str] = set()
         self._hit: set[str] = set()  # points at which somebody has died, whatever the strike
+        self._left: dict[tuple[str, bool], list[str]] = {}  # where nobody has died yet, of what the last one passed
         self.deaths = 0  # on order, or where they should have been
         self.missed = 0
 
@@ -60,12 +68,22 @@ class Mortals(Training):
 
     def _order(self, kind: str, name: str, known: Sequence[str]) -> str:
         """Order a death at a point that was seldom tried; return it. What is passed once while one begins is not waited for."""
-        least = min(self._tried.get((kind, point), 0) for point in known)
-        point = self._rng.choice([point for point in known if self._tried.get((kind, point), 0) == least])
-        self._tried[kind, point] = least + 1
         self._known.update(known)
-        mortal.give(self._place(name), point, 0 if kind == "begins" else self._rng.randint(0, 2))
+        left = [point for point in known if point not in self._hit and self._tries(kind, point) < TRIES]
+        self._left[kind, "." in name] = left  # of agents and of workers
+        least = min(self._tries(kind, point) for point in left or known)
+        point = self._rng.choice([point for point in left or known if self._tries(kind, point) == least])
+        self._tried[kind, point] = least + 1
+        mortal.give(self._place(name), point, 0 if kind in ("begins", "first") or least else self._rng.randint(0, 2))
         return point
+
+    def _tries(self, kind: str, point: str) -> int:
+        return self._tried.get((kind, point), 0)
+
+    def goes_on(self, kills: int) -> bool:
+        """Tell whether somebody is to die yet."""
+        is_swept = not any(self._left.values()) or self.deaths >= MOST_DEATHS * kills
+        return self.deaths < kills or (IS_SWEEP and not is_swept)
 
     def _wait_death(self, point: str, is_dead: Callable[[], bool], kill_it: Callable[[], None]) -> str:
         """Wait until somebody has died as ordered; tell where."""
@@ -100,6 +118,20 @@ class Mortals(Training):
         point = self._order("begins", name, known)
         kill(self._rng.choice([*life.pids.values()]))
         self.workers_lost(life, "a worker")
+        pid, self._over = wait_until(lambda: self.book.look().worker(node, rank, life.round), "a worker that restores")
+        where = self._wait_death(point, lambda: not is_alive(pid), lambda: kill(pid))
+        mortal.take_back(self._place(name))
+        self.told.append(f"round {self._over}: worker {name} at {where}")
+
+    def strike_first_commits(self, life: Life) -> None:
+        """Kill a worker, and the one in its place in its first commits, which look at everything and map memory."""
+        (node, rank), lost = self._rng.choice(sorted(life.pids.items()))
+        name = f"{node}.{rank}"
+        known = wait_until(lambda: mortal.points(self._place(name)), f"a point that {name} passes")
+        kill(lost)
+        wait_gone([lost])
+        point = self._order("first", name, known)
+        self.workers_lost(life, f"worker {name}")
         pid, self._over = wait_until(lambda: self.book.look().worker(node, rank, life.round), "a worker that restores")
         where = self._wait_death(point, lambda: not is_alive(pid), lambda: kill(pid))
         mortal.take_back(self._place(name))
@@ -174,17 +206,19 @@ class Mortals(Training):
         told = f"died at {len(self._hit)} of {len(self._known)} points; not at {spared}"
         print(told)  # shown by `pytest -rP`
         assert len(self._hit) >= LEAST_SHARE * min(len(self._known), self.deaths), told
+        assert not IS_SWEEP or not any(self._left.values()), f"never tried: {self._left}"
 
 
 def test_workers_of_one_node_that_die_anywhere(room: Room) -> None:
     rng = random.Random(SEED)
-    flags = ("--nproc-per-node=2", f"--max-restarts={2 * FEWER_KILLS}")
+    flags = ("--nproc-per-node=2", f"--max-restarts={2 * MOST_DEATHS * FEWER_KILLS}")
     job = Mortals(room, rng, "--waits=none,node", nodes="1", flags=flags)
     job.add()
-    while job.deaths < FEWER_KILLS:
-        rng.choice((job.strike_worker, job.strike_restoring_worker))(job.wait_life())
+    strikes = [job.strike_worker, job.strike_restoring_worker, *([job.strike_first_commits] if IS_SWEEP else [])]
+    while job.goes_on(FEWER_KILLS):
+        rng.choice(strikes)(job.wait_life())
     job.end()
-    assert job.missed < FEW_MISSES, job.told
+    assert job.missed < MISSES * job.deaths, job.told
 
 
 def test_the_agent_of_one_node_that_dies_anywhere(room: Room, tmp_path: Path) -> None:
@@ -192,16 +226,16 @@ def test_the_agent_of_one_node_that_dies_anywhere(room: Room, tmp_path: Path) ->
     flags = ("--nproc-per-node=2", f"--snapshot-dir={tmp_path}")
     job = Mortals(room, rng, "--waits=none,disk,node", nodes="1", flags=flags)
     job.add()
-    while job.deaths < FEWER_KILLS:
+    while job.goes_on(FEWER_KILLS):
         rng.choice((job.strike_lone_agent, job.strike_beginning_agent))(job.wait_life())
     job.end()
-    assert job.missed < FEW_MISSES, job.told
+    assert job.missed < MISSES * job.deaths, job.told
 
 
 @pytest.mark.parametrize(("tier", "kills"), [("buddy", FEWER_KILLS), ("disk", KILLS)], ids=["buddy", "disk"])
 def test_agents_and_workers_of_many_nodes_that_die_anywhere(room: Room, tmp_path: Path, tier: str, kills: int) -> None:
     rng = random.Random(SEED)
-    flags = ["--nproc-per-node=1", f"--max-restarts={2 * kills}"]
+    flags = ["--nproc-per-node=1", f"--max-restarts={2 * MOST_DEATHS * kills}"]
     flags += [f"--snapshot-dir={tmp_path}"] if tier == "disk" else []
     job = Mortals(
         room, rng, f"--waits=none,none,none,node,buddy,{tier}", "--size=3000000", nodes=str(NODES), flags=flags
@@ -210,7 +244,8 @@ def test_agents_and_workers_of_many_nodes_that_die_anywhere(room: Room, tmp_path
         job.add()
     strikes = [job.strike_agent, job.strike_agent, job.strike_newcomer, job.strike_worker, job.strike_restoring_worker]
     strikes += [job.strike_all_agents] if tier == "disk" else []
-    while job.deaths < kills:
+    strikes += [job.strike_first_commits] if IS_SWEEP else []
+    while job.goes_on(kills):
         rng.choice(strikes)(job.wait_life())
     job.end()
-    assert job.missed < kills / 2, job.told
+    assert job.missed < MISSES * job.deaths, job.told

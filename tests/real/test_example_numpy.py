@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from programs import hide_torch
-from trained import Trained, iterations
+from trained import EXAMPLES, Trained, iterations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +80,18 @@ def test_a_drain_stops_all_ranks_after_the_same_step_and_the_next_run_ends_with_
     again = example.run(flag)
     assert iterations(again.err) == [last + 1] * 2
     assert result(again.out) == plain
+
+
+def test_the_page_has_a_command_that_takes_less_than_a_minute() -> None:
+    """A restart or two of somebody who kills it included."""
+    page = (EXAMPLES / "README.md").read_text()
+    ((workers, epochs, step_s),) = re.findall(
+        r"^planaria run .*--nproc-per-node=(\d+) .* examples/numpy/main.py --epochs=(\d+) --step-seconds=(\S+)$",
+        page,
+        re.M,
+    )
+    steps = 2000 / (16 * int(workers)) * int(epochs)
+    assert steps * float(step_s) < 40
 
 
 def test_it_needs_no_torch(example: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

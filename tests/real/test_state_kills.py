@@ -128,7 +128,7 @@ def test_a_worker_killed_at_any_point_of_a_commit_leaves_the_one_before(size: in
     per_commit = points(told) // 4
     memory.close()
     assert per_commit >= 12
-    for die_at in range(2 * per_commit + 1, 3 * per_commit + 1, 1 if size == 5000 else 3):
+    for die_at in range(2 * per_commit + 1, 3 * per_commit + 1, 1 if size == 5000 or KILLS > 25 else 3):
         memory = Memory(size)
         status, told = ended(*memory.command()[1:-1], die_at, fds=memory.fds)
         assert status == -signal.SIGKILL

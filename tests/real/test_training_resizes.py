@@ -106,20 +106,21 @@ def test_from_four_to_three_to_six_to_two_every_sample_counts_once(room: Room) -
 
 
 def test_nodes_that_come_and_go_in_mid_epoch_cost_no_step(room: Room) -> None:
-    epochs = 1 + JOINS  # until somebody has heard of a change, and all have agreed to stop, steps go on
-    training = Training(room, *TRAINING, f"--epochs={epochs}", "--pause=0.1", nodes="1:3", flags=("--max-restarts=0",))
+    """In every epoch a node comes after a third of its steps, and one goes after two thirds; the ranks wait for it there."""
+    comes, goes = ([epoch * STEPS + at for epoch in range(JOINS)] for at in (STEPS // 3, 2 * STEPS // 3))
+    meets = ",".join(map(str, (*comes, *goes)))
+    options = (*TRAINING, f"--epochs={JOINS}", f"--meets={meets}")
+    training = Training(room, *options, nodes="1:3", flags=("--max-restarts=0",))
     training.add()
     training.add()
     life = training.wait_life(2)
-    joined = []
     for number in range(JOINS):
-        go_on(training, life)
+        training.wait_step(comes[number], life, LIFE_S)
         training.add()
         life = training.wait_life(3)
-        joined.append(life.step)
-        go_on(training, life)
+        assert comes[number] <= life.step < goes[number], "not in mid-epoch"
+        training.wait_step(goes[number], life, LIFE_S)
         life = leave(training, life, training.alive[number % 3])
-    found = finish(training, epochs)
+    found = finish(training, JOINS)
     twice = {number: rounds for number, rounds in found.computed.items() if len(rounds) > 1}
     assert not twice, training.story()
-    assert sum(step % STEPS != 0 for step in joined) >= JOINS / 2, "not in mid-epoch"

@@ -31,6 +31,10 @@ WORKER_PARTS = (
     *(f"worker/{name}.py" for name in ("state", "agent_vault", "capture", "parts", "arrays")),
     "contract/snapshot.py",
 )
+DEVICE_PARTS = (
+    *WORKER_PARTS,
+    *(f"worker/{name}.py" for name in ("flight", "runway", "upload", "readiness", "vault")),
+)
 ORDER_BYTES = 4096
 
 

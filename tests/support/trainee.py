@@ -79,6 +79,9 @@ def told() -> argparse.Namespace:
     parser.add_argument(
         "--stays", type=int, default=0, help="wait after so many steps of a life until there is `hurry`"
     )
+    parser.add_argument(
+        "--meets", default="", help="wait after these steps, as 20,40, until a change is announced, or there is `hurry`"
+    )
     parser.add_argument("--keeps-buckets", action="store_true", help="DDP that does not rebuild its buckets")
     parser.add_argument("--waits", default="node", help="what commits wait for, in turn: none,node,buddy,disk")
     return parser.parse_args()
@@ -160,6 +163,8 @@ class Training:
             time.sleep(self.options.pause)  # so that there is time for what a test does in mid-epoch
         while 0 < self.options.stays <= state.step - self._began and not os.path.exists(f"{ROOM}/hurry"):
             time.sleep(0.01)  # the test tells by a file that it kills no more
+        while str(state.step) in self.options.meets.split(",") and not has_notice():
+            time.sleep(0.01)  # what the test does now happens at this step, however long it takes
         return worker.should_stop()
 
     def digests(self) -> dict[str, str]:
@@ -171,6 +176,11 @@ class Training:
             "random": hashlib.sha256(repr(mine).encode()).hexdigest(),
             "schedule": repr(self.scheduler.state_dict()),
         }
+
+
+def has_notice() -> bool:
+    """Tell whether nodes come or go, or this one ends; or nobody will."""
+    return bool(worker.resize_notice() or worker.drain_notice()) or os.path.exists(f"{ROOM}/hurry")
 
 
 def digest(tensors: Any) -> str:

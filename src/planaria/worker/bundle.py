@@ -4,10 +4,13 @@
                           rank-00000.values      a sealed snapshot: scheduler, sampler, plain values, random numbers
                           ...
                           manifest.json          step, world size, every file with size and SHA-256, every chunk's place
-    DIR/.draft-0000000008-1f3a...                one that is being written, or whose writers died
+    DIR/.life-0000000003/0000000008              one that is being written, or whose writers failed
 
 A draft gets its name when the manifest is in it and all of it on the disk; so what is called a commit is whole. Nothing in here
 is pickled: a manifest is JSON, and tensors are bytes.
+
+Whoever begins to use a directory begins a *life* with a number above all others, and takes the folders of lower ones away
+before it looks which commits there are. So a writer of an older life, however late it wakes, has nothing left to make one of.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from planaria.base.files import remove_tree, write_all
 from planaria.base.value import Value
@@ -24,14 +27,15 @@ from planaria.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     Chunk = tuple[list[int], list[int], int, int, int]
     """Where it lies in its tensor, its shape, and whose file has it, from which byte on, how long."""
 
 VERSION = 1
 MANIFEST = "manifest.json"
-_COMMIT, _DRAFT = "commit-", ".draft-"
+_COMMIT, _LIFE, _GONE = "commit-", ".life-", ".gone-"
+_STALE_DRAFT = ".draft-"  # as drafts were called before there were lives
 _PIECE_BYTES = 8 << 20
 
 
@@ -52,6 +56,11 @@ class Listed(Value):
     world_size: int
     files: tuple[ShardFile, ...]
     tensors: Mapping[str, Tensor]
+    life: int = 0  # none, before there were lives
+
+
+class Superseded(Exception):
+    """A later life uses the directory: what this one writes does not count any more."""
 
 
 def values_name(rank: int) -> str:
@@ -79,17 +88,95 @@ class Bundles:
         self._keep = keep
         self._at = at
 
-    def draft(self, generation: int, life: str) -> str:
-        """Make the folder of a commit that is being written, if no other rank has; return its path."""
-        path = os.path.join(self.directory, f"{_DRAFT}{generation:010d}-{life}")
-        os.makedirs(path, exist_ok=True)
+    def begin(self) -> int:
+        """Begin a life; return its number. From here on no life before it can add a commit, and what it added is listed.
+
+        The mark comes first: a folder of this life, with a number that nobody else has. Then the folders of lower lives are
+        renamed, so that their writers find nothing by the name they know, and removed, for who is in the midst of a call.
+
+        Raises:
+            OSError: The directory cannot be written to.
+        """
+        os.makedirs(self.directory, exist_ok=True)
+        life = 0
+        while not self._mark(life := 1 + max(life, *self._lives(), 0)):
+            pass
+        self._at("marked")
+        self._bury(life)
+        _sync_folder(self.directory)
+        self._at("begun")
+        return life
+
+    def _mark(self, life: int) -> bool:
+        """Make the folder of a life; False if the number is taken, or was: a higher one may have taken that folder away."""
+        try:
+            os.mkdir(self._life_path(life))
+        except FileExistsError:
+            return False
+        if max(self._lives(), default=0) <= life:
+            return True
+        with suppress(OSError):
+            os.rmdir(self._life_path(life))
+        return False
+
+    def _lives(self) -> list[int]:
+        found = (_number(name, _LIFE) for name in os.listdir(self.directory))
+        return [number for number in found if number is not None]
+
+    def _life_path(self, life: int) -> str:
+        return os.path.join(self.directory, f"{_LIFE}{life:010d}")
+
+    def _bury(self, life: int) -> None:
+        """Take away what lives below this one have not made commits of."""
+        for lower in self._lives():
+            if lower < life:
+                with suppress(OSError):  # another one does the same
+                    os.rename(self._life_path(lower), os.path.join(self.directory, f"{_GONE}{lower:010d}-{life:010d}"))
+                self._at("renamed")
+        for name in os.listdir(self.directory):
+            if name.startswith((_GONE, _STALE_DRAFT)):
+                remove_tree(os.path.join(self.directory, name))
+
+    def check(self, life: int) -> None:
+        """See that no later life has begun.
+
+        Raises:
+            Superseded: One has.
+        """
+        highest = max(self._lives(), default=0)
+        if highest > life:
+            raise Superseded(f"life {highest} has begun in {self.directory}, and this is life {life}")
+
+    @contextmanager
+    def _in(self, life: int) -> Iterator[None]:
+        """Say what it means if something of a life is not there any more."""
+        try:
+            yield
+        except FileNotFoundError:
+            self.check(life)
+            raise
+
+    def draft(self, generation: int, life: int) -> str:
+        """Make the folder of a commit that is being written, if no other rank has; return its path.
+
+        Raises:
+            Superseded: A later life has begun.
+        """
+        path = os.path.join(self._life_path(life), f"{generation:010d}")
+        with self._in(life), suppress(FileExistsError):
+            os.mkdir(path)
         self._at("draft")
         return path
 
     def write(self, draft: str, rank: int, name: str, pieces: Iterable[memoryview]) -> ShardFile:
-        """Write a file of a draft, piece by piece, to the disk."""
+        """Write a file of a draft, piece by piece, to the disk.
+
+        Raises:
+            Superseded: A later life has begun, and taken the draft away.
+        """
         digest, size = hashlib.sha256(), 0
-        descriptor = os.open(os.path.join(draft, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with self._in(_number(os.path.basename(os.path.dirname(draft)), _LIFE) or 0):
+            descriptor = os.open(os.path.join(draft, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             for piece in pieces:
                 write_all(descriptor, piece)
@@ -103,9 +190,14 @@ class Bundles:
         return ShardFile(rank, name, size, digest.hexdigest())
 
     def finish(self, draft: str, listed: Listed) -> None:
-        """Make a commit of a draft whose files are all there, and remove what it supersedes."""
+        """Make a commit of a draft whose files are all there, and remove what it supersedes.
+
+        Raises:
+            Superseded: A later life has begun. Nothing was changed.
+        """
         fields = {
             "version": VERSION,
+            "life": listed.life,
             "generation": listed.generation,
             "step": listed.step,
             "world_size": listed.world_size,
@@ -113,26 +205,33 @@ class Bundles:
             "tensors": {name: (one.dtype, one.shape, one.chunks) for name, one in listed.tensors.items()},
         }
         self.write(draft, 0, MANIFEST, [memoryview(sealed(fields))])
-        _sync_folder(draft)
-        self._at("listed")
-        os.rename(draft, os.path.join(self.directory, listed.name))
+        with self._in(listed.life):
+            _sync_folder(draft)
+            self._at("listed")
+            self.check(listed.life)
+            os.rename(draft, os.path.join(self.directory, listed.name))
         _sync_folder(self.directory)
         self._at("named")
-        self._prune()
+        self._prune(listed.life)
         self._at("pruned")
 
-    def _prune(self) -> None:
-        """Remove older commits, and every draft: one commit is written at a time, so they are of those who failed or died."""
-        names = sorted(os.listdir(self.directory))
-        commits = [name for name in names if _generation(name) is not None]
+    def _prune(self, life: int) -> None:
+        """Remove older commits, and the drafts of this life: one commit is written at a time, so they are of those who failed.
+
+        A later life's are its own, and so are the commits that it counts on: what to remove is listed before it is looked for.
+        """
+        commits = sorted(name for name in os.listdir(self.directory) if _generation(name) is not None)
         first = ([name for name in commits if name not in self._damaged] or commits)[-self._keep :][0]
-        drafts = [name for name in names if name.startswith(_DRAFT)]
-        for name in (*(name for name in commits if name < first), *drafts):
-            path = os.path.join(self.directory, name)
-            with suppress(OSError):
-                os.unlink(os.path.join(path, MANIFEST))  # first: from here on nobody takes it for a whole commit
-            self._at("unlisted")
-            remove_tree(path)
+        with suppress(Superseded, FileNotFoundError):
+            drafts = os.listdir(self._life_path(life))
+            self.check(life)
+            older = (os.path.join(self.directory, name) for name in commits if name < first)
+            for path in (*older, *(os.path.join(self._life_path(life), name) for name in drafts)):
+                with suppress(OSError):
+                    os.unlink(os.path.join(path, MANIFEST))  # first: from here on nobody takes it for a whole commit
+                self._at("unlisted")
+                remove_tree(path)
+            self._bury(life)
 
     def commits(self) -> list[str]:
         """Return the names of the commits, the newest first. What is in them has not been looked at."""
@@ -193,7 +292,11 @@ def sealed(fields: Mapping[str, object]) -> bytes:
 
 
 def _generation(name: str) -> int | None:
-    digits = name.removeprefix(_COMMIT)
+    return _number(name, _COMMIT)
+
+
+def _number(name: str, prefix: str) -> int | None:
+    digits = name.removeprefix(prefix)
     return int(digits) if digits != name and digits.isdecimal() and len(digits) == 10 else None
 
 
@@ -205,6 +308,7 @@ def _decode(name: str, content: bytes) -> Listed:
         found = json.loads(told)
         version = found["version"]
         generation, step, world_size = (int(found[key]) for key in ("generation", "step", "world_size"))
+        life = int(found.get("life", 0))
         files = tuple(ShardFile(*fields) for fields in found["files"])
         tensors = {
             key: Tensor(str(kind), [*shape], _chunks(chunks)) for key, (kind, shape, chunks) in found["tensors"].items()
@@ -216,7 +320,7 @@ def _decode(name: str, content: bytes) -> Listed:
     wanted = [make(rank) for rank in range(world_size) for make in (tensors_name, values_name)]
     if generation != _generation(name) or sorted(one.name for one in files) != sorted(wanted):
         raise ValueError("its manifest belongs to something else")
-    return Listed(name, generation, step, world_size, files, tensors)
+    return Listed(name, generation, step, world_size, files, tensors, life)
 
 
 def _chunks(found: list[list[object]]) -> list[Chunk]:

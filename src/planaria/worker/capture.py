@@ -268,6 +268,18 @@ def saved_parts(memory: memoryview, snapshot: Snapshot, upload: Upload | None = 
     raise ValueError("the snapshot is not one of an elastic state")
 
 
+def parts_of(memory: memoryview, snapshot: Snapshot, upload: Upload) -> Saved:
+    """Return the parts that a snapshot holds, for a restore.
+
+    Raises:
+        StateRefused: It was not made by an elastic state.
+    """
+    try:
+        return saved_parts(memory, snapshot, upload)
+    except ValueError as exc:
+        raise StateRefused(f"{snapshot.stamp} cannot be read: {exc}") from exc
+
+
 def _decoded(kind: str, content: Any, known: Any) -> tuple[str, Any, Any]:
     if kind == parts.OPTIMIZER and isinstance(content, dict) and known is not None:
         return kind, {"state": known, **content}, None

@@ -180,7 +180,7 @@ class _Loop:
         """Commit what is not, and let the last commit be as safe as was asked for."""
         if self._uncommitted:
             self._state.commit(wait=self._wait or "node")
-        elif hasattr(self._state, "settle"):  # one that writes its commits behind our back
+        elif hasattr(self._state, "settle"):  # the last one was made without waiting for it
             self._state.settle()
 
 

@@ -8,7 +8,6 @@ Each rank writes what it has; torch.distributed.checkpoint decides who writes an
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 
@@ -17,7 +16,7 @@ from planaria.contract.commit import Origin, Stamp
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
 from planaria.worker import bundle, capture, exchange
-from planaria.worker.bundle import Bundles
+from planaria.worker.bundle import Bundles, Superseded
 from planaria.worker.exchange import Group
 from planaria.worker.link import LINK
 from planaria.worker.phase import PhaseOfWork
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from planaria.contract.commit import Tier
     from planaria.worker.bundle import Listed
 
+SLOW_S = 10.0  # how long a commit waits for the one before until that is worth a line
 _SHARDED = ("model", "optimizer")
 _GROUPS = "optimizer"  # what of an optimizer is no tensor, among the plain values
 
@@ -60,41 +60,48 @@ class ShardedState(ElasticState):
         fields["_bundles"] = directory if isinstance(directory, Bundles) else Bundles(directory, keep)
         fields["_saving"] = None
         fields["_group"] = None
-        fields["_life"] = ""
+        fields["_life"] = 0
+        fields["_no_life"] = ""
         fields["_highest"] = 0
         fields["_has_failed"] = False
+        fields["_has_said_wait"] = False
 
     if TYPE_CHECKING:
         _bundles: Bundles
         _saving: Future[Any] | None
         _group: Any
-        _life: str
+        _life: int
+        _no_life: str
         _highest: int
         _has_failed: bool
+        _has_said_wait: bool
 
     def commit(self, wait: Tier | None = None, timeout_s: float = 600.0) -> Commit:
         """Copy the state and have it written. With `wait`, whichever tier, it is on disk then, or a line says why not.
 
         Raises:
-            StateRefused: A value cannot be kept.
+            StateRefused: A value cannot be kept. Or another life uses the directory, so that no commit of this one counts.
         """
         self._begin_life()
         self._finish_saving(None)
         generation = self._highest + 1  # not that of the stamp: there may be newer ones, which are damaged
         here = self._here()
-        stamp = Stamp(1, 0, generation, self._step(generation), here.world_size, here.rank)
+        stamp = Stamp(self._life, 0, generation, self._step(generation), here.world_size, here.rank)
         tensors, rest = self._split()
         captured = capture.Captured(rest)
         values = memoryview(bytearray(captured.layout.size_bytes))
         captured.copy_into(values)
         snapshots.seal(values, captured.layout, stamp)
-        place = Place(generation, stamp.step, here.rank, here.world_size, self._life)
-        self._save(tensors, Writer(self._bundles, place, values))
         vars(self).update(stamp=stamp, _highest=generation)
+        if self._life:
+            place = Place(generation, stamp.step, here.rank, here.world_size, self._life)
+            self._save(tensors, Writer(self._bundles, place, values))
+        else:
+            self._tell_trouble(self._no_life)
         reached: Tier | None = None
         if wait is not None:
             with PhaseOfWork(LINK, CHECKPOINT):
-                reached = "disk" if self._finish_saving(timeout_s) else None
+                reached = "disk" if self._finish_saving(timeout_s) and self._life else None
         return Commit(stamp, captured.layout.size_bytes + _size_bytes(tensors), reached)
 
     def restore(self) -> Stamp | None:
@@ -112,7 +119,7 @@ class ShardedState(ElasticState):
             listed = self._verified(name, here)
             if listed is not None:
                 self._load(listed, here)
-                stamp = Stamp(1, 0, listed.generation, listed.step, here.world_size, here.rank)
+                stamp = Stamp(listed.life, 0, listed.generation, listed.step, here.world_size, here.rank)
                 vars(self)["stamp"] = stamp
                 return stamp
         return None
@@ -135,19 +142,32 @@ class ShardedState(ElasticState):
         return Group(0, 1, "cpu")
 
     def _begin_life(self) -> None:
-        """Make the group that a thread may talk in while training talks in its own, and a name for this life's drafts.
+        """Begin the life that this state's commits belong to, if it has none; it has its mark before commits are looked for.
 
-        Numbers of commits go on from the highest that is there.
+        Also make the group that a thread may talk in while training talks in its own. Numbers of commits go on from the
+        highest that is there. Where nothing can be written there is no life, and the next commit tries again.
         """
         if self._life:
             return
         dist: Any = sys.modules.get("torch.distributed")
         here = self._here()
-        if dist and dist.is_available() and dist.is_initialized():
+        if self._group is None and dist and dist.is_available() and dist.is_initialized():
             vars(self)["_group"] = dist.new_group(backend="gloo")
-        found = os.urandom(8) + self._bundles.highest().to_bytes(8, "big") if here.rank == 0 else b""
+        found = self._new_life() if here.rank == 0 else b""
         told = bytes(self._told(here, memoryview(bytearray(found))))
-        vars(self).update(_life=told[:8].hex(), _highest=int.from_bytes(told[8:], "big"))
+        life, highest = (int.from_bytes(told[at : at + 8], "big") for at in (0, 8))
+        vars(self).update(_life=life, _highest=max(highest, self._highest), _no_life=told[16:].decode())
+
+    def _new_life(self) -> bytes:
+        """Return what rank 0 tells the others: the number of a new life, that of the newest commit, and why there is none."""
+        life, problem = 0, ""
+        try:
+            life = self._bundles.begin()
+        except OSError as exc:
+            problem = str(exc)
+        return b"".join(
+            (life.to_bytes(8, "big"), self._bundles.highest().to_bytes(8, "big"), problem.encode(errors="replace"))
+        )
 
     def _told(self, here: Group, sent: memoryview) -> memoryview:
         """Return what rank 0 has to say."""
@@ -211,25 +231,49 @@ class ShardedState(ElasticState):
         vars(self)["_saving"] = getattr(saving, "upload_completion", saving)
 
     def _finish_saving(self, timeout_s: float | None) -> bool:
-        """Wait for the commit that is being written; tell whether it is on disk. Trouble is told once, and training goes on."""
-        saving, fields = self._saving, vars(self)
+        """Wait for the commit that is being written; tell whether it is on disk. Trouble is told once, and training goes on.
+
+        Raises:
+            StateRefused: Another life uses the directory.
+        """
+        saving = self._saving
         if saving is None:
             return True
         try:
-            trouble = saving.exception(timeout_s)
+            trouble = saving.exception(timeout_s) if timeout_s is not None else self._trouble_of(saving)
         except TimeoutError:  # it goes on: the next commit waits for it
             say(f"{self.stamp} is not on disk after {timeout_s:.0f} s")
             return False
-        fields["_saving"] = None
+        vars(self)["_saving"] = None
         if trouble is not None:
-            if not self._has_failed:
-                say(f"{self.stamp} is not on disk: {_reason(trouble)}; training goes on, and the next commit is tried")
-            fields["_has_failed"] = True
+            _check_superseded(trouble)
+            self._tell_trouble(_reason(trouble))
             return False
         if self._has_failed:
             say(f"{self.stamp} is on disk: commits are written again")
-            fields["_has_failed"] = False
+            vars(self)["_has_failed"] = False
         return True
+
+    def _trouble_of(self, saving: Future[Any]) -> BaseException | None:
+        """Wait without a limit, since all ranks have to go on from the same commit; a line tells of a long wait."""
+        if saving.done():
+            return saving.exception()
+        with PhaseOfWork(LINK, CHECKPOINT):
+            try:
+                return saving.exception(SLOW_S)
+            except TimeoutError:
+                if not self._has_said_wait:
+                    say(
+                        f"{self.stamp} is still being written after {SLOW_S:.0f} s, and training waits for it: the disk is "
+                        "slower than commits come, so commit less often (said once)"
+                    )
+                vars(self)["_has_said_wait"] = True
+            return saving.exception()
+
+    def _tell_trouble(self, reason: str) -> None:
+        if not self._has_failed:
+            say(f"{self.stamp} is not on disk: {reason}; training goes on, and the next commit is tried")
+        vars(self)["_has_failed"] = True
 
     def _load(self, listed: Listed, here: Group) -> None:
         saved = self._saved_values(listed, here)
@@ -293,13 +337,25 @@ class ShardedState(ElasticState):
         api.set_optimizer_state_dict(model, self._parts["optimizer"], optim_state_dict=found)
 
 
+def _failures(exc: BaseException) -> list[tuple[int, BaseException]]:
+    """Return what went wrong on which rank; torch tells of each, with a traceback."""
+    failures = getattr(exc, "failures", None) or {}
+    return [(rank, first) for rank, (first, *_) in sorted(failures.items())]
+
+
 def _reason(exc: BaseException) -> str:
-    """Say in one line what went wrong; torch tells of each rank, with a traceback."""
-    failures = getattr(exc, "failures", None)
-    if not failures:
-        return str(exc) or repr(exc)
-    rank, (first, *_) = min(failures.items())
-    return f"rank {rank}: {first}"
+    """Say in one line what went wrong."""
+    failures = _failures(exc)
+    return f"rank {failures[0][0]}: {failures[0][1]}" if failures else str(exc) or repr(exc)
+
+
+def _check_superseded(exc: BaseException) -> None:
+    for found in (exc, *(failure for _, failure in _failures(exc))):
+        if isinstance(found, Superseded):
+            raise StateRefused(
+                f"no commit of this life counts any more: {found}",
+                hint="a restart goes on from the newest commit; is there another program that uses the folder?",
+            ) from exc
 
 
 def _size_bytes(tensors: dict[str, Any]) -> int:

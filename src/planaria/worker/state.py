@@ -19,13 +19,14 @@ from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
-from planaria.worker import capture, exchange, here, parts, randomness
+from planaria.worker import capture, exchange, parts, randomness
 from planaria.worker.link import LINK
 from planaria.worker.phase import PhaseOfWork
 from planaria.worker.runway import OTHERS, Runway
 from planaria.worker.synced import log_synced
+from planaria.worker.tenancy import Tenancy, vault_here
 from planaria.worker.upload import Damaged, Upload
-from planaria.worker.vault import Loaded, LocalVault, say
+from planaria.worker.vault import Loaded, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ElasticState:
             parts.check_whole(name, value)
         fields = vars(self)
         fields["_parts"] = given
-        fields["_vault"] = vault or _vault_here()
+        fields["_vault"], fields["_tenancy"] = (vault, Tenancy()) if vault else vault_here()
         fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
         fields["_sealer"] = None
         fields["_sealing"] = None
@@ -99,6 +100,7 @@ class ElasticState:
     if TYPE_CHECKING:
         _parts: dict[str, Any]
         _vault: Vault
+        _tenancy: Tenancy
         _replicated: bool
         _sealer: ThreadPoolExecutor | None
         _sealing: Future[None] | None
@@ -137,6 +139,7 @@ class ElasticState:
         """
         if wait is not None and wait not in TIERS:
             raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
+        self._tenancy.take(self)
         self._raise_trouble()
         if wait:
             self._finish_sealing()
@@ -147,6 +150,15 @@ class ElasticState:
             stamp, captured = self._commit(wait)
         return Commit(stamp, captured.layout.size_bytes, self._wait(stamp, wait, timeout_s) if wait else None)
 
+    def settle(self, timeout_s: float = 600.0) -> bool:
+        """Wait until the last commit made here has reached this node, the parts of all ranks; tell whether it has."""
+        self._finish_sealing()
+        if self._is_other:  # it was not kept
+            return self.commit("node", timeout_s).reached is not None
+        if self.stamp is None or self._captured is None:
+            return True
+        return self._wait(self.stamp, "node", timeout_s) is not None
+
     def _commit(self, wait: Tier | None) -> tuple[Stamp, Captured]:
         captured = capture.Captured(
             self._kept_here(),
@@ -156,7 +168,7 @@ class ElasticState:
             near=self._near(),
             ready=self._runway.readiness.taken(),
         )
-        generation = self.stamp.generation + 1 if self.stamp else 1
+        generation = 1 + (self.stamp.generation if self.stamp else self._tenancy.generation)
         is_known = self._runway.knows(captured) and captured.layout.size_bytes <= self._room_bytes
         if not is_known:
             self._finish_sealing()
@@ -177,6 +189,7 @@ class ElasticState:
             raise
         vars(self)["_captured"] = captured
         vars(self)["stamp"] = stamp
+        self._tenancy.generation = generation
         return stamp, captured
 
     def _near(self) -> list[int] | None:
@@ -208,6 +221,7 @@ class ElasticState:
             StateRefused: There is a commit, and it is not one of this state: nothing was changed. Or it was damaged, which
                 was noticed after it had been sent to the GPU, and there is no other: then the message says so.
         """
+        self._tenancy.take(self)
         self._finish_sealing()
         vars(self)["_captured"] = None
         self._runway.look(self._parts)
@@ -222,7 +236,7 @@ class ElasticState:
 
     def _take(self, loaded: Loaded) -> Stamp | None:
         upload = Upload(self._runway.device, loaded)
-        shared, own = (_parts_of(*found, upload) if found else {} for found in (loaded.shared, loaded.own))
+        shared, own = (capture.parts_of(*found, upload) if found else {} for found in (loaded.shared, loaded.own))
         missing = capture.give_back(capture.merged(shared, own), self._parts, upload)
         if missing:
             say(f"the snapshot has no {', '.join(missing)}: left as they are")
@@ -262,7 +276,7 @@ class ElasticState:
             found = exchange.unpack(memory)
             upload = Upload(self._runway.device, Loaded((memory, found)))
             try:
-                capture.give_back(_parts_of(memory, found, upload), self._parts, upload)
+                capture.give_back(capture.parts_of(memory, found, upload), self._parts, upload)
             except Damaged as problem:
                 raise StateRefused(
                     f"{_TORN}: what rank {source} sent is damaged ({problem})", hint=_BEGIN_ANEW
@@ -377,24 +391,7 @@ _TORN = "the state has been changed in part"
 _BEGIN_ANEW = "end the program: what it has in memory is of no commit"
 
 
-def _vault_here() -> Vault:
-    """Return the agent's memory where there is an agent, else this process's own."""
-    path = here.control()
-    if not path:
-        return LocalVault()
-    from planaria.worker.agent_vault import AgentVault
-
-    return AgentVault(path)
-
-
 def _check_names(values: dict[str, Any]) -> None:
     taken = [name for name in values if name in vars(ElasticState) or name in (capture.RNG, "stamp")]
     if taken:
         raise StateRefused(f"an ElasticState cannot have a value called {taken[0]!r}", hint="choose another name")
-
-
-def _parts_of(memory: memoryview, found: snapshots.Snapshot, upload: Upload) -> capture.Saved:
-    try:
-        return capture.saved_parts(memory, found, upload)
-    except ValueError as exc:
-        raise StateRefused(f"{found.stamp} cannot be read: {exc}") from exc

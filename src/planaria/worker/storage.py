@@ -29,7 +29,7 @@ class Place(Value):
     step: int
     rank: int
     world_size: int
-    life: str
+    life: int
 
 
 class Writer:
@@ -84,7 +84,7 @@ class Writer:
         tensors = {key: _tensor(key, found, places) for key, found in metadata.state_dict_metadata.items()}
         place = self._place
         name = bundle.commit_name(place.generation)
-        listed = Listed(name, place.generation, place.step, place.world_size, tuple(files), tensors)
+        listed = Listed(name, place.generation, place.step, place.world_size, tuple(files), tensors, place.life)
         self._bundles.finish(self._draft, listed)
 
 

@@ -10,65 +10,14 @@ from pathlib import Path
 from weakref import WeakMethod
 
 import pytest
-from waiting import wait_until
+from keeping_agent import TIMEOUT_S, Agent
 
-from planaria.agent.control import ControlServer
-from planaria.agent.keeper import Keeper
-from planaria.agent.settings import Shelter
-from planaria.agent.stock import Stock
-from planaria.base.loop import Loop
-from planaria.base.mailbox import Mailbox
-from planaria.contract import control, vault
+from planaria.contract import vault
 from planaria.contract.commit import Stamp
-from planaria.contract.control import LINE_LIMIT_BYTES
-from planaria.contract.env import Round
 from planaria.errors import StateRefused
 from planaria.worker import agent_vault
 from planaria.worker.agent_vault import AgentVault
 from planaria.worker.state import ElasticState
-
-TIMEOUT_S = 60.0
-
-
-class Agent:
-    """A keeper of one worker, which is this process, on a loop in a thread."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.loop = Loop()
-        self.lives = 0
-        self.control = ControlServer(self.loop, path, self._on_message, LINE_LIMIT_BYTES)
-        self.keeper = Keeper(self.loop, self.control, Stock(1), Shelter(), lambda _line: None)
-        self.mailbox = Mailbox(self.loop)
-        self.new_life()
-        self.thread = threading.Thread(target=self.loop.run)
-        self.thread.start()
-
-    def _on_message(self, peer: object, line: bytes) -> None:
-        message = vault.decode(line)
-        if message is None:  # that it waits for a checkpoint, which is not for the keeper
-            assert isinstance(control.decode(line), control.Phase)
-            return
-        self.keeper.hear(peer, message)  # type: ignore[arg-type]  # it is a peer
-
-    def new_life(self) -> None:
-        self.control.catch_up()  # as an agent does when a worker has ended
-        self.control.serve({os.getpid(): 0})
-        self.keeper.begin(Round(self.lives, "run", "role", 0, 1, 0, 1, 0, 1, 1, "::1", 1, self.lives, 9))
-        self.lives += 1
-
-    def restart(self) -> None:
-        done = threading.Event()
-        self.mailbox.post(lambda: (self.new_life(), done.set()))
-        assert done.wait(TIMEOUT_S)
-
-    def close(self) -> None:
-        self.mailbox.post(self.loop.stop)
-        self.thread.join(TIMEOUT_S)
-        self.control.close()
-        self.keeper.close()
-        self.mailbox.close()
-        self.loop.close()
 
 
 @pytest.fixture
@@ -248,14 +197,6 @@ def test_a_standby_is_told_to_join_first(agent: Agent, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "_planaria_waits", lambda: True, raising=False)
     with pytest.raises(StateRefused, match="join"):
         state_of(agent).restore()
-
-
-def test_a_state_under_an_agent_uses_its_memory(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLANARIA_CONTROL", agent.path)
-    state = ElasticState(step=4)
-    state.commit(wait="node")
-    # The worker does not wait for its agent, which hears it before it hears of the worker's end.
-    assert wait_until(lambda: agent.keeper.newest.get("node"), "the agent has heard of it").step == 4
 
 
 def test_what_was_read_is_not_held_on_to(agent: Agent) -> None:

@@ -94,6 +94,33 @@ def test_a_loop_syncs_steps_and_commits_until_the_data_is_over(agent: Agent) -> 
     assert state.done == ["sync", (1, None), (2, None), (3, None)]
 
 
+class Settling(Told):
+    """A state that can be waited for."""
+
+    def settle(self) -> None:
+        self.done.append("settled")
+
+
+def test_the_last_commit_is_waited_for_also_if_none_before_it_was(agent: Agent) -> None:
+    state = Settling()
+    worker.train_loop(state, stepping(2))
+    assert state.done == ["sync", (1, None), (2, None), "settled"]
+    state = Settling()
+    worker.train_loop(state, stepping(3), commit_every=2)
+    assert state.done == ["sync", (2, None), (3, "node")]
+
+
+def test_the_last_commit_of_an_elastic_state_has_reached_its_node_when_the_loop_is_over(agent: Agent) -> None:
+    class Vault(LocalVault):
+        def wait(self, stamp: Any, tier: Any, timeout_s: float) -> Any:
+            waits.append((stamp.step, tier))
+            return super().wait(stamp, tier, timeout_s)
+
+    waits: list[tuple[int, str]] = []
+    worker.train_loop(ElasticState(vault=Vault(), step=0), stepping(3))
+    assert waits == [(3, "node")]
+
+
 def test_commits_are_as_rare_as_asked_for_and_the_last_step_is_always_committed(agent: Agent) -> None:
     state = Told()
     worker.train_loop(state, stepping(5), commit_every=2)

@@ -53,6 +53,41 @@ def test_values_are_attributes_and_come_back() -> None:
     assert sampler.position == 7
 
 
+class Awaited(LocalVault):
+    """Notes what is waited for, and has it reach what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reaches: str | None = "node"
+        self.waits: list[tuple[int, str]] = []
+
+    def wait(self, stamp: Any, tier: Any, timeout_s: float) -> Any:
+        assert timeout_s > 0
+        self.waits.append((stamp.generation, tier))
+        return self.reaches
+
+
+@pytest.mark.parametrize("size", [10, 3_000_000])
+def test_the_last_commit_can_be_waited_for(size: int, capfd: pytest.CaptureFixture[str]) -> None:
+    vault = Awaited()
+    state = ElasticState(vault=vault, text="x" * size, step=0)
+    assert state.settle()
+    assert vault.waits == []
+    state.commit()
+    state.commit()
+    assert state.settle()
+    assert vault.waits == [(2, "node")]
+    other = ElasticState(vault=vault, text="", step=0)
+    other.restore()
+    assert other.text == "x" * size, "it is sealed"
+    assert other.settle(), "what was restored is there already"
+    assert vault.waits == [(2, "node")]
+    vault.reaches = None
+    other.commit()
+    assert not other.settle()
+    assert "has not reached node, only nothing" in capfd.readouterr().err
+
+
 class Choosy(Sampler):
     """Refuses positions above a limit, when half of the work is done."""
 
