@@ -62,7 +62,7 @@ class Memory(Value):
     has_run: bool = False  # every Worker of the first size has run once
     fixed: Mapping[str, str] = {}  # what may not change, as it is in the pods
     made: frozenset[str] = frozenset()  # kinds that have had a pod since then
-    free: Mapping[str, float] | None = None  # what the cluster had left when the scheduler found no room last
+    free: Mapping[str, float] | None = None  # what the cluster had for this job when the scheduler found no room last
 
     @property
     def total_restarts(self) -> int:

@@ -202,12 +202,11 @@ def _refusal(case: Case) -> str:
 
 
 def _has_room(case: Case) -> bool:
-    before, after = case.memory.free, _free(case)
-    return before is not None and after is not None and capacity.grew(before, after)
+    return capacity.grew(case.memory.free, _free(case))
 
 
 def _free(case: Case) -> dict[str, float] | None:
-    """Return what the cluster has left of what a Worker asks for."""
+    """Return what the cluster has for this job of what a Worker asks for, with what the job has of it now."""
     if case.world.free is None or case.spec.worker is None:
         return None
     asked = capacity.requests(case.spec.worker.template)
@@ -215,10 +214,8 @@ def _free(case: Case) -> dict[str, float] | None:
 
 
 def _with_room(case: Case) -> Memory:
-    """Keep what the cluster had left while the scheduler found no room, and whenever it became more: that was told."""
-    if case.memory.refused or _has_room(case):
-        return replace(case.memory, free=_free(case))
-    return case.memory
+    free = capacity.kept(case.memory.free, _free(case), is_refused=bool(case.memory.refused))
+    return replace(case.memory, free=free)
 
 
 class _Made(Value):
