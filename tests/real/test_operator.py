@@ -334,6 +334,20 @@ def test_what_somebody_else_has_under_a_name_of_ours_is_left_alone(
         wait_until(lambda: "quick-worker-0" in names(rig, stage, POD), "it goes on", between_s=0.1)
 
 
+def test_an_object_of_anybodys_that_is_six_times_as_long_in_a_watch_ends_nothing(kube_api: Cluster, rig: Rig) -> None:
+    """A ConfigMap has up to 1 MiB; the server escapes a bracket by six letters."""
+    label = {"group-name": "training.kubedl.io"}
+    with rig.stage("quick", room=8) as stage, rig.operator(stage) as task:
+        wait_until(lambda: any("jobs found" in one for one in rig.said), "everything is listed", 60)
+        meta = {"name": "loud", "namespace": stage.namespace, "labels": label}
+        loud = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"x": "<" * 1_000_000}}
+        rig.call(rig.api.create(loud))
+        rig.call(rig.api.create(quick(stage.namespace)))
+        rig.wait_for(stage, "it runs", lambda status: condition(status) == "Running")
+        assert not task.done()
+        assert not [one for one in rig.said if "the watch of" in one]
+
+
 def test_an_api_server_that_goes_away_for_a_moment_costs_no_pod_and_no_evidence(kube_api: Cluster, rig: Rig) -> None:
     with rig.stage("quick", room=2, speed=linear) as stage, rig.operator(stage, lasts_s=60.0) as running:
         kube_api.kubectl("create", "-f", "-", stdin=json.dumps(quick(stage.namespace)))
