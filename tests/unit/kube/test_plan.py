@@ -336,6 +336,24 @@ def test_what_the_cluster_took_is_told_as_such_and_is_no_failure() -> None:
     assert desk.state == "Running"
 
 
+def test_a_job_that_runs_without_one_of_its_first_workers_says_which_and_waits_for_no_more_than_a_trial() -> None:
+    desk = Desk(elastic_spec(1, 3, 3))
+    desk.look()
+    desk.run_all().change(2, is_running=False, stuck="ImagePullBackOff: no such image")
+    desk.look()
+    assert desk.state == "Running"
+    assert "message" not in desk.block
+    assert desk.look(1799.0).wake_after_s == pytest.approx(1.0)
+    for stuck in ("ErrImagePull: 404", "ImagePullBackOff: no such image", "ImagePullBackOff: no such image"):
+        desk.change(2, stuck=stuck)
+        desk.look()
+        assert desk.block["elasticCondition"] == "Stop"
+        told = "Inconclusive: 2 of 3 Workers ran within 1800 s, resnet-worker-2 (ImagePullBackOff) does not"
+        assert desk.block["message"] == told
+    desk.run_all().look()
+    assert desk.block["elasticCondition"] == "ReachMaxReplicas"
+
+
 def test_a_plain_job_counts_pods() -> None:
     desk = running(plain_spec(1))
     desk.change(0, is_running=False, ended=Ended(1, "Error"))  # the kubelet is about to restart it
