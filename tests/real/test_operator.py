@@ -75,7 +75,7 @@ def test_the_tutorials_job_runs_and_grows_from_one_to_two_to_three_and_never_to_
         assert (names(rig, stage, POD), names(rig, stage, SERVICE)) == (pods, pods)
         assert all(len(uids) == 1 for uids in stage.uids.values()), "a resize restarts nobody"
         assert names(rig, stage, CONFIG_MAP) == ["resnet-progress", "resnet-run"]
-        assert names(rig, stage, SECRET) == ["resnet-token"]
+        assert names(rig, stage, SECRET) == [f"resnet-token-{rig.job(stage)['metadata']['uid'][:8]}"]
         assert names(rig, stage, LEASE) == ["operator", "resnet-run"]
         assert (names(rig, stage, ROLE), names(rig, stage, SERVICE_ACCOUNT)) == (["resnet-agent"], ["resnet-agent"])
 

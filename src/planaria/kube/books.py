@@ -90,8 +90,9 @@ class Books:
     def world(self, job: JobSeen, metrics: Metrics) -> World:
         """Return what surrounds a job."""
         key = job.namespace, job.name
-        if any(_lacks(pod, Names(job.name).token) for pod in self.pods.of_job(key)):
-            self._met.get(key, {}).pop((SECRET.name, Names(job.name).token), None)
+        secret = Names(job.name).token_of(job.uid)
+        if any(_lacks(pod, secret) for pod in self.pods.of_job(key)):
+            self._met.get(key, {}).pop((SECRET.name, secret), None)
         if any(_is_unready(pod) for pod in self.pods.of_job(key)):
             self._doubt(key, (LEASE.name, Names(job.name).run))
         known = [("ConfigMap", obj) for obj in self.config_maps.of_job(key)]
@@ -214,7 +215,7 @@ def _told(config_map: Json | None) -> Json | None:
 
 
 def _lacks(pod: Json, secret: str) -> bool:
-    """Tell whether the kubelet says that a pod's Secret is not there: it was of a job before this one, or was deleted."""
+    """Tell whether the kubelet says that a pod's Secret is not there: somebody deleted it."""
     waiting = [
         (one.get("state") or {}).get("waiting") or {}
         for one in (pod.get("status") or {}).get("containerStatuses") or ()

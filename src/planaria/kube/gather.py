@@ -80,7 +80,7 @@ class Idle:
         self._readers.pop(reader, None)
 
     async def enter(self, reader: LogReader) -> None:
-        """Let a reader wait; of too many, the process of the one that waits the longest ends, and begins anew when it is needed."""
+        """Let a reader wait. Of too many, the process of the one that waits the longest ends; its next look starts another."""
         if reader.has_process:
             self._readers[reader] = None
         while len(self._readers) > self._most:

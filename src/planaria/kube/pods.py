@@ -117,7 +117,7 @@ def _elastic_env(job: JobSeen, names: Names, spec: JobSpec, elastic: Elastic) ->
         # A pod's host name is known to the cluster's DNS a moment after the pod starts; its address is known at once.
         health.own_address("PET_LOCAL_ADDR"),
         {"name": POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-        {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": names.token, "key": TOKEN_KEY}}},
+        {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": names.token_of(job.uid), "key": TOKEN_KEY}}},
         _text(KUBE_PROGRESS, names.progress),
         _text("PYTHONUNBUFFERED", "1"),
     ]

@@ -50,7 +50,7 @@ def test_objects_of_the_job_are_owned_and_others_are_foreign_whether_watched_or_
     books.wrote(SERVICE, obj("resnet-worker-0"))
     books.wrote(CONFIG_MAP, obj("resnet-run", data={"secret": "rendezvous"}))
     books.wrote(LEASE, obj("resnet-run"))
-    books.met(job_object(), SECRET, obj("resnet-token"))
+    books.met(job_object(), SECRET, obj("resnet-token-u1"))
     books.met(job_object(), SERVICE, obj("resnet-worker-1", owner="", job=""))
     books.met(job_object(), POD, obj("resnet-worker-2", owner="somebody", job=""))
     world = books.world(JOB, NO_METRICS)
@@ -58,7 +58,7 @@ def test_objects_of_the_job_are_owned_and_others_are_foreign_whether_watched_or_
         ("Service", "resnet-worker-0"),
         ("ConfigMap", "resnet-run"),
         ("Lease", "resnet-run"),
-        ("Secret", "resnet-token"),
+        ("Secret", "resnet-token-u1"),
     }
     assert world.foreign == {("Service", "resnet-worker-1"), ("Pod", "resnet-worker-2")}
     assert books.config_maps.get(("n", "resnet-run"))["data"] == {}  # type: ignore[index]  # it is there
@@ -66,12 +66,12 @@ def test_objects_of_the_job_are_owned_and_others_are_foreign_whether_watched_or_
 
 def test_a_secret_that_a_kubelet_misses_is_made_again() -> None:
     books, _ = made()
-    books.wrote(SECRET, obj("resnet-token"))
-    assert ("Secret", "resnet-token") in books.world(JOB, NO_METRICS).owned
-    waiting = {"reason": "CreateContainerConfigError", "message": 'secret "resnet-token" not found'}
+    books.wrote(SECRET, obj("resnet-token-u1"))
+    assert ("Secret", "resnet-token-u1") in books.world(JOB, NO_METRICS).owned
+    waiting = {"reason": "CreateContainerConfigError", "message": 'secret "resnet-token-u1" not found'}
     status = {"containerStatuses": [{"name": "pytorch", "state": {"waiting": waiting}}]}
     books.wrote(POD, obj("resnet-worker-0", spec={}, status=status))
-    assert ("Secret", "resnet-token") not in books.world(JOB, NO_METRICS).owned
+    assert ("Secret", "resnet-token-u1") not in books.world(JOB, NO_METRICS).owned
 
 
 def test_a_lease_is_made_again_soon_when_workers_run_that_are_not_ready() -> None:

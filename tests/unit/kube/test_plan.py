@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from kubesim.given import Desk, elastic_spec, plain_spec, running
+from kubesim.given import UID, Desk, elastic_spec, plain_spec, running
 
 from planaria.kube.model import Create
 from planaria.kube.names import MASTER
@@ -14,7 +14,7 @@ def test_an_elastic_job_gets_its_rights_its_objects_and_its_pods_in_the_order_in
         ("ServiceAccount", "resnet-agent"),
         ("Role", "resnet-agent"),
         ("RoleBinding", "resnet-agent"),
-        ("Secret", "resnet-token"),
+        ("Secret", f"resnet-token-{UID}"),
         ("ConfigMap", "resnet-progress"),
         ("ConfigMap", "resnet-run"),
         ("Lease", "resnet-run"),
