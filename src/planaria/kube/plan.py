@@ -258,6 +258,8 @@ def _pods(case: Case, verdict: Verdict | None) -> _Made:
             else fixed_places(ground, _not_done(case, WORKER, case.spec.worker.replicas))
         )
         actions += _kept(case, WORKER, places)
+    if any((kind, name) in case.world.foreign for kind, name, _ in wanted):  # pods would write into what is another's
+        actions = [one for one in actions if not (isinstance(one, Create) and one.kind in _REPLICA)]
     wakes += [attempt.ready_s - case.now_s for attempt in case.memory.attempts.values() if attempt.ready_s > case.now_s]
     wakes += [
         since_s + look.pod.grace_s + OVERDUE_S + 1.0 - case.now_s
