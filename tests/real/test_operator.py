@@ -11,13 +11,24 @@ from operator_rig import Rig
 from pytorchjobs import quick, resnet
 from waiting import wait_until
 
-from planaria.kube.resources import CONFIG_MAP, JOB, LEASE, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT
+from planaria.kube.resources import (
+    CONFIG_MAP,
+    JOB,
+    LEASE,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
 
 if TYPE_CHECKING:
     from kube_cluster import Cluster
     from kube_player import Stage
 
 
+EVERYTHING = (POD, SERVICE, CONFIG_MAP, SECRET, LEASE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT)
 SCALE = "/apis/training.kubedl.io/v1alpha1/namespaces/{}/pytorchjobs"
 SUSPEND = '--type=merge -p={{"spec":{{"suspend":{}}}}}'
 HASTY = {"warmUpSamples": 0, "windowSamples": 2}  # the tutorial's own job shows the defaults
@@ -248,7 +259,8 @@ def test_an_invalid_spec_is_refused_in_a_sentence_and_nothing_is_made(kube_api: 
             assert words in rig.job(stage)["status"]["conditions"][-1]["message"]
         else:
             assert words in done.stderr
-        assert (names(rig, stage, POD), names(rig, stage, SERVICE)) == ([], [])
+        made = [(kind.name, name) for kind in EVERYTHING for name in names(rig, stage, kind)]
+        assert [one for one in made if one[1].startswith("resnet")] == []
 
 
 @pytest.mark.parametrize("name", ["a" * 51, "a.b", "1a"])

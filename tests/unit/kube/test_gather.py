@@ -154,6 +154,21 @@ def test_what_agents_push_becomes_samples_that_stay_until_they_are_taken() -> No
     run(story)
 
 
+def test_what_jobs_of_one_name_in_two_namespaces_push_is_not_mixed() -> None:
+    async def story() -> None:
+        gatherer = Gatherer(Logs(), lambda _: None, lambda: 0.5)  # type: ignore[arg-type]  # it only reads logs
+        other = ("elsewhere", KEY[1])
+        for step in (10, 20):
+            gatherer.push(KEY, pushed(step, 64.0 * step, step))
+            gatherer.push(other, pushed(2 * step, 640.0 * step, step, nodes=3))
+        assert gatherer.metrics(KEY).samples == (Sample(2, rate=64.0, step=20),)
+        assert gatherer.metrics(other).samples == (Sample(3, rate=640.0, step=40),)
+        await gatherer.drop(other)
+        assert gatherer.metrics(KEY).samples == (Sample(2, rate=64.0, step=20),)
+
+    run(story)
+
+
 def test_samples_are_handed_over_together_when_as_many_are_there_as_are_wanted() -> None:
     async def story() -> None:
         gatherer = Gatherer(Logs(), lambda _: None, lambda: 0.5)  # type: ignore[arg-type]  # it only reads logs
