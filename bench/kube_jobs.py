@@ -1,7 +1,8 @@
 """How an operator does with many jobs: `python bench/kube_jobs.py [--jobs 500] [--rest-s 360] [--kubeconfig FILE]`.
 
-Without a kubeconfig it starts the API server of the tests (`scripts/kubernetes` builds it). No pod runs anywhere: what is
-measured is the operator. Jobs are elastic, with one worker each, at their maximum.
+Writes RESULTS-operator.md and results-operator.json beside this file (`--output`, `--json`), and says on standard error how far
+it is. Without a kubeconfig it starts the API server of the tests (`scripts/kubernetes` builds it). No pod runs anywhere: what
+is measured is the operator. Jobs are elastic, with one worker each, at their maximum.
 
     burst      all jobs are created at once: from each one's creation until its worker's pod is there
     steady     all jobs stand; one after the other gets a change of its pod: from the change until the job's status says so
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import machine
+from harness.operator_report import report
 
 from planaria.contract.progress import KEY, Record, write
 from planaria.kube.api import connect
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 
     from planaria.kube.api import Api
 
-ROOT = Path(__file__).parents[1]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
 SUPPORT = ROOT / "tests" / "support"
 PROBES = 100
 AT_ONCE = 16
@@ -300,10 +303,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--rest-s", type=float, default=REST_S)
     parser.add_argument("--kubeconfig", default="")
+    parser.add_argument("--output", default=str(HERE / "RESULTS-operator.md"), help="the report")
+    parser.add_argument("--json", default=str(HERE / "results-operator.json"), help="the raw numbers")
     asked = parser.parse_args()
-    about = circumstances()
+    results = circumstances() | {"rest_s": asked.rest_s}
     with api_server(asked.kubeconfig) as kubeconfig:
-        print(json.dumps(about | asyncio.run(measure(kubeconfig, asked.jobs, asked.rest_s)), indent=2))
+        results |= asyncio.run(measure(kubeconfig, asked.jobs, asked.rest_s))
+    results["load_after"] = machine.load()
+    Path(asked.json).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    Path(asked.output).write_text(report(results), encoding="utf-8")
+    sys.stderr.write(f"written: {asked.output}, {asked.json}\n")
 
 
 if __name__ == "__main__":

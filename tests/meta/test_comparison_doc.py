@@ -18,10 +18,11 @@ NAMES = {"compare", "harness", "rows"}
 
 
 class Program(NamedTuple):
-    """What the benchmark has; `compare` makes the page, `report` one of its reports."""
+    """What the benchmark has; `compare` makes the page, `report` one of its reports, `operator_report` that of kube_jobs.py."""
 
     compare: Any
     report: Any
+    operator_report: Any
     find_launchers: Callable[[list[str], str], list[Any]]
 
 
@@ -33,7 +34,8 @@ def program() -> Program:
     try:
         compare = import_module("compare")
         children, report = import_module("harness.children"), import_module("harness.report")
-        found = Program(compare, report, children.find_launchers)
+        operator_report = import_module("harness.operator_report")
+        found = Program(compare, report, operator_report, children.find_launchers)
     finally:
         sys.path.remove(str(BENCH))
         for name in [name for name in sys.modules if name.partition(".")[0] in NAMES]:
@@ -118,3 +120,25 @@ def test_a_launcher_that_cannot_be_is_refused_in_one_sentence(
 def test_any_launcher_may_take_part(program: Program) -> None:
     (one,) = program.find_launchers(["mine=sh -c 'exit 3'"], sys.executable)
     assert (one.name, one.command[1:], one.shown) == ("mine", ("-c", "exit 3"), "sh -c 'exit 3'")
+
+
+def test_the_report_of_the_operator_has_its_numbers_and_how_to_take_them_again(program: Program) -> None:
+    latencies = {"median_s": 0.02, "p99_s": 0.04, "most_s": 0.05}
+    numbers = {
+        "date": "2026-11-16 12:00 UTC",
+        "machine": {"cores": "2"},
+        "versions": {"python": "3.11"},
+        "load_before": "0.1",
+        "load_after": "1.2",
+        "jobs": 50,
+        "rest_s": 360.0,
+        "burst": {"median_s": 6.0, "p99_s": 11.0, "most_s": 12.0, "operator_cpu_s": 9.5, "calls": 650.0},
+        "steady": latencies,
+        "rest": {"calls_per_s": 8.73, "cpu_share": 0.139},
+        "memory_mib": {"without_jobs": 79.3, "with_jobs": 109.6},
+        "restart": {"all_looked_at_s": 7.2, "memory_mib": 99.3, "calls": 1719.0},
+    }
+    page = program.operator_report.report(numbers)
+    for found in ("bench/kube_jobs.py --jobs 50 --rest-s 360\n", "2026-11-16", "cores 2", "python 3.11", "| 13.0 |"):
+        assert found in page
+    assert page.count("\n| ") == 1 + 14

@@ -11,13 +11,24 @@ from operator_rig import Rig
 from pytorchjobs import quick, resnet
 from waiting import wait_until
 
-from planaria.kube.resources import CONFIG_MAP, JOB, LEASE, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT
+from planaria.kube.resources import (
+    CONFIG_MAP,
+    JOB,
+    LEASE,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
 
 if TYPE_CHECKING:
     from kube_cluster import Cluster
     from kube_player import Stage
 
 
+EVERYTHING = (POD, SERVICE, CONFIG_MAP, SECRET, LEASE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT)
 SCALE = "/apis/training.kubedl.io/v1alpha1/namespaces/{}/pytorchjobs"
 SUSPEND = '--type=merge -p={{"spec":{{"suspend":{}}}}}'
 HASTY = {"warmUpSamples": 0, "windowSamples": 2}  # the tutorial's own job shows the defaults
@@ -75,7 +86,7 @@ def test_the_tutorials_job_runs_and_grows_from_one_to_two_to_three_and_never_to_
         assert (names(rig, stage, POD), names(rig, stage, SERVICE)) == (pods, pods)
         assert all(len(uids) == 1 for uids in stage.uids.values()), "a resize restarts nobody"
         assert names(rig, stage, CONFIG_MAP) == ["resnet-progress", "resnet-run"]
-        assert names(rig, stage, SECRET) == ["resnet-token"]
+        assert names(rig, stage, SECRET) == [f"resnet-token-{rig.job(stage)['metadata']['uid'][:8]}"]
         assert names(rig, stage, LEASE) == ["operator", "resnet-run"]
         assert (names(rig, stage, ROLE), names(rig, stage, SERVICE_ACCOUNT)) == (["resnet-agent"], ["resnet-agent"])
 
@@ -248,7 +259,8 @@ def test_an_invalid_spec_is_refused_in_a_sentence_and_nothing_is_made(kube_api: 
             assert words in rig.job(stage)["status"]["conditions"][-1]["message"]
         else:
             assert words in done.stderr
-        assert (names(rig, stage, POD), names(rig, stage, SERVICE)) == ([], [])
+        made = [(kind.name, name) for kind in EVERYTHING for name in names(rig, stage, kind)]
+        assert [one for one in made if one[1].startswith("resnet")] == []
 
 
 @pytest.mark.parametrize("name", ["a" * 51, "a.b", "1a"])
@@ -332,6 +344,20 @@ def test_what_somebody_else_has_under_a_name_of_ours_is_left_alone(
         assert names(rig, stage, POD) == []
         kube_api.kubectl("delete", "service", "quick-worker-0", "-n", stage.namespace)
         wait_until(lambda: "quick-worker-0" in names(rig, stage, POD), "it goes on", between_s=0.1)
+
+
+def test_an_object_of_anybodys_that_is_six_times_as_long_in_a_watch_ends_nothing(kube_api: Cluster, rig: Rig) -> None:
+    """A ConfigMap has up to 1 MiB; the server escapes a bracket by six letters."""
+    label = {"group-name": "training.kubedl.io"}
+    with rig.stage("quick", room=8) as stage, rig.operator(stage) as task:
+        wait_until(lambda: any("jobs found" in one for one in rig.said), "everything is listed", 60)
+        meta = {"name": "loud", "namespace": stage.namespace, "labels": label}
+        loud = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"x": "<" * 1_000_000}}
+        rig.call(rig.api.create(loud))
+        rig.call(rig.api.create(quick(stage.namespace)))
+        rig.wait_for(stage, "it runs", lambda status: condition(status) == "Running")
+        assert not task.done()
+        assert not [one for one in rig.said if "the watch of" in one]
 
 
 def test_an_api_server_that_goes_away_for_a_moment_costs_no_pod_and_no_evidence(kube_api: Cluster, rig: Rig) -> None:

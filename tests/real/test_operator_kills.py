@@ -30,6 +30,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "mortal_operators.py"
 KINDS = (POD, SERVICE, CONFIG_MAP, SECRET, LEASE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT)
 KILLS = int(os.environ.get("PLANARIA_TEST_OPERATOR_KILLS", "8"))
 AT_ONCE = 4  # lives at the same time
+TWO = ["quick-worker-0", "quick-worker-1"]
 FEW = 2  # a life may make fewer calls than the one that was counted: the last of them are not made again then
 PATIENCE_S = 400.0  # a life takes 2 s, and on a machine that has other things to do as long as it takes
 
@@ -76,13 +77,17 @@ class Operators:
 
 
 class Life:
-    """One job from its creation to its end, under an operator that is killed at a call, and another one after it."""
+    """One job from its creation to its end, under an operator that is killed at a call, and another one after it.
+
+    It grows from one Worker to two and three, returns to two, which is where it stays, since the third is not worth it; then a
+    Worker fails and is replaced, and the training comes to its end.
+    """
 
     def __init__(self, rig: Rig, operators: Operators, stage: Stage, kill_at: int | None) -> None:
         self.rig, self.operators, self.stage, self.kill_at = rig, operators, stage, kill_at
         self.name = f"{stage.namespace}-1"
-        self._is_finishing = False
-        rig.call(rig.api.create(quick(stage.namespace, cleanPodPolicy="All")))
+        self._acts = [self._fail, self._finish]
+        rig.call(rig.api.create(job_of(stage)))
         operators.order(start=self.name, identity="same", namespace=stage.namespace, kill_at=kill_at)
 
     def step(self) -> bool:
@@ -92,28 +97,50 @@ class Life:
             self.kill_at, self.name = None, f"{self.stage.namespace}-2"
             self.operators.order(start=self.name, identity="same", namespace=self.stage.namespace)
         status = self.rig.job(self.stage).get("status") or {}
-        if not self._is_finishing and elastic(status).get("elasticCondition") == "ReachMaxReplicas":
-            self._is_finishing = True
-            self.rig.call(self.rig.player.finish(self.stage))
+        if self._acts and elastic(status).get("elasticCondition") == "ReachMaxMetric" and self._acts[0]():
+            del self._acts[0]
         ended = any(one["type"] == "Succeeded" and one["status"] == "True" for one in status.get("conditions", ()))
         return ended and not self._names(POD) and not self._names(SERVICE)
+
+    def _fail(self) -> bool:
+        """Let a Worker fail, once the return is over."""
+        if self._names(POD) != TWO or self.rig.player.workers(self.stage) != TWO:
+            return False
+        self.rig.call(self.rig.player.fail(self.stage, TWO[1], 137))
+        return True
+
+    def _finish(self) -> bool:
+        """Let the training end, once that Worker was replaced."""
+        is_replaced = len(self.stage.uids[TWO[1]]) == 2 and self.rig.player.workers(self.stage) == TWO
+        if is_replaced:
+            self.rig.call(self.rig.player.finish(self.stage))
+        return is_replaced
 
     def end_state(self) -> dict[str, Any]:
         """Return what is left, without times and what a kill may change: how long it took."""
         status = self.rig.job(self.stage)["status"]
-        kinds = {kind.name: self._names(kind) for kind in KINDS}
+        uid = self.rig.job(self.stage)["metadata"]["uid"][:8]  # it is in the Secret's name
+        kinds = {kind.name: [name.replace(uid, "UID") for name in self._names(kind)] for kind in KINDS}
         block = {key: value for key, value in elastic(status).items() if key != "startTime"}
         conditions = [(one["type"], one["status"], one["reason"]) for one in status["conditions"]]
-        sizes = [
-            figure[0] if isinstance(figure, list) else figure.get("size") for figure in status["scaling"]["figures"]
-        ]
+        figures = [figure[:2] for figure in status["scaling"]["figures"]]
         restarts = status.get("restarts", 0)
-        return {"kinds": kinds, "block": block, "conditions": conditions, "sizes": sizes, "restarts": restarts}
+        return {"kinds": kinds, "block": block, "conditions": conditions, "figures": figures, "restarts": restarts}
 
     def _names(self, kind: Any) -> list[str]:
         return sorted(
             obj["metadata"]["name"] for obj in self.rig.call(self.rig.api.list(kind, self.stage.namespace)).items
         )
+
+
+def job_of(stage: Stage) -> dict[str, Any]:
+    job = quick(stage.namespace, cleanPodPolicy="All")
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"  # the operator replaces what fails
+    return job
+
+
+def two_are_enough(workers: int) -> float:
+    return {1: 100.0, 2: 200.0}.get(workers, 205.0)
 
 
 def elastic(status: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +151,7 @@ def elastic(status: dict[str, Any]) -> dict[str, Any]:
 def lives(rig: Rig, operators: Operators, kills: Sequence[int | None]) -> Iterator[list[Life]]:
     """Run lives at the same time, each in a namespace of its own, and give them when they have ended."""
     with contextlib.ExitStack() as stack:
-        stages = [stack.enter_context(rig.stage("quick", speed=lambda n: 100.0 * n)) for _ in kills]
+        stages = [stack.enter_context(rig.stage("quick", speed=two_are_enough)) for _ in kills]
         running = [Life(rig, operators, stage, kill_at) for stage, kill_at in zip(stages, kills, strict=True)]
         left = set(running)
 
@@ -159,7 +186,8 @@ def spread(total: int) -> list[int]:
 def test_an_operator_killed_at_any_call_leaves_nothing_twice_and_loses_nothing(rig: Rig, operators: Operators) -> None:
     with lives(rig, operators, [None]) as (whole,):
         wanted, total = whole.end_state(), len(operators.calls(whole.name))
-    assert wanted["sizes"] == [1, 2, 3]
+    assert wanted["figures"] == [[1, 100.0], [2, 200.0], [3, 205.0]]
+    assert (wanted["block"]["currentReplicas"], wanted["block"]["lastReplicas"], wanted["restarts"]) == (2, 3, 1)
     indexes = spread(total)
     spared: list[int] = []
     for begin in range(0, len(indexes), AT_ONCE):
@@ -167,7 +195,7 @@ def test_an_operator_killed_at_any_call_leaves_nothing_twice_and_loses_nothing(r
             for life in ended:
                 assert life.end_state() == wanted
                 made = {name: len(uids) for name, uids in life.stage.uids.items()}
-                assert made == {f"quick-worker-{index}": 1 for index in range(3)}
+                assert made == {"quick-worker-0": 1, "quick-worker-1": 2, "quick-worker-2": 1}
                 spared += [] if life.kill_at is None else [life.kill_at]
     told = f"killed at {len(indexes) - len(spared)} of {total} calls; lives that ended before the call: {spared}"
     print(told)  # shown by `pytest -rP`

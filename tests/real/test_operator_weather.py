@@ -114,7 +114,7 @@ def test_a_worker_that_is_deleted_or_evicted_comes_back_under_its_name_and_no_st
     before = job.look()
     gone = before.pods[rank]
     take(job, gone)
-    job.wait_for_world(before.round, gone)
+    after = job.wait_for_world(before.round, gone).pods
     job.assert_no_step_lost(before)
     job.wait("its pod is told to run", lambda: gone in job.lives())
     lives = job.lives()
@@ -122,6 +122,9 @@ def test_a_worker_that_is_deleted_or_evicted_comes_back_under_its_name_and_no_st
     assert {name for name in lives if lives[name] != before.lives[name]} == {gone}, "the others stay as they are"
     assert job.stands("Running", "JobRunning")
     assert job.status()["restarts"] == before.restarts, "who takes a pod costs the job no restart"
+    staying = [place for place in range(2) if place != rank]  # that the smaller world has, too
+    assert [after[place] for place in staying] == [before.pods[place] for place in staying], "they keep their ranks"
+    assert rank != 2 or after[rank] == gone, "it takes its ranks back"
 
 
 def test_a_container_that_needs_more_memory_than_it_may_have_is_restarted_in_its_pod_and_counts(jobs: Jobs) -> None:

@@ -33,6 +33,14 @@ def _life(kill_at: int | None = None) -> Life:
     return life.go_until_over()
 
 
+def _deletes(life: Life, name: str) -> None:
+    life.server.delete("Pod", name)
+
+
+def _evicts(life: Life, name: str) -> None:
+    life.nodes.evict(name)
+
+
 @pytest.mark.timeout(120 + CLUSTERS)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_job_survives_everything_and_ends_well(share: int) -> None:
@@ -49,6 +57,28 @@ def test_the_whole_life_is_what_it_should_be() -> None:
     assert life.run.sizes == {1, 2, 3}
     told = [event for event in life.operator.events if event.startswith("ScalingStop")]
     assert "There exists pending pods, return to the last replicas" in told[0]
+
+
+@pytest.mark.parametrize(("room", "most", "found"), [(3, 4, [1, 2, 4, 2, 3]), (5, 8, [1, 2, 4, 8, 4, 5])])
+def test_a_job_finds_the_size_that_there_is_room_for_and_asks_for_more_less_and_less(
+    room: int, most: int, found: list[int]
+) -> None:
+    life = Life(7, elastic_job(most=most), {"n1": room}, work=1e9).go(1500.0)
+    asked = life.targets[len(found) :]
+    assert life.targets[: len(found)] == found
+    assert asked == [room + 1, room] * (len(asked) // 2), "one more at a time, and back"
+    assert len(asked) <= 14  # 20 s, 40 s, 80 s and so on
+    assert max(life.run.sizes) == room
+
+
+@pytest.mark.parametrize("loses", [_deletes, _evicts])
+def test_a_worker_of_its_own_that_goes_is_no_room_for_a_job(loses: Callable[[Life, str], None]) -> None:
+    life = Life(7, elastic_job(most=4, retrySeconds=3600), {"n1": 3}, work=1e9).go(60.0)
+    assert life.targets == [1, 2, 4, 2]
+    loses(life, f"{NAME}-worker-0")
+    assert not life.go(60.0).status["scaling"]["room"]
+    life.nodes.resize("n1", 4)
+    assert life.go(20.0).status["scaling"]["room"]
 
 
 @pytest.mark.parametrize("share", range(KILL_SHARES))

@@ -123,6 +123,13 @@ class Player:
         stage.is_done = True
         self._stirred.set()
 
+    async def fail(self, stage: Stage, name: str, status: int) -> None:
+        """Let the trainer of a pod end with a status, and nobody start it again."""
+        ended = {"terminated": {"exitCode": status, "reason": "Error", "startedAt": NOW, "finishedAt": NOW}}
+        for pod in self._of(stage):
+            if pod["metadata"]["name"] == name:
+                await self._status(pod, {"phase": "Failed", "containerStatuses": [_container(pod, ended)]})
+
     def workers(self, stage: Stage) -> list[str]:
         """Return the names of the job's workers that run."""
         return sorted(

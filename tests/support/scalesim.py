@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from planaria.base.value import replace
-from planaria.kube import evidence, scaling
+from planaria.kube import capacity, evidence, scaling
 from planaria.kube.scaling_model import Corrupt, Evidence, Policy, Sample, Situation, Verdict
 from planaria.kube.sizes import sizes_of
 
@@ -71,8 +71,7 @@ class Sim:
         self.step = 0
         self.fresh = 0
         self.is_started = False
-        self.room_before = room(0.0)
-        self.new_room = False
+        self.free: Mapping[str, float] | None = None  # what the operator remembers of it
 
     @property
     def age_s(self) -> float:
@@ -103,8 +102,6 @@ class Sim:
         for pod in self.pods:
             if pod.placed_s is None and free > 0:
                 pod.placed_s, free = self.now_s, free - 1
-        self.new_room = self.new_room or room > self.room_before
-        self.room_before = room
 
     def _train(self) -> None:
         running = sum(pod.is_running(self.now_s) for pod in self.pods)
@@ -144,8 +141,21 @@ class Sim:
             self.watching_s = self.now_s
         samples, self.heard, self.delayed = (*self.heard,), self.delayed, []
         self._decide(self._situation(samples))
-        self.new_room = False
         self._apply()
+
+    def _has_room(self) -> bool:
+        """Tell whether capacity appeared, as the operator finds it out: from nodes and pods, its own among them."""
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"gpu": self.room(self.age_s)}}
+        node = {"metadata": {"name": "n1"}, "status": ready}
+        owner = {"uid": "job", "controller": True}
+        pod = {
+            "metadata": {"ownerReferences": [owner]},
+            "spec": {"nodeName": "n1", "containers": [{"resources": {"limits": {"gpu": 1}}}]},
+        }
+        placed = sum(one.placed_s is not None for one in self.pods)
+        before, now = self.free, capacity.left([node], [pod] * placed).beside("job")
+        self.free = capacity.kept(before, now, is_refused=placed < len(self.pods))
+        return capacity.grew(before, now)
 
     def _situation(self, samples: tuple[Sample, ...]) -> Situation:
         waits = [self.now_s - pod.asked_s for pod in self.pods if pod.placed_s is None]
@@ -155,7 +165,7 @@ class Sim:
             running=sum(pod.is_running(self.now_s) for pod in self.pods),
             is_started=self.is_started,
             unschedulable_s=min(max(waits), self.now_s - self.watching_s) if waits else None,
-            room=self.new_room,
+            room=self._has_room(),
             samples=samples,
             watched_s=self.now_s - self.watching_s,
         )

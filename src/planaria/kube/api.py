@@ -16,12 +16,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 
 from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.errors import KubeError, UsageError
 from planaria.kube import shallow
 from planaria.kube.resources import CONFIG_MAP, JOB, KINDS, POD, Kind, path
+from planaria.kube.watching import TOO_LONG
 
 if TYPE_CHECKING:
     from planaria.kube.model import Json
@@ -31,6 +33,7 @@ WATCH_S = 60  # a watch ends and goes on where it was: a connection that died un
 _PAGE, _METADATA_PAGE = 50, 500  # objects of one page of a list, which has to fit into memory
 _LARGE_PAGE = 10
 _LARGE = (JOB, POD, CONFIG_MAP)  # anybody's: one may have 1.5 MB, and ten times of that when it is read
+_LINE_BYTES = 16 << 20  # of a watch: an object has 1.5 MB in etcd, and six times of that where all of it is escaped
 _MOST_QUIET_S = 30.0
 _GOODBYE_S = 0.25
 _JSON = "application/json"
@@ -143,7 +146,8 @@ class Api:
         """Tell what changes after `version`, for about a minute.
 
         Raises:
-            KubeError: Status 410 if the server does not remember that version any more: list again.
+            KubeError: Status 410 if the server does not remember that version any more, reason TOO_LONG if a change is too
+                long to be read: list again.
         """
         query = {
             "watch": "1",
@@ -157,7 +161,7 @@ class Api:
             reply = await self._send(asked, timeout)
             try:
                 await self._check(reply, asked)
-                async for line in reply.content:
+                async for line in lines_of(reply.content.iter_any()):
                     yield _change(shallow.read(line), asked)
             finally:
                 reply.close()
@@ -274,6 +278,21 @@ def _change(found: Json, asked: _Request) -> Change:
     return Change(found["type"], found["object"])
 
 
+async def lines_of(pieces: AsyncIterator[bytes], most_bytes: int = _LINE_BYTES) -> AsyncIterator[bytes]:
+    """Split what comes into lines. The library's own reader gives up at 4 MiB, which an object of anybody's may have."""
+    line = bytearray()
+    async for piece in pieces:
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            yield bytes(line + end)
+            line.clear()
+        line += rest
+        if len(line) > most_bytes:
+            raise KubeError(f"a watch told of a change in more than {most_bytes} bytes", reason=TOO_LONG)
+    if line:
+        yield bytes(line)
+
+
 async def _check(reply: Any, asked: _Request) -> None:
     if 200 <= reply.status <= 299:
         return
@@ -308,7 +327,7 @@ def _refusal(asked: _Request, status: int, told: Json, retry_after: str) -> Kube
 def _translated(asked: _Request, host: str) -> Any:
     try:
         yield
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as problem:
+    except (aiohttp.ClientError, HttpProcessingError, OSError, TimeoutError, ValueError) as problem:
         raise KubeError(
             f"{asked.method} {asked.path}: the API server at {host} did not answer "
             f"({type(problem).__name__}: {safe_line(str(problem))})",
@@ -336,6 +355,7 @@ async def connect(
     if not in_cluster and not any(os.path.exists(os.path.expanduser(name)) for name in kubeconfig.split(os.pathsep)):
         raise UsageError(f"there is no kubeconfig {kubeconfig}", hint="see --kubeconfig")
     settings = Configuration()
+    settings.connection_pool_maxsize = 0  # no limit: every watch holds a connection, of every kind in every namespace
     try:
         if in_cluster:
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]  # reads the token again every minute

@@ -72,8 +72,8 @@ class Books:
         }
         self.nodes: Copy | None = Copy(Selection(NODE), self._node_changed, _node)  # None: nobody may look at them
         self._met: dict[Key, dict[tuple[str, str], tuple[Json, float]]] = {}
-        self._free: dict[str, float] | None = None
-        self._is_free_stale = True
+        self._left: capacity.Left | None = None
+        self._is_left_stale = True
 
     @property
     def copies(self) -> Iterator[Copy]:
@@ -90,8 +90,9 @@ class Books:
     def world(self, job: JobSeen, metrics: Metrics) -> World:
         """Return what surrounds a job."""
         key = job.namespace, job.name
-        if any(_lacks(pod, Names(job.name).token) for pod in self.pods.of_job(key)):
-            self._met.get(key, {}).pop((SECRET.name, Names(job.name).token), None)
+        secret = Names(job.name).token_of(job.uid)
+        if any(_lacks(pod, secret) for pod in self.pods.of_job(key)):
+            self._met.get(key, {}).pop((SECRET.name, secret), None)
         if any(_is_unready(pod) for pod in self.pods.of_job(key)):
             self._doubt(key, (LEASE.name, Names(job.name).run))
         known = [("ConfigMap", obj) for obj in self.config_maps.of_job(key)]
@@ -101,7 +102,8 @@ class Books:
         known += [(kind, obj) for kind, obj in met if kind != POD.name]
         run = self.config_maps.get((job.namespace, Names(job.name).run)) or {}
         newest = run.get(_ROUND, RoundSeen())
-        world = world_seen(job, pods, known, nodes=self.nodes, free=self._free, metrics=metrics)
+        free = None if self._left is None else self._left.beside(job.uid)
+        world = world_seen(job, pods, known, nodes=self.nodes, free=free, metrics=metrics)
         return replace(world, round=newest)
 
     def progress(self, key: Key) -> str:
@@ -138,11 +140,11 @@ class Books:
 
         Pods of others are not counted: watching all of a cluster's pods is dear. What they free is found by trying.
         """
-        if not self._is_free_stale or self.nodes is None:
+        if not self._is_left_stale or self.nodes is None:
             return False
-        self._is_free_stale = False
-        before, self._free = self._free, capacity.free(self.nodes, self.pods)
-        return before is not None and capacity.grew(before, self._free)
+        self._is_left_stale = False
+        before, self._left = self._left, capacity.left(self.nodes, self.pods)
+        return before is not None and capacity.grew(before.free, self._left.free)
 
     def wake_all(self) -> None:
         """Have every job looked at."""
@@ -180,7 +182,7 @@ class Books:
         self._wake(key)
 
     def _part_changed(self, old: Json | None, new: Json | None) -> None:
-        self._is_free_stale = True
+        self._is_left_stale = True
         for obj in (old, new):
             name = ((obj or {}).get("metadata", {}).get("labels") or {}).get(names.JOB_LABEL)
             if obj is not None and name:
@@ -192,7 +194,7 @@ class Books:
 
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         if old is None or new is None or _room(old) != _room(new):
-            self._is_free_stale = True
+            self._is_left_stale = True
             self.wake_all()
 
 
@@ -213,7 +215,7 @@ def _told(config_map: Json | None) -> Json | None:
 
 
 def _lacks(pod: Json, secret: str) -> bool:
-    """Tell whether the kubelet says that a pod's Secret is not there: it was of a job before this one, or was deleted."""
+    """Tell whether the kubelet says that a pod's Secret is not there: somebody deleted it."""
     waiting = [
         (one.get("state") or {}).get("waiting") or {}
         for one in (pod.get("status") or {}).get("containerStatuses") or ()

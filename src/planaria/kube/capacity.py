@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 import re
 
+from planaria.base.value import Value
+from planaria.kube.seen import owner_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,21 +43,40 @@ def quantity(given: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def free(nodes: Iterable[Plain], pods: Iterable[Plain]) -> dict[str, float]:
-    """Return what the ready and schedulable nodes have left of each resource, all together, as far as `pods` tell."""
+class Left(Value):
+    """What the ready and schedulable nodes have left at one moment, and what the pods of each owner take of them."""
+
+    free: Mapping[str, float]
+    taken: Mapping[str, Mapping[str, float]] = {}  # by the uid of the owner
+
+    def beside(self, owner: str) -> dict[str, float]:
+        """Return what there is for one owner, whatever it has of that already: a pod of its own that ends frees nothing."""
+        mine = dict(self.free)
+        _add(mine, self.taken.get(owner, {}))
+        return mine
+
+
+def left(nodes: Iterable[Plain], pods: Iterable[Plain]) -> Left:
+    """Return what nodes that take pods have left of each resource, all together, as far as `pods` tell."""
     usable = {}
     for node in nodes:
         if _takes_pods(node):
             usable[node["metadata"]["name"]] = (node.get("status") or {}).get("allocatable") or {}
-    left: dict[str, float] = {NODES: float(len(usable))}
+    free: dict[str, float] = {NODES: float(len(usable))}
     for resources in usable.values():
-        for name, amount in resources.items():
-            left[name] = left.get(name, 0.0) + (quantity(amount) or 0.0)
+        _add(free, {name: quantity(amount) or 0.0 for name, amount in resources.items()})
+    taken: dict[str, dict[str, float]] = {}
     for pod in pods:
         if (pod.get("spec") or {}).get("nodeName") in usable and not _is_over(pod):
-            for name, amount in requests(pod).items():
-                left[name] = left.get(name, 0.0) - amount
-    return left
+            asked = requests(pod)
+            _add(free, {name: -amount for name, amount in asked.items()})
+            _add(taken.setdefault(owner_of(pod) or "", {}), asked)
+    return Left(free, taken)
+
+
+def _add(whole: dict[str, float], part: Mapping[str, float]) -> None:
+    for name, amount in part.items():
+        whole[name] = whole.get(name, 0.0) + amount
 
 
 def requests(pod: Plain) -> dict[str, float]:
@@ -67,9 +89,18 @@ def requests(pod: Plain) -> dict[str, float]:
     return asked
 
 
-def grew(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
-    """Tell whether there is more of anything."""
+def grew(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> bool:
+    """Tell whether there is more of anything; None is for what is not known."""
+    if before is None or after is None:
+        return False
     return any(amount > before.get(name, 0.0) + _SMALL for name, amount in after.items())
+
+
+def kept(
+    before: Mapping[str, float] | None, after: Mapping[str, float] | None, *, is_refused: bool
+) -> Mapping[str, float] | None:
+    """Return what to compare with the next time: what there was while a pod found no room, and what is more: that was told."""
+    return after if is_refused or grew(before, after) else before
 
 
 def _takes_pods(node: Plain) -> bool:

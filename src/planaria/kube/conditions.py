@@ -7,7 +7,7 @@ stays True. Succeeded and Failed are left by nobody.
 from __future__ import annotations
 
 from planaria.errors import InvalidTransition
-from planaria.kube.times import stamp
+from planaria.kube.times import seconds, stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +62,13 @@ def state_of(conditions: Sequence[Plain]) -> str:
 def has_been(conditions: Sequence[Plain], state: str) -> bool:
     """Tell whether the job has ever been in a state."""
     return any(condition["type"] == state for condition in conditions)
+
+
+def since_s(conditions: Sequence[Plain], state: str) -> float | None:
+    """Return since when the job is in a state; None for one that it is not in."""
+    if state_of(conditions) != state:
+        return None
+    return next(seconds(one["lastTransitionTime"]) for one in conditions if one["type"] == state)
 
 
 def needs_created(conditions: Sequence[Plain], state: str) -> bool:

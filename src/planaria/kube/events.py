@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 1000  # of a message; the server takes 1024 bytes
 _QUIET_S = 300.0  # the same words within it are not told again
+_MISSING = 404
 _MOST = 4096  # events that are remembered
 COMPONENT = "planaria-operator"
 
@@ -36,12 +37,25 @@ class Teller:
             self._told[key] = count, last
             return
         try:
-            await (self._again(body, count + 1) if count else self._first(body))
+            counted = await self._write(body, count)
         except KubeError:
             return
-        self._told[key] = count + 1, wall_s
+        self._told[key] = counted, wall_s
         if len(self._told) > _MOST:
             del self._told[next(iter(self._told))]
+
+    async def _write(self, body: Json, count: int) -> int:
+        """Write an event that was told `count` times before; return how often it was told then."""
+        if count:
+            try:
+                await self._again(body, count + 1)
+            except KubeError as problem:
+                if problem.status != _MISSING:
+                    raise
+            else:
+                return count + 1
+        await self._first(body)  # the server keeps an event for an hour: then it is a new one
+        return 1
 
     async def _first(self, body: Json) -> None:
         try:

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.kube.model import Json
 
-BACKENDS = ("kubernetes", "etcd", "etcd-v2", "c10d")
+BACKENDS = ("kubernetes", "etcd", "etcd-v2", "c10d", "embedded")
 RESTART_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 CLEAN_POLICIES = ("None", "Running", "All")
 _KEEP = {"x-kubernetes-preserve-unknown-fields": True}
@@ -113,8 +113,8 @@ def elastic_schema() -> Json:
             "type": "string",
             "maxLength": 1024,
             "description": (
-                "where: HOST:PORT of etcd; of c10d, the first Worker at port 23456 unless given; nothing for "
-                "`kubernetes`"
+                "where: HOST:PORT of etcd; of c10d and `embedded`, the first Worker at port 23456 unless given; nothing "
+                "for `kubernetes`"
             ),
         },
         "nProcPerNode": {

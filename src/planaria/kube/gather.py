@@ -33,6 +33,9 @@ READ_S = 10.0  # between two looks at a log while a job's size is on trial
 REST_S = 60.0  # once its search has stopped
 _MOST_SAMPLES = 64
 _READERS = 16  # logs read at the same time, of all jobs
+MOST_IDLE = (
+    16  # processes of patterns that wait for the next lines: 4 MiB each, where another start costs 25 ms of computing
+)
 
 
 class _Job:
@@ -65,6 +68,27 @@ class _Job:
         return measuring.due_in(self.wants, len(self.samples), now - self.held_since)
 
 
+class Idle:
+    """Readers whose processes wait for their next lines, the longest first. There are no more than `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._readers: dict[LogReader, None] = {}
+
+    def leave(self, reader: LogReader) -> None:
+        """Take note that a reader is used again, or ends."""
+        self._readers.pop(reader, None)
+
+    async def enter(self, reader: LogReader) -> None:
+        """Let a reader wait. Of too many, the process of the one that waits the longest ends; its next look starts another."""
+        if reader.has_process:
+            self._readers[reader] = None
+        while len(self._readers) > self._most:
+            longest = next(iter(self._readers))
+            del self._readers[longest]
+            await longest.close()
+
+
 class Gatherer:
     """The metrics of all jobs. `wake(key)` is called when logs have something new."""
 
@@ -83,6 +107,7 @@ class Gatherer:
         self._clock = clock
         self._jobs: dict[Key, _Job] = {}
         self._readers = asyncio.Semaphore(_READERS)
+        self._idle = Idle(MOST_IDLE)
         self._trials = Trials(wake)
 
     def metrics(self, key: Key) -> Metrics:
@@ -164,21 +189,25 @@ class Gatherer:
                         self._wake(key)
         finally:
             job.task = None
-            if job.reader is not None:
-                await job.reader.close()
+            await self._end(job.reader)
+
+    async def _end(self, reader: LogReader | None) -> None:
+        if reader is not None:
+            self._idle.leave(reader)
+            await reader.close()
 
     async def _look(self, job: _Job, source: Source, since_s: float) -> None:
         if job.reader is None or job.reader.metric != source.metric:
-            if job.reader is not None:
-                await job.reader.close()
+            await self._end(job.reader)
             job.reader = LogReader(self._api, source.metric)
         try:
             async with self._readers:
+                self._idle.leave(job.reader)
                 found, job.trouble = await job.reader.look(source, since_s)
+            job.add_lines(found, self._clock())
         except KubeError as problem:
             job.trouble = f"the logs cannot be read: {problem}"
-            return
-        job.add_lines(found, self._clock())
+        await self._idle.enter(job.reader)
 
 
 async def _changes(job: _Job, within_s: float) -> bool:

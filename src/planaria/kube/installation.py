@@ -43,7 +43,7 @@ RULES: tuple[Rule, ...] = (
     ("", ("serviceaccounts",), (*_READ, "create"), "whom the agents of a job act as"),
     (RBAC, ("roles", "rolebindings"), (*_READ, "create"), "what they may"),
     ("", ("events",), ("create", "patch"), "what people read in kubectl describe"),
-    ("", ("nodes",), _READ, "whether room has appeared"),
+    ("", ("nodes",), ("list", "watch"), "whether room has appeared"),
 )
 """Group, resources, verbs, and what for."""
 

@@ -49,8 +49,13 @@ class LogReader:
                 return [reading.sample(len(lives)) for reading in readings], trouble
         return [], ""
 
+    @property
+    def has_process(self) -> bool:
+        """Tell whether there is a process that matches lines."""
+        return self._matcher.pid is not None
+
     async def close(self) -> None:
-        """End what matches lines."""
+        """End what matches lines. A later look starts another."""
         await self._matcher.close()
 
     async def _settle(self, source: Source, since_s: float) -> str:

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import secrets
+import shlex
 import signal
 import socket
 import sys
@@ -32,7 +33,7 @@ def operator(argv: Sequence[str]) -> int:
     try:
         asked = read(argv)
         if asked.verb == "install" and asked.dry_run:
-            return _dry_run(asked)
+            return _dry_run(asked, argv)
         return asyncio.run(_do(asked, dict(os.environ)))
     except Help as text:
         _show(str(text))
@@ -107,11 +108,13 @@ def _objects(asked: argparse.Namespace) -> tuple[Json, ...]:
     return objects(Install(image, asked.namespace, replicas, policy, flags, tuple(asked.jobs_in)), definition())
 
 
-def _dry_run(asked: argparse.Namespace) -> int:
+def _dry_run(asked: argparse.Namespace, argv: Sequence[str]) -> int:
     from planaria.kube.yaml_text import documents
 
     made = _objects(asked)
-    _show("".join(json.dumps(obj) + "\n" for obj in made) if asked.json else documents(("", obj) for obj in made))
+    comments = [f"planaria operator {shlex.join(argv)}", *[""] * len(made)]  # the first line says how to make it anew
+    text = documents(zip(comments, made, strict=False))
+    _show("".join(json.dumps(obj) + "\n" for obj in made) if asked.json else text)
     return exit_status.DONE
 
 

@@ -59,10 +59,10 @@ class Memory(Value):
     done: frozenset[str] = frozenset()  # names of pods that are done: of a plain job, and of a Master outside the world
     first_done_s: float | None = None  # when the first member of an elastic job was done
     idle_s: float | None = None  # since when enough Workers run and too few of them train
-    has_run: bool = False  # every Worker of the first size has run once
+    has_run: bool = False  # every Worker of the first size has run once, or enough of them for long
     fixed: Mapping[str, str] = {}  # what may not change, as it is in the pods
     made: frozenset[str] = frozenset()  # kinds that have had a pod since then
-    free: Mapping[str, float] | None = None  # what the cluster had left when the scheduler found no room last
+    free: Mapping[str, float] | None = None  # what the cluster had for this job when the scheduler found no room last
 
     @property
     def total_restarts(self) -> int:

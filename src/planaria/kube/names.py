@@ -57,8 +57,15 @@ class Names(Value):
 
     @property
     def token(self) -> str:
-        """Return the name of the Secret with the job's token."""
+        """Return the name of the Secret with the token of a job that no operator looks after."""
         return f"{self.job}-token"
+
+    def token_of(self, uid: str) -> str:
+        """Return the name of the Secret with the token of the job of that uid.
+
+        The operator cannot read a Secret, so its name says whose it is: one that was there before the job has another.
+        """
+        return f"{self.token}-{uid[:8]}"
 
     def replica(self, kind: str, index: int) -> str:
         """Return the name of the pod and the service of one replica, `kind` being Master or Worker."""

@@ -59,7 +59,7 @@ def beside(job: JobSeen, spec: JobSpec, token: str) -> list[Json]:
         *made,
         _role(job, names),
         _binding(job, names, accounts),
-        owned(job, "v1", "Secret", names.token, type="Opaque", stringData={TOKEN_KEY: token}),
+        owned(job, "v1", "Secret", names.token_of(job.uid), type="Opaque", stringData={TOKEN_KEY: token}),
         owned(job, "v1", "ConfigMap", names.progress, data={progress.KEY: ""}),
         owned(job, "v1", "ConfigMap", names.run, data={}),
         owned(job, "coordination.k8s.io/v1", "Lease", names.run, spec={}),

@@ -112,7 +112,7 @@ def _remembered(case: Case) -> Memory:
     if kept.fixed and not is_new:  # likewise the templates of a kind that never had a pod
         fixed = refixed(kept.fixed, fixed, made)
     target = case.job.status.get(TARGET)
-    has_run = kept.has_run or (target is not None and case.running >= target)
+    has_run = kept.has_run or (target is not None and case.running >= target) or _overdue_in(case) == 0
     kept = replace(kept, fixed=fixed, made=made, has_run=has_run)
     kept = replace(
         kept,
@@ -120,6 +120,16 @@ def _remembered(case: Case) -> Memory:
         crowded_s=min(kept.crowded_s or case.now_s, case.now_s) if _refusal(case) else None,
     )
     return ending.remember(replace(case, memory=kept))
+
+
+def _overdue_in(case: Case) -> float | None:
+    """Return how long a job that runs, and has never had all its first Workers, is still waited for; None: it is not."""
+    if case.spec.elastic is None or case.memory.has_run:
+        return None
+    since_s = conditions.since_s(case.job.status.get("conditions") or (), conditions.RUNNING)
+    if since_s is None:
+        return None
+    return max(0.0, since_s + case.spec.elastic.policy.trial_timeout_s - case.now_s)
 
 
 def _at_work(case: Case) -> Decision:
@@ -144,7 +154,7 @@ def _at_work(case: Case) -> Decision:
         **(status.scaled(verdict) if verdict is not None else {}),
     )
     wakes = (made.wake_after_s, verdict.wake_after_s if verdict else None, ending.wake_after(case, started))
-    wake = _soonest(*wakes, standing.wake_after(case))
+    wake = _soonest(*wakes, standing.wake_after(case), _overdue_in(case))
     wants = verdict.wants if verdict is not None else Wants()
     actions = (*_burials(case), *made.actions)  # first: it needs nothing that is made, and others wait for it
     return Decision(after, actions, status.events(case.job.status, after), wake, wants)
@@ -189,6 +199,7 @@ def _scaled(case: Case) -> Verdict | None:
         samples=case.world.metrics.samples,
         watched_s=case.world.metrics.watched_s,
         trouble=case.world.metrics.trouble,
+        absent=standing.absent(case),
     )
     known = evidence.decode(case.job.status.get("scaling"))
     return scaling.scale(case.spec.elastic.policy, known, situation, case.now_s)
@@ -202,12 +213,11 @@ def _refusal(case: Case) -> str:
 
 
 def _has_room(case: Case) -> bool:
-    before, after = case.memory.free, _free(case)
-    return before is not None and after is not None and capacity.grew(before, after)
+    return capacity.grew(case.memory.free, _free(case))
 
 
 def _free(case: Case) -> dict[str, float] | None:
-    """Return what the cluster has left of what a Worker asks for."""
+    """Return what the cluster has for this job of what a Worker asks for, with what the job has of it now."""
     if case.world.free is None or case.spec.worker is None:
         return None
     asked = capacity.requests(case.spec.worker.template)
@@ -215,10 +225,8 @@ def _free(case: Case) -> dict[str, float] | None:
 
 
 def _with_room(case: Case) -> Memory:
-    """Keep what the cluster had left while the scheduler found no room, and whenever it became more: that was told."""
-    if case.memory.refused or _has_room(case):
-        return replace(case.memory, free=_free(case))
-    return case.memory
+    free = capacity.kept(case.memory.free, _free(case), is_refused=bool(case.memory.refused))
+    return replace(case.memory, free=free)
 
 
 class _Made(Value):
@@ -250,6 +258,8 @@ def _pods(case: Case, verdict: Verdict | None) -> _Made:
             else fixed_places(ground, _not_done(case, WORKER, case.spec.worker.replicas))
         )
         actions += _kept(case, WORKER, places)
+    if any((kind, name) in case.world.foreign for kind, name, _ in wanted):  # pods would write into what is another's
+        actions = [one for one in actions if not (isinstance(one, Create) and one.kind in _REPLICA)]
     wakes += [attempt.ready_s - case.now_s for attempt in case.memory.attempts.values() if attempt.ready_s > case.now_s]
     wakes += [
         since_s + look.pod.grace_s + OVERDUE_S + 1.0 - case.now_s

@@ -13,7 +13,7 @@ from planaria.kube import grace, health
 from planaria.kube.names import MASTER, PORT, PORT_NAME, ROLE_LABEL, TOKEN_KEY, WORKER, Names, trainer_among
 from planaria.kube.objects import account_of, owned
 from planaria.kube.restart import kubelet_policy
-from planaria.kube.spec import KUBERNETES
+from planaria.kube.spec import EMBEDDED, KUBERNETES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def trainer_of(pod_spec: Plain) -> Json:
 
 def has_our_agent(elastic: Elastic, container: Plain) -> bool:
     """Tell whether a container surely runs our agent: by a backend or probe that nobody else knows, or its program's name."""
-    if elastic.backend == KUBERNETES or health.is_asked(container):
+    if elastic.backend in (KUBERNETES, EMBEDDED) or health.is_asked(container):
         return True
     command = container.get("command") or ()
     return any(str(word).rsplit("/", 1)[-1] in _OUR_PROGRAMS for word in command[:4])
@@ -117,7 +117,7 @@ def _elastic_env(job: JobSeen, names: Names, spec: JobSpec, elastic: Elastic) ->
         # A pod's host name is known to the cluster's DNS a moment after the pod starts; its address is known at once.
         health.own_address("PET_LOCAL_ADDR"),
         {"name": POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-        {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": names.token, "key": TOKEN_KEY}}},
+        {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": names.token_of(job.uid), "key": TOKEN_KEY}}},
         _text(KUBE_PROGRESS, names.progress),
         _text("PYTHONUNBUFFERED", "1"),
     ]

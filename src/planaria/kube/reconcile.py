@@ -160,7 +160,7 @@ class Reconciler:
         return None
 
     async def _meet(self, job: Json, action: Create) -> bool:
-        """Tell whether the object that was there already is the job's own. Secrets are not read: they are taken for it."""
+        """Tell whether the object that was there already is the job's own. Secrets are not read: their names say it."""
         kind = KINDS[action.kind]
         found: Json | None = {"metadata": action.body["metadata"] | {"uid": ""}}
         if kind != SECRET:

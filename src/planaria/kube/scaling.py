@@ -244,11 +244,12 @@ def _largest_below(evidence: Evidence, size: int) -> Figure | None:
 
 def _missed(policy: Policy, evidence: Evidence, situation: Situation, now_s: float) -> Evidence:
     """Say so when samples do not come; give up a size that cannot be measured."""
-    if not _is_measuring(policy, evidence, now_s) or _waited(evidence, situation, now_s) < policy.trial_timeout_s:
+    is_awaited = _is_measuring(policy, evidence, now_s) or _is_incomplete(evidence)
+    if not is_awaited or _waited(evidence, situation, now_s) < policy.trial_timeout_s:
         return evidence
     reason, text = _inconclusive(policy, evidence, situation)
     if evidence.good < evidence.elastic.current:
-        message = f"{text}{RETURN}"[:TEXT_LIMIT]
+        message = f"{text[: TEXT_LIMIT - len(RETURN)]}{RETURN}"
         return refused(policy, evidence, now_s, evidence.good, ("silence", "Stop", message, reason))
     block = replace(evidence.elastic, condition="Stop", goes_on=False, message=text[:TEXT_LIMIT])
     return told(evidence, now_s, block, reason)
@@ -264,6 +265,11 @@ def _is_measuring(policy: Policy, evidence: Evidence, now_s: float) -> bool:
     return evidence.refused is None or up < evidence.refused or _due_in(policy, evidence, now_s) <= 0
 
 
+def _is_incomplete(evidence: Evidence) -> bool:
+    """Tell whether the size that the search began with has never run whole."""
+    return evidence.ready_s is None and evidence.elastic.last is None
+
+
 def _waited(evidence: Evidence, situation: Situation, now_s: float) -> float:
     begun = evidence.changed_s if evidence.ready_s is None else evidence.ready_s
     # An operator that was away heard no samples: only what this one has watched counts.
@@ -273,7 +279,8 @@ def _waited(evidence: Evidence, situation: Situation, now_s: float) -> float:
 def _inconclusive(policy: Policy, evidence: Evidence, situation: Situation) -> tuple[str, str]:
     current, seconds = evidence.elastic.current, f"{policy.trial_timeout_s:g} s"
     if evidence.ready_s is None:
-        return "PodsNotRunning", f"Inconclusive: {situation.running} of {current} Workers ran within {seconds}"
+        absent = f", {situation.absent} does not" if situation.absent else ""
+        return "PodsNotRunning", f"Inconclusive: {situation.running} of {current} Workers ran within {seconds}{absent}"
     if situation.trouble:
         return "MetricTrouble", f"Inconclusive: {situation.trouble}"
     if not evidence.window and not evidence.skipped:
@@ -288,7 +295,7 @@ def _inconclusive(policy: Policy, evidence: Evidence, situation: Situation) -> t
 def _tried(policy: Policy, evidence: Evidence, situation: Situation, now_s: float) -> Evidence:
     """Try a larger size when this one is measured, nothing speaks against it, and it is time."""
     current = evidence.elastic.current
-    if evidence.good < current:
+    if evidence.good < current or _is_incomplete(evidence):
         return evidence
     up = _next(policy, evidence, now_s)
     if up is None:
@@ -350,7 +357,7 @@ def _wake(policy: Policy, evidence: Evidence, situation: Situation, now_s: float
     current, waits = evidence.elastic.current, []
     if (lack_s := _lack_s(policy, evidence, situation, now_s)) is not None:
         waits.append(policy.pending_grace_s - lack_s)
-    if _is_measuring(policy, evidence, now_s):
+    if _is_measuring(policy, evidence, now_s) or _is_incomplete(evidence):
         waits.append(policy.trial_timeout_s - _waited(evidence, situation, now_s))
     if evidence.good == current:
         waits.append(evidence.changed_s + policy.cooldown_s - now_s)

@@ -62,7 +62,7 @@ class Situation(Value):
     placed: int  # Worker pods that have a node and have not ended, also while their image is pulled
     running: int  # Worker pods that run
     is_resumed: bool = False  # it was suspended since the last call
-    is_started: bool = True  # training has begun once; before that nothing is measured
+    is_started: bool = True  # training has begun, or could have long ago; before that nothing is measured
     unschedulable_s: float | None = (
         None  # for how long the scheduler has refused a pod that should be: the longest; None: none
     )
@@ -74,6 +74,7 @@ class Situation(Value):
     samples: tuple[Sample, ...] = ()  # new since the last call
     watched_s: float = FOREVER  # for how long this operator process has watched the job
     trouble: str = ""  # what is wrong with its metrics, one sentence; said where samples are missed
+    absent: str = ""  # a Worker pod that does not run, with a word of its kubelet's
 
 
 class ElasticScaling(Value):

@@ -83,7 +83,7 @@ class World(Value):
     owned: Mapping[tuple[str, str], str] = {}  # (kind, name) -> uid of the job's other objects
     foreign: frozenset[tuple[str, str]] = frozenset()  # names that the job needs and others have
     lost_nodes: frozenset[str] = frozenset()  # not ready, or gone
-    free: Mapping[str, float] | None = None  # what the cluster has left, by resource; None: not known
+    free: Mapping[str, float] | None = None  # what the cluster has beside other jobs, by resource; None: not known
     metrics: Metrics = NO_METRICS
     problems: tuple[str, ...] = ()  # of the spec, found by those who tried something out: a pattern, on its sample line
     untried: str = ""  # why it is not known yet whether there are such problems

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from planaria.kube.scaling_model import Policy
 
 DEFAULT_RESTART = {MASTER: "ExitCode", WORKER: "OnFailure"}
-KUBERNETES = "kubernetes"
+KUBERNETES, EMBEDDED = "kubernetes", "embedded"
 _PROCESS_WORDS = ("auto", "gpu", "cpu")
 _PROCESSES = re.compile(r"[1-9][0-9]{0,3}")  # of other digits, or of very many, nobody makes a number
 _BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -258,7 +258,7 @@ def _of_meeting(backend: str, endpoint: str, is_given: bool) -> list[str]:
         if is_given:
             return ["spec.elasticPolicy.rdzvEndpoint has no meaning with rdzvBackend kubernetes: leave it out"]
         return [
-            "spec.elasticPolicy.rdzvEndpoint needs a spec.elasticPolicy.rdzvBackend beside it: etcd, etcd-v2 or c10d"
+            "spec.elasticPolicy.rdzvEndpoint needs a spec.elasticPolicy.rdzvBackend beside it: etcd, etcd-v2, c10d or embedded"
         ]
     if backend.startswith("etcd") and not endpoint:
         return [f"spec.elasticPolicy.rdzvEndpoint is missing: rdzvBackend {backend} needs HOST:PORT of the etcd server"]

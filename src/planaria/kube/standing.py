@@ -48,6 +48,19 @@ def wake_after(case: Case) -> float | None:
     return left_s if left_s is not None and left_s > 0 else None
 
 
+def absent(case: Case) -> str:
+    """Return the first Worker that does not run, with the kubelet's word for it; "" while all run.
+
+    The word stays the same while nothing changes: an image that cannot be pulled is tried and waited for by turns.
+    """
+    for look in case.of_kind(WORKER):
+        if look.is_live and not look.pod.is_running:
+            word = (look.pod.stuck or "").partition(":")[0]
+            word = "ImagePullBackOff" if word == "ErrImagePull" else word
+            return f"{look.pod.name} ({word})" if word else look.pod.name
+    return ""
+
+
 def _runs(case: Case) -> Told:
     return Told(conditions.RUNNING, "JobRunning", f"PyTorchJob {case.job.name} is running.")
 

@@ -27,6 +27,7 @@ _MOST_S = 30.0
 _AWAY_S = 5.0  # while nobody answers: it costs little to ask, and much not to know that the server is back
 SILENT_S = 900.0  # a watch ends and begins anew every minute, so it is heard of though nothing changes
 _GONE = 410
+TOO_LONG = "LineTooLong"  # the reason of a watch that ended for a change that is too long to be read
 _MOST_BURIED = 1000  # more than can be gone while an answer is on its way
 
 
@@ -218,6 +219,8 @@ class Watcher:
         if problem.status == _GONE and self._version:
             self._version = ""  # forgotten there: what we missed is in a fresh list
             return
+        if problem.reason == TOO_LONG:
+            self._version = ""  # a list has no lines
         self._failures += 1
         if self._failures == 1 or problem.status:
             self._say(f"the watch of {self.copy.selection.kind.plural} stopped and will be tried again: {problem}")

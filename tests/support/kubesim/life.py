@@ -19,7 +19,10 @@ NAME = "resnet"
 def elastic_job(least: int = 1, most: int = 3, start: int = 1, **policy: object) -> Json:
     """Return a job that searches its size quickly."""
     quick = {"cooldownSeconds": 5, "windowSamples": 3, "warmUpSamples": 1, "pendingGraceSeconds": 5, "retrySeconds": 20}
-    template = {"spec": {"containers": [{"name": "pytorch", "image": "trainer", "args": ["main.py"]}]}}
+    asks = {"limits": {"nvidia.com/gpu": 1}}  # what nodes have room for
+    template = {
+        "spec": {"containers": [{"name": "pytorch", "image": "trainer", "args": ["main.py"], "resources": asks}]}
+    }
     return {
         "apiVersion": "training.kubedl.io/v1alpha1",
         "kind": JOB_KIND,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from planaria.errors import KubeError, UsageError
-from planaria.kube.api import Api, Call, connect
+from planaria.kube.api import Api, Call, connect, lines_of
 from planaria.kube.resources import JOB, LEASE, NODE, POD, path
 from planaria.kube.watching import Copy, Selection, Watcher
 
@@ -275,6 +275,102 @@ def test_a_watch_that_was_forgotten_lists_again_and_misses_nothing(tmp_path: Pat
     versions = [target.partition("resourceVersion=")[2].partition("&")[0] for _, target, _, _ in server.asked]
     assert versions[:7] == ["", "5", "6", "6", "", "9", "11"]
     assert "the watch of pods stopped" in said[0]
+
+
+def large(name: str, version: str, letters: int) -> dict[str, Any]:
+    return pod(name, version) | {"spec": {"containers": [{"name": "x" * letters}]}}
+
+
+@contextlib.asynccontextmanager
+async def followed(api: Api, said: list[str]) -> AsyncIterator[Copy]:
+    copy = Copy(Selection(POD, ("n",)), lambda _old, _new: None)
+    running = asyncio.ensure_future(Watcher(api, copy, lambda: 0.0, said.append, "n").run())
+    try:
+        async with asyncio.timeout(60):
+            yield copy
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def test_a_change_of_many_megabytes_is_read_as_every_other(tmp_path: Path) -> None:
+    told = [{"type": "ADDED", "object": large("b", "6", 10 << 20)}, {"type": "ADDED", "object": pod("c", "7")}]
+    server = Server(
+        (200, {"metadata": {"resourceVersion": "5"}, "items": []}, ""),
+        (200, told, ""),
+        (200, [{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}], ""),
+    )
+
+    async def story(api: Api) -> None:
+        async with followed(api, []) as copy:
+            while len(copy) < 2:
+                await asyncio.sleep(0.01)
+            assert len(copy.get(("n", "b"))["spec"]["containers"][0]["name"]) == 10 << 20  # type: ignore[index]  # it is there
+
+    speak(tmp_path, server, story)
+
+
+def test_a_change_that_is_too_long_to_be_read_is_found_by_another_list(tmp_path: Path) -> None:
+    server = Server(
+        (200, {"metadata": {"resourceVersion": "5"}, "items": [pod("a", "1")]}, ""),
+        (200, [{"type": "ADDED", "object": large("b", "6", 17 << 20)}], ""),
+        (200, {"metadata": {"resourceVersion": "6"}, "items": [pod("a", "1"), pod("b", "6")]}, ""),
+        (200, [{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}], ""),
+    )
+    said: list[str] = []
+
+    async def story(api: Api) -> None:
+        async with followed(api, said) as copy:
+            while len(copy) < 2:
+                await asyncio.sleep(0.01)
+
+    speak(tmp_path, server, story)
+    assert "a watch told of a change in more than 16777216 bytes" in said[0]
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_lines_are_split_wherever_their_pieces_are(size: int) -> None:
+    text = b'{"a": 1}\n\n{"b": "x"}\n{"c"'
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for first in range(0, len(text), size):
+            yield text[first : first + size]
+
+    async def story() -> list[bytes]:
+        return [line async for line in lines_of(pieces())]
+
+    assert asyncio.run(story()) == text.split(b"\n")
+
+
+def test_so_many_watches_as_there_are_leave_a_connection_for_every_other_call(tmp_path: Path) -> None:
+    """15 namespaces are more than a hundred of them."""
+    server = Server(status(404))
+    count, watched = 150, asyncio.Event()
+
+    async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if b"watch=1" not in await reader.readuntil(b"\r\n\r\n"):
+            writer.write(b"HTTP/1.1 404 X\r\nContent-Length: 2\r\n\r\n{}")
+        server.asked.append(("", "", {}, b""))
+        if len(server.asked) == count:
+            watched.set()
+        await reader.read()
+        writer.close()
+
+    async def watch(api: Api) -> None:
+        async for _ in api.watch(POD, "n", "1"):
+            pass
+
+    async def story(api: Api) -> None:
+        watches = [asyncio.ensure_future(watch(api)) for _ in range(count)]
+        async with asyncio.timeout(60):
+            await watched.wait()
+            assert await api.get(POD, "n", "a") is None
+        for one in watches:
+            one.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+    server.meet = meet  # type: ignore[method-assign]  # it holds what the other one answers
+    speak(tmp_path, server, story)
 
 
 def test_credentials_that_cannot_be_used_are_a_sentence_with_their_place(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_objects_of_the_job_are_owned_and_others_are_foreign_whether_watched_or_
     books.wrote(SERVICE, obj("resnet-worker-0"))
     books.wrote(CONFIG_MAP, obj("resnet-run", data={"secret": "rendezvous"}))
     books.wrote(LEASE, obj("resnet-run"))
-    books.met(job_object(), SECRET, obj("resnet-token"))
+    books.met(job_object(), SECRET, obj("resnet-token-u1"))
     books.met(job_object(), SERVICE, obj("resnet-worker-1", owner="", job=""))
     books.met(job_object(), POD, obj("resnet-worker-2", owner="somebody", job=""))
     world = books.world(JOB, NO_METRICS)
@@ -58,20 +58,50 @@ def test_objects_of_the_job_are_owned_and_others_are_foreign_whether_watched_or_
         ("Service", "resnet-worker-0"),
         ("ConfigMap", "resnet-run"),
         ("Lease", "resnet-run"),
-        ("Secret", "resnet-token"),
+        ("Secret", "resnet-token-u1"),
     }
     assert world.foreign == {("Service", "resnet-worker-1"), ("Pod", "resnet-worker-2")}
     assert books.config_maps.get(("n", "resnet-run"))["data"] == {}  # type: ignore[index]  # it is there
 
 
+def test_jobs_of_one_name_in_two_namespaces_have_nothing_in_common() -> None:
+    books, woken = made()
+
+    def elsewhere(found: dict[str, Any]) -> dict[str, Any]:
+        found["metadata"] |= {"namespace": "m", "uid": found["metadata"]["uid"] + "-m"}
+        return found
+
+    place = {"replica-type": "worker", "replica-index": "0"}
+    mine, theirs = obj("resnet-worker-0", spec={}), elsewhere(obj("resnet-worker-0", owner="u2", spec={}))
+    for pod in (mine, theirs):
+        pod["metadata"]["labels"] |= place
+        books.pods.wrote(pod)
+    for kind in (SERVICE, LEASE, SECRET):
+        books.wrote(kind, obj("resnet-run"))
+    books.wrote(CONFIG_MAP, obj("resnet-progress", data={"progress": "of n"}))
+    books.wrote(CONFIG_MAP, elsewhere(obj("resnet-progress", owner="u2", data={"progress": "of m"})))
+    other = JobSeen("resnet", "m", "u2", 1, False, {}, {})
+    assert [pod.uid for pod in books.world(JOB, NO_METRICS).pods] == ["uid-resnet-worker-0"]
+    assert [pod.uid for pod in books.world(other, NO_METRICS).pods] == ["uid-resnet-worker-0-m"]
+    assert set(books.world(other, NO_METRICS).owned) == {("ConfigMap", "resnet-progress")}
+    for job in (JOB, other):
+        assert books.world(job, NO_METRICS).foreign == frozenset()
+    assert (books.progress(("n", "resnet")), books.progress(("m", "resnet"))) == ("of n", "of m")
+    woken.clear()
+    books.pods.take(Change("DELETED", theirs))
+    assert woken == [("m", "resnet")]
+    books.forget(("m", "resnet"))
+    assert ("Lease", "resnet-run") in books.world(JOB, NO_METRICS).owned
+
+
 def test_a_secret_that_a_kubelet_misses_is_made_again() -> None:
     books, _ = made()
-    books.wrote(SECRET, obj("resnet-token"))
-    assert ("Secret", "resnet-token") in books.world(JOB, NO_METRICS).owned
-    waiting = {"reason": "CreateContainerConfigError", "message": 'secret "resnet-token" not found'}
+    books.wrote(SECRET, obj("resnet-token-u1"))
+    assert ("Secret", "resnet-token-u1") in books.world(JOB, NO_METRICS).owned
+    waiting = {"reason": "CreateContainerConfigError", "message": 'secret "resnet-token-u1" not found'}
     status = {"containerStatuses": [{"name": "pytorch", "state": {"waiting": waiting}}]}
     books.wrote(POD, obj("resnet-worker-0", spec={}, status=status))
-    assert ("Secret", "resnet-token") not in books.world(JOB, NO_METRICS).owned
+    assert ("Secret", "resnet-token-u1") not in books.world(JOB, NO_METRICS).owned
 
 
 def test_a_lease_is_made_again_soon_when_workers_run_that_are_not_ready() -> None:

@@ -27,6 +27,8 @@ class Server:
         self.events[obj["metadata"]["name"]] = obj
 
     async def patch(self, _kind: Kind, _namespace: str, name: str, changes: dict[str, Any]) -> None:
+        if name not in self.events:
+            raise KubeError("there is none", status=404)
         self.events[name] |= changes
 
 
@@ -70,3 +72,14 @@ def test_an_event_that_cannot_be_told_is_no_reason_to_stop_and_is_told_the_next_
     assert told(server, (RUNNING, 0.0), teller=teller) == []
     server.is_away = False
     assert len(told(server, (RUNNING, 1.0), teller=teller)) == 1
+
+
+def test_an_event_that_the_server_has_forgotten_is_a_new_one() -> None:
+    server = Server()
+    teller = Teller(server)  # type: ignore[arg-type]  # the two calls it makes
+    told(server, (RUNNING, 0.0), (RUNNING, 400.0), teller=teller)
+    server.events.clear()  # after an hour
+    (event,) = told(server, (RUNNING, 4000.0), teller=teller)
+    assert (event["count"], event["firstTimestamp"]) == (1, "1970-01-01T01:06:40Z")
+    (event,) = told(server, (RUNNING, 4400.0), teller=teller)
+    assert event["count"] == 2

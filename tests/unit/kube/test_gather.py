@@ -11,7 +11,7 @@ from waiting import until
 from planaria.base.value import replace
 from planaria.errors import KubeError
 from planaria.kube import gather
-from planaria.kube.gather import Gatherer
+from planaria.kube.gather import Gatherer, Idle
 from planaria.kube.logline import Metric
 from planaria.kube.logs import LogReader
 from planaria.kube.measuring import HOLD_S, HUSH_S, REST_S
@@ -154,6 +154,21 @@ def test_what_agents_push_becomes_samples_that_stay_until_they_are_taken() -> No
     run(story)
 
 
+def test_what_jobs_of_one_name_in_two_namespaces_push_is_not_mixed() -> None:
+    async def story() -> None:
+        gatherer = Gatherer(Logs(), lambda _: None, lambda: 0.5)  # type: ignore[arg-type]  # it only reads logs
+        other = ("elsewhere", KEY[1])
+        for step in (10, 20):
+            gatherer.push(KEY, pushed(step, 64.0 * step, step))
+            gatherer.push(other, pushed(2 * step, 640.0 * step, step, nodes=3))
+        assert gatherer.metrics(KEY).samples == (Sample(2, rate=64.0, step=20),)
+        assert gatherer.metrics(other).samples == (Sample(3, rate=640.0, step=40),)
+        await gatherer.drop(other)
+        assert gatherer.metrics(KEY).samples == (Sample(2, rate=64.0, step=20),)
+
+    run(story)
+
+
 def test_samples_are_handed_over_together_when_as_many_are_there_as_are_wanted() -> None:
     async def story() -> None:
         gatherer = Gatherer(Logs(), lambda _: None, lambda: 0.5)  # type: ignore[arg-type]  # it only reads logs
@@ -272,6 +287,37 @@ def test_logs_of_a_job_whose_pattern_was_given_up_are_not_read_any_more() -> Non
         await hopeless.look(source("w-0"), 25)
         assert len(logs.asked) == asked + 1, "that was the other one"
         await other.close()
+
+    run(story)
+
+
+def test_of_many_jobs_with_patterns_of_their_own_few_have_a_process_that_waits_for_lines() -> None:
+    async def story() -> None:
+        logs, metric = Logs(), Metric(r"step (?P<step>\d+) took (?P<time>\S+)")
+        gatherer = Gatherer(logs, lambda _: None, lambda: 0.5)  # type: ignore[arg-type]  # it only reads logs
+        gatherer._idle = Idle(2)
+        pods = [f"w-{index}" for index in range(4)]
+        jobs = [gatherer._job(("n", pod)) for pod in pods]
+
+        async def look(index: int, step: int) -> None:
+            logs.print(pods[index], f"step {step} took 0.5")
+            await gatherer._look(jobs[index], replace(source(pods[index]), metric=metric), 25)
+
+        def processes() -> list[bool]:
+            return [job.reader is not None and job.reader.has_process for job in jobs]
+
+        for index in range(4):
+            await look(index, 1)
+        assert processes() == [False, False, True, True]
+        await look(2, 2)
+        await look(0, 2)
+        assert processes() == [True, False, True, False], "the one that waited the longest has none"
+        assert [sample.step for sample in jobs[0].samples] == [2], "what it had read before is not read again"
+        for job in jobs:
+            await gatherer._end(job.reader)
+        assert processes() == [False] * 4
+        assert not gatherer._idle._readers
+        await gatherer.close()
 
     run(story)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.kube import manifests
+from planaria.kube.crd import definition
+from planaria.kube.installation import Install
+from planaria.kube.installation import objects as installed
+from planaria.kube.main import operator
 from planaria.kube.manifests import Wanted
 from planaria.kube.pods import asks_agent, has_our_agent, trainer_of
 from planaria.kube.render import COMMAND, rendered
@@ -48,6 +53,10 @@ VARIANTS = (
     "--part=storage --nfs=10.0.0.1:/export/a --claim=c --pv=p --namespace=n",
     "--part=dataset --claim=c --image=i:1 --namespace=n --url=https://example.org/a.zip",
 )
+INSTALLATIONS = (
+    Install("r.example.org/planaria:1"),
+    Install("r.example.org/planaria:1", "ml-ops", 1, "Always", ("--tasks=2",), ("vision", "speech")),
+)
 
 
 def loaded(text: str) -> list[dict[str, Any]]:
@@ -60,8 +69,8 @@ def made(words: str | Sequence[str]) -> list[dict[str, Any]]:
 
 
 def pod_specs(found: object) -> Iterator[dict[str, Any]]:
-    """Give every pod's spec in an object, however deep it is."""
-    if isinstance(found, dict):
+    """Give every pod's spec in an object, however deep it is; a definition has none, and tells how they look."""
+    if isinstance(found, dict) and found.get("kind") != "CustomResourceDefinition":
         if "containers" in found:
             yield found
         for item in found.values():
@@ -81,11 +90,15 @@ def variables(spec: dict[str, Any], pod_ip: str = "10.1.2.3") -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_is_what_the_command_in_its_first_line_prints(path: Path) -> None:
+def test_a_file_is_what_the_command_in_its_first_line_prints(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = path.read_text()
     command = written.partition("\n")[0].removeprefix("# ")
-    assert command.startswith(COMMAND + " ")
-    text = rendered(read(shlex.split(command.removeprefix(COMMAND))))
+    if path.stem == "operator":
+        assert operator(shlex.split(command.removeprefix("planaria operator"))) == 0
+        text = capsys.readouterr().out
+    else:
+        assert command.startswith(COMMAND + " ")
+        text = rendered(read(shlex.split(command.removeprefix(COMMAND))))
     if os.environ.get("PLANARIA_REWRITE"):
         path.write_text(text)
         written = text
@@ -93,7 +106,7 @@ def test_a_file_is_what_the_command_in_its_first_line_prints(path: Path) -> None
 
 
 def test_the_files_of_the_walk_through_are_there() -> None:
-    named = {"etcd", "storage", "dataset", "imagenet", "imagenet-job", "imagenet-no-etcd"}
+    named = {"operator", "etcd", "storage", "dataset", "imagenet", "imagenet-job", "imagenet-no-etcd"}
     assert {path.stem for path in FILES if path.parent.name == "kubernetes"} == named
     assert {path.stem for path in FILES if path.parent.name == "torchelastic"} == {"etcd", "pv", "torchelastic-resnet"}
 
@@ -103,6 +116,7 @@ def objects() -> tuple[dict[str, Any], ...]:
     return (
         *(one for path in FILES for one in loaded(path.read_text())),
         *(one for words in VARIANTS for one in made(words)),
+        *(json.loads(json.dumps(one)) for chosen in INSTALLATIONS for one in installed(chosen, definition())),
     )
 
 
@@ -124,6 +138,7 @@ def test_everything_that_is_printed_keeps_to_the_schemas_of_old_and_new_servers(
             kubernetes_validate.validate(pod, version, strict=True)
         seen.add(found["kind"])
     assert {"Deployment", "Job", "Lease", "PersistentVolume", "Pod", "PyTorchJob", "Role", "StorageClass"} < seen
+    assert {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "RoleBinding"} < seen
 
 
 def test_no_pod_is_more_than_it_has_to_be() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from kubesim.given import Desk, elastic_spec, plain_spec, running
+from kubesim.given import UID, Desk, elastic_spec, plain_spec, running
 
 from planaria.kube.model import Create
 from planaria.kube.names import MASTER
@@ -14,7 +14,7 @@ def test_an_elastic_job_gets_its_rights_its_objects_and_its_pods_in_the_order_in
         ("ServiceAccount", "resnet-agent"),
         ("Role", "resnet-agent"),
         ("RoleBinding", "resnet-agent"),
-        ("Secret", "resnet-token"),
+        ("Secret", f"resnet-token-{UID}"),
         ("ConfigMap", "resnet-progress"),
         ("ConfigMap", "resnet-run"),
         ("Lease", "resnet-run"),
@@ -301,12 +301,9 @@ def test_names_that_somebody_else_has_are_waited_for() -> None:
 
 def test_a_name_that_somebody_has_holds_up_that_place_alone() -> None:
     desk = Desk(elastic_spec(master=True))
-    desk.world["foreign"] = frozenset(
-        {("Pod", "resnet-master-0"), ("Pod", "resnet-worker-x"), ("ConfigMap", "resnet-run")}
-    )
-    made = {(action.kind, action.name) for action in desk.look().actions}
+    desk.world["foreign"] = frozenset({("Pod", "resnet-master-0"), ("Pod", "resnet-worker-x")})
+    desk.look()
     assert desk.created == ["resnet-worker-0"]
-    assert ("ConfigMap", "resnet-run") not in made
 
 
 def test_a_failure_that_is_over_is_not_what_the_job_waits_for() -> None:
@@ -334,6 +331,52 @@ def test_what_the_cluster_took_is_told_as_such_and_is_no_failure() -> None:
         )
     desk.run_all().look()
     assert desk.state == "Running"
+
+
+def test_a_job_that_runs_without_one_of_its_first_workers_says_which_and_waits_for_no_more_than_a_trial() -> None:
+    desk = Desk(elastic_spec(1, 3, 3))
+    desk.look()
+    desk.run_all().change(2, is_running=False, stuck="ImagePullBackOff: no such image")
+    desk.look()
+    assert desk.state == "Running"
+    assert "message" not in desk.block
+    assert desk.look(1799.0).wake_after_s == pytest.approx(1.0)
+    for stuck in ("ErrImagePull: 404", "ImagePullBackOff: no such image", "ImagePullBackOff: no such image"):
+        desk.change(2, stuck=stuck)
+        desk.look()
+        assert desk.block["elasticCondition"] == "Stop"
+        told = "Inconclusive: 2 of 3 Workers ran within 1800 s, resnet-worker-2 (ImagePullBackOff) does not"
+        assert desk.block["message"] == told
+    desk.run_all().look()
+    assert desk.block["elasticCondition"] == "ReachMaxReplicas"
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        ("ConfigMap", "resnet-run"),
+        ("ConfigMap", "resnet-progress"),
+        ("Lease", "resnet-run"),
+        ("Role", "resnet-agent"),
+        ("RoleBinding", "resnet-agent"),
+        ("ServiceAccount", "resnet-agent"),
+    ],
+)
+def test_no_pod_is_made_that_would_use_what_is_another_s(theirs: tuple[str, str]) -> None:
+    desk = Desk(elastic_spec(1, 2, 2))
+    desk.world["foreign"] = frozenset({theirs})
+    decision = desk.look()
+    assert theirs not in {(action.kind, action.name) for action in decision.actions if isinstance(action, Create)}
+    assert desk.created == []
+    assert decision.wake_after_s == 5.0
+    assert (desk.state, desk.reason) == ("BelowMin", "NameTaken")
+    assert desk.message.endswith(f"the {theirs[0]} {theirs[1]} is there and not of this job.")
+    desk.world["foreign"] = frozenset()
+    desk.look()
+    assert len(desk.created) == 2
+    desk.run_all().look()
+    desk.world["foreign"] = frozenset({theirs})
+    assert desk.look().actions == (), "those that run go on"
 
 
 def test_a_plain_job_counts_pods() -> None:

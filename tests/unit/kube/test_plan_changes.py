@@ -200,6 +200,22 @@ def test_a_kind_that_was_taken_out_of_the_spec_is_named_and_its_pods_go_on() -> 
     assert "spec.pytorchReplicaSpecs.Master.template was changed" in desk.message
 
 
+def test_a_job_that_runs_and_makes_no_sense_any_more_is_left_alone_until_it_is_mended() -> None:
+    desk = running(elastic_spec(1, 2, 2, activeDeadlineSeconds=100))
+    desk.spec["elasticPolicy"]["minReplicas"] = 3
+    desk.spec["suspend"] = True
+    for _ in range(3):
+        desk.end(0, 0)
+        assert desk.look(100.0).actions == ()
+        assert (desk.state, desk.reason) == ("Invalid", "InvalidSpec")
+    assert len(desk.pods) == 2
+    desk.spec["elasticPolicy"]["minReplicas"] = 1
+    desk.spec["suspend"] = False
+    desk.end(1, 0)
+    desk.look()
+    assert desk.state == "Succeeded", "it ended meanwhile, and that comes before its deadline"
+
+
 METRIC = {"pattern": "took (?P<time>[0-9]+) ms", "unit": "ms"}
 
 

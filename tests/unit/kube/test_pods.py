@@ -77,7 +77,7 @@ def test_elastic_workers_hear_how_to_meet_and_nothing_that_changes_with_their_nu
         "PET_RDZV_ENDPOINT": "etcd-service:2379",
         "PET_LOCAL_ADDR": {"fieldRef": {"fieldPath": "status.podIP"}},
         "PLANARIA_POD_UID": {"fieldRef": {"fieldPath": "metadata.uid"}},
-        "PLANARIA_TOKEN": {"secretKeyRef": {"name": "resnet-token", "key": "token"}},
+        "PLANARIA_TOKEN": {"secretKeyRef": {"name": "resnet-token-uid-7", "key": "token"}},
         "PLANARIA_KUBE_PROGRESS": "resnet-progress",
         "PYTHONUNBUFFERED": "1",
     }

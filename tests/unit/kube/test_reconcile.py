@@ -286,10 +286,11 @@ def test_a_pod_that_takes_its_time_to_end_is_known_to_be_ending_before_the_watch
 
 def test_a_secret_that_is_there_already_is_not_read() -> None:
     async def story(bench: Bench) -> None:
-        bench.server.create("Secret", {"kind": "Secret", "metadata": {"name": "resnet-token"}})
+        name = f"resnet-token-{bench.job['metadata']['uid'][:8]}"
+        bench.server.create("Secret", {"kind": "Secret", "metadata": {"name": name}})
         await bench.look()
-        assert "POST Secret resnet-token" in bench.asked
-        assert "GET Secret resnet-token" not in bench.asked
+        assert f"POST Secret {name}" in bench.asked
+        assert f"GET Secret {name}" not in bench.asked
         assert bench.names("Pod") == ["resnet-worker-0"]
         await bench.look()
         assert made(bench.asked) == []

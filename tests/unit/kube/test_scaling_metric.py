@@ -144,6 +144,23 @@ def test_pods_that_never_run_end_a_trial_with_a_reason() -> None:
     assert story.verdict.elastic.message == message
 
 
+@pytest.mark.parametrize("most", [3, 8])
+def test_a_first_size_that_never_runs_whole_is_told_with_a_pod_of_it(most: int) -> None:
+    story = Story(3, most=most)
+    story.kept, story.sizes = None, []
+    story.see(running=2, is_started=False)
+    story.see(running=2, after_s=story.policy.trial_timeout_s - 1.0, absent="resnet-worker-2 (ImagePullBackOff)")
+    assert story.block() == block("Start", True, 3, None, "")
+    assert story.verdict.wake_after_s == 1.0
+    story.see(running=2, absent="resnet-worker-2 (ImagePullBackOff)")
+    message = "Inconclusive: 2 of 3 Workers ran within 1800 s, resnet-worker-2 (ImagePullBackOff) does not"
+    assert (story.verdict.reason, story.block()) == ("PodsNotRunning", block("Stop", False, 3, None, message))
+    story.see(running=3)
+    story.measure(300.0)
+    assert story.verdict.elastic.condition == ("Continue" if most == 8 else "ReachMaxReplicas")
+    assert story.sizes == ([3, 6] if most == 8 else [3])
+
+
 def test_time_counts_from_when_all_workers_run() -> None:
     story = Story(1)
     story.measure(100.0)

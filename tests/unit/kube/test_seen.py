@@ -142,12 +142,19 @@ def test_what_is_left_is_what_ready_nodes_have_less_what_pods_ask_for() -> None:
         _node("n2", "False", allocatable={"cpu": "64"}),
     ]
     asks = {"resources": {"limits": {"nvidia.com/gpu": "1", "cpu": "2"}, "requests": {"cpu": "500m"}}}
+    own, other = ({"ownerReferences": [{"controller": True, "uid": uid}]} for uid in ("own", "other"))
     pods = [
-        {"spec": {"nodeName": "n1", "containers": [asks, asks]}, "status": {"phase": "Running"}},
-        {"spec": {"nodeName": "n1", "containers": [asks]}, "status": {"phase": "Succeeded"}},
-        {"spec": {"containers": [asks]}, "status": {"phase": "Pending"}},
+        {"metadata": own, "spec": {"nodeName": "n1", "containers": [asks]}, "status": {"phase": "Running"}},
+        {"metadata": other, "spec": {"nodeName": "n1", "containers": [asks]}, "status": {"phase": "Running"}},
+        {"metadata": {}, "spec": {"nodeName": "n1", "containers": [asks]}, "status": {"phase": "Succeeded"}},
+        {"metadata": {}, "spec": {"containers": [asks]}, "status": {"phase": "Pending"}},
+        {"metadata": own, "spec": {"nodeName": "n2", "containers": [asks]}, "status": {"phase": "Running"}},
     ]
-    assert capacity.free(nodes, pods) == {"nodes": 1.0, "cpu": 3.0, "nvidia.com/gpu": 0.0, "pods": -1.0}
+    left = capacity.left(nodes, pods)
+    assert left.free == {"nodes": 1.0, "cpu": 3.0, "nvidia.com/gpu": 0.0, "pods": -2.0}
+    assert left.beside("own") == {"nodes": 1.0, "cpu": 3.5, "nvidia.com/gpu": 1.0, "pods": -1.0}
+    assert capacity.left(nodes, pods[1:]).beside("own") == left.beside("own"), "an own pod that ends is no room"
+    assert left.beside("a new one") == left.free
 
 
 @pytest.mark.parametrize(

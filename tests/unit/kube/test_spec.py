@@ -34,7 +34,7 @@ WRONG = [
     (elastic_spec(0, 3), "spec.elasticPolicy.minReplicas expects a whole number from 1 to 10000, got 0"),
     (
         elastic_spec(policy={"rdzvBackend": "zookeeper"}),
-        "spec.elasticPolicy.rdzvBackend expects one of kubernetes, etcd, etcd-v2, c10d, got 'zookeeper'",
+        "spec.elasticPolicy.rdzvBackend expects one of kubernetes, etcd, etcd-v2, c10d, embedded, got 'zookeeper'",
     ),
     (
         elastic_spec(policy={"rdzvBackend": "etcd"}),
@@ -42,7 +42,7 @@ WRONG = [
     ),
     (
         elastic_spec(policy={"rdzvEndpoint": "etcd:2379"}),
-        "spec.elasticPolicy.rdzvEndpoint needs a spec.elasticPolicy.rdzvBackend beside it: etcd, etcd-v2 or c10d",
+        "spec.elasticPolicy.rdzvEndpoint needs a spec.elasticPolicy.rdzvBackend beside it: etcd, etcd-v2, c10d or embedded",
     ),
     (
         elastic_spec(policy={"rdzvBackend": "kubernetes", "rdzvEndpoint": "etcd:2379"}),
@@ -193,6 +193,7 @@ def test_kinds_are_known_however_they_are_spelled() -> None:
         ({"rdzvBackend": "kubernetes"}, ("kubernetes", "resnet-run")),
         ({"rdzvBackend": "etcd", "rdzvEndpoint": "etcd-service:2379"}, ("etcd", "etcd-service:2379")),
         ({"rdzvBackend": "c10d"}, ("c10d", "resnet-worker-0:23456")),
+        ({"rdzvBackend": "embedded"}, ("embedded", "resnet-worker-0:23456")),
         ({"rdzvBackend": "c10d", "rdzvEndpoint": "elsewhere"}, ("c10d", "elsewhere")),
     ],
 )
