@@ -76,19 +76,19 @@ def text(found: Mapping[str, object], name: str) -> str:
 def integer(found: Mapping[str, object], name: str) -> int | None:
     """Return a whole number of a size that one can reckon with."""
     value = found.get(name)
-    return value if _is_whole(value) else None
+    return value if type(value) is int and -MOST < value < MOST else None
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST
+    return type(value) is int and -MOST < value < MOST
 
 
 def number(found: Mapping[str, object], name: str) -> float | None:
     """Return a number that is finite, and of a size that one can reckon with."""
     value = found.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if type(value) is not float and type(value) is not int:
         return None
-    return float(value) if abs(value) < MOST else None  # what is no number is not below it, either
+    return float(value) if -MOST < value < MOST else None  # what is no number is not between them, either
 
 
 def objects(found: Mapping[str, object], name: str) -> tuple[Mapping[str, object], ...]:

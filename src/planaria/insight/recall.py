@@ -53,9 +53,9 @@ class Recall:
         if known is not None and known.events == one.events:  # mostly the same objects, which takes no time
             return known
         before = {} if known is None else known.each  # whose events are held, so that no other has their identity
-        each = dict(zip(map(id, one.events), map(before.get, map(id, one.events)), strict=True))
-        each |= {id(event): told(event, one.node) for event in one.events if each[id(event)] is None}
-        read = in_order(each.values())
+        found = list(map(before.get, map(id, one.events)))
+        found = [told(event, one.node) if old is None else old for event, old in zip(one.events, found, strict=True)]
+        each, read = dict(zip(map(id, one.events), found, strict=True)), in_order(found)
         begun = next((at for at in range(len(read) - 1, -1, -1) if read[at].name == "planaria.round.started"), 0)
         is_known = known is not None and read[:begun] == known.read[: known.begun]
         past = known.past if known is not None and is_known else digest(read[:begun])
