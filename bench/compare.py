@@ -12,17 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from harness import bars
 from harness.model import OURS
-from harness.stats import plain, ratio
+from harness.stats import Summary, plain, ratio, summarise
 
 if TYPE_CHECKING:
     from harness.bars import Group
-    from harness.stats import Summary
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "comparison.md"
 DRAWING = HERE.parent / "docs" / "images" / "comparison.svg"
 REPORTS = ("results.json", "results-nodes.json", "results-recovery.json")
 BEGIN, END = "<!-- bench/compare.py writes from here -->", "<!-- to here -->"
+GPU_BEGIN, GPU_END = "<!-- bench/compare.py writes the GPU's from here -->", "<!-- the GPU's to here -->"
+_JOIN, _PLAIN, _DISK = (
+    "planaria, standbys, join()",
+    "planaria, standbys, without join()",
+    "torchrun, checkpoint on disk",
+)
+_SAVE, _ASYNC_SAVE = "torch.save: stall, ms", "torch.distributed.checkpoint.async_save: stall, ms"
 
 
 def main() -> int:
@@ -30,6 +36,8 @@ def main() -> int:
     reports = load()
     before, after = around(PAGE.read_text(encoding="utf-8"))
     PAGE.write_text(before + measured(reports) + after, encoding="utf-8")
+    before, after = around(PAGE.read_text(encoding="utf-8"), GPU_BEGIN, GPU_END)
+    PAGE.write_text(before + on_gpu(*load_gpu()) + after, encoding="utf-8")
     DRAWING.write_text(bars.svg(bars.groups(reports)) or "", encoding="utf-8")
     return 0
 
@@ -40,9 +48,17 @@ def load() -> list[dict[str, Any]]:
     return sorted(found, key=lambda report: str(report["date"]))
 
 
-def around(page: str) -> tuple[str, str]:
-    """Return what people have written before and after the part that is made here."""
-    begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
+def load_gpu() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the raw numbers of a GPU: kills, and commits."""
+    recovery, commits = (
+        json.loads((HERE / f"results-gpu-{name}.json").read_text(encoding="utf-8")) for name in ("recovery", "commits")
+    )
+    return recovery, commits
+
+
+def around(page: str, first: str = BEGIN, last: str = END) -> tuple[str, str]:
+    """Return what people have written before and after a part that is made here."""
+    begin, end = page.index(first) + len(first), page.index(last)
     return page[:begin], page[end:]
 
 
@@ -66,6 +82,54 @@ def measured(reports: list[dict[str, Any]]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def on_gpu(recovery: dict[str, Any], commits: dict[str, Any]) -> str:
+    """Return the table of a GPU. What torch offers was measured in the same process, what torchrun needs in the same run."""
+    ways, small, large = recovery["found"]["ways"], commits["found"]["1.6 GB"], commits["found"]["12 GB"]
+    lost = [sum(one.get("kept steps lost", 0) for one in ways.get(way, ())) for way in (_JOIN, _PLAIN)]
+    more, plain_step, full_step = (
+        small[f"step {name}"] for name in ("time more, %", "without commits, ms", "with a commit each, ms")
+    )
+    rows = [
+        (
+            "kill -9 of the worker → next step, script with `join()`, s",
+            _kills(ways.get(_JOIN, [])),
+            f"torchrun {_kills(ways.get(_DISK, []))}",
+        ),
+        ("the same script without `join()`, s", _kills(ways.get(_PLAIN, [])), ""),
+        ("commits lost by these kills", f"{sum(lost):.0f}", "back to the last checkpoint"),
+        ("stall of a commit, copy beside the program, ms", _figure(small["commit() call, ms"]), _torchs(small)),
+        ("stall of a commit that is waited for, ms", _figure(small["synchronous commit, ms"]), ""),
+        ("step with a commit in each, ms", _figure(full_step), f"without {_figure(plain_step)}: + {more:.2f} %"),
+        ("stall of a commit of 12 GB, ms", _figure(large["commit() call, ms"]), _torchs(large)),
+    ]
+    return "\n".join(
+        [
+            "",
+            "",
+            f"- kills: {recovery['about']}",
+            f"- commits: {commits['about']}",
+            "",
+            "| what | Planaria | beside it, in the same run |",
+            "|---|---:|---:|",
+            *(f"| {what} | {ours} | {beside} |" for what, ours, beside in rows),
+            "",
+            "",
+        ]
+    )
+
+
+def _kills(kills: list[dict[str, float]]) -> str:
+    return _cell(summarise([one["stepped"] for one in kills if "stepped" in one]))
+
+
+def _figure(told: dict[str, float]) -> str:
+    return _cell(Summary(told["median"], told["p10"], told["p90"], int(told["n"])))
+
+
+def _torchs(size: dict[str, Any]) -> str:
+    return f"`torch.save` {_figure(size[_SAVE])}; `async_save` {_figure(size[_ASYNC_SAVE])}"
 
 
 def _row(group: Group, peers: list[str]) -> str:

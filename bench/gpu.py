@@ -1,10 +1,12 @@
 """What a commit, a restore and a kill -9 cost on a GPU. Linux, one GPU, torch with CUDA; nothing has to be installed.
 
-    PYTHONPATH=src python3 bench/gpu.py commits FOLDER     # stalls, step times, restore; 1.6 GB and 12 GB; 2.5 minutes at most
-    PYTHONPATH=src python3 bench/gpu.py recovery FOLDER    # kill -9 to the next step, phase by phase; 3.5 minutes at most
+    PYTHONPATH=src python3 bench/gpu.py commits FOLDER     # stalls, step times, restore; 1.6 GB and 12 GB; 2.5 minutes
+    PYTHONPATH=src python3 bench/gpu.py recovery FOLDER    # kill -9 to the next step, phase by phase; a quarter of an hour
 
 Each writes FOLDER/gpu-NAME.json and .md; the two of the latter, one behind the other, are bench/RESULTS-gpu.md.
-`--tiny` tries everything on a CPU with a model of no size, to see that it runs.
+Ways to recover take turns, some kills each, until all have had enough. `--launchers` as in bench/run.py; `--only` leaves ways
+or sizes out, `--minutes` ends it early. `--tiny` tries everything on a CPU with a model of no size, to see that it runs.
+bench/run.py has the same as rows, `gpu-*`, with a number for each launcher.
 """
 
 from __future__ import annotations
@@ -12,31 +14,29 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import math
 import os
 import platform
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
-from queue import Empty, Queue
+from typing import TYPE_CHECKING
 
-from harness.processes import descendants
+from harness.children import find_launchers
+from harness.gpu_lives import GOALS, PHASES, environment, lives, ways_of
+from harness.model import OURS
+
+if TYPE_CHECKING:
+    from harness.gpu_lives import Life, Way
 
 SCRIPTS = Path(__file__).parent / "scripts"
-PLANARIA = [sys.executable, "-m", "planaria", "run"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-PHASES = ("begin", "imported", "built", "group", "restored", "stepped")
-WAYS = {
-    "planaria, standbys, join()": ([*PLANARIA, "--standbys=auto"], "join"),
-    "planaria, standbys, without join()": ([*PLANARIA, "--standbys=auto"], "plain"),
-    "torchrun, checkpoint on disk": (TORCHRUN, "disk"),
-}
-GOALS = {"planaria, standbys, join()": 0.7, "planaria, standbys, without join()": 3.5}
-KILLS = {"planaria, standbys, join()": 6, "planaria, standbys, without join()": 4, "torchrun, checkpoint on disk": 2}
+KILLS = 11  # of each way of planaria's
+PEERS_KILLS = 5  # of each other one, which takes ten times as long
+AT_A_TIME = 3  # kills before the next way has its turn: to start a job takes longer than a kill
+SIZES = {"1.6GB": "1.6 GB", "12GB": "12 GB"}
 COMMIT_GOALS = {  # for 1.6 GB: what is measured, what is to be reached, and the largest figure that does
     "commit() call, ms": ("<= 1 ms", 1.0),
     "commit() call behind loss.item(), ms": ("<= 1 ms", 1.0),
@@ -45,123 +45,36 @@ COMMIT_GOALS = {  # for 1.6 GB: what is measured, what is to be reached, and the
 }
 TITLES = {"commits": "Commits of a GPU's state", "recovery": "kill -9 of a worker on a GPU"}
 VERSIONS = "import torch; cuda = torch.cuda; print(torch.__version__, cuda.is_available() and cuda.get_device_name())"
-READY_S = 60.0
-PATIENCE_S = 90.0
-_PAPERS_FD, _CHANNEL_FD = 1021, 1022  # a standby has closed the first of them when it is ready
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-
-
-class Job:
-    """A launcher under test. `next` returns the words that its workers say: word, pid, moment, number."""
-
-    def __init__(self, argv: list[str]) -> None:
-        self.process = subprocess.Popen(argv, env=environment(), stdout=subprocess.PIPE, text=True)
-        self._said: Queue[tuple[str, int, int, int]] = Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            _, mark, rest = line.rpartition("@ ")
-            if mark:
-                word, pid, moment, number = rest.split()
-                self._said.put((word, int(pid), int(moment), int(number)))
-
-    def next(self, within_s: float) -> tuple[str, int, int, int]:
-        return self._said.get(timeout=within_s)
-
-    def end(self) -> None:
-        pids = [self.process.pid, *descendants(self.process.pid)]
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        self.process.wait()
-
-
-def standing(job: Job) -> bool:
-    for pid in descendants(job.process.pid):
-        has_papers, has_channel = (os.path.lexists(f"/proc/{pid}/fd/{number}") for number in (_PAPERS_FD, _CHANNEL_FD))
-        if has_channel and not has_papers:
-            return True
-    return False
-
-
-def lives(argv: list[str], rounds: int, until: float) -> list[dict[str, float]]:
-    """Kill the worker again and again; return for each kill the seconds to each phase, and the steps that were lost."""
-    job, found = Job(argv), []
-    try:
-        kept = trained = 0
-        while True:
-            word, pid, _, number = job.next(PATIENCE_S)
-            kept = number if word == "kept" else kept
-            trained += word == "kept"
-            if trained < 3:
-                continue
-            waited = time.monotonic() + READY_S
-            while "--standbys=auto" in argv and not standing(job) and time.monotonic() < waited:
-                time.sleep(0.05)
-            time.sleep(
-                2.5
-            )  # a standby that is ready maps and registers memory then; a commit is under way at any moment
-            kept = drained(job, kept)
-            stood = standing(job)
-            killed = time.monotonic_ns()
-            os.kill(pid, signal.SIGKILL)
-            found.append(life(job, pid, killed, kept) | {"stood by": float(stood)})
-            print(found[-1], flush=True)
-            trained = 0
-            if len(found) == rounds or time.monotonic() > until:
-                return found
-    except Empty:
-        print("nothing was said for too long", flush=True)
-        return found
-    finally:
-        job.end()
-
-
-def drained(job: Job, kept: int) -> int:
-    """Return the newest commit that was said to be kept by now."""
-    try:
-        while True:
-            word, _, _, number = job.next(0.0001)
-            kept = number if word == "kept" else kept
-    except Empty:
-        return kept
-
-
-def life(job: Job, killed_pid: int, killed: int, kept: int) -> dict[str, float]:
-    phases: dict[str, float] = {}
-    while "stepped" not in phases:
-        word, pid, moment, number = job.next(PATIENCE_S)
-        if pid == killed_pid:
-            kept = number if word == "kept" else kept
-        elif word in PHASES and moment > killed:
-            phases[word] = (moment - killed) / 1e9
-            if word == "restored":
-                phases["kept steps lost"] = max(0, kept - number)
-    return phases
 
 
 def recovery(folder: Path, arguments: argparse.Namespace) -> None:
     size, device = ("tiny", ["cpu"]) if arguments.tiny else ("1.6 GB", [])
-    begin = time.monotonic()
-    found: dict[str, list[dict[str, float]]] = {}
-    for number, (name, (launcher, way)) in enumerate(WAYS.items()):
-        with tempfile.TemporaryDirectory() as scratch:
-            argv = [*launcher, "--nproc-per-node=1", "--max-restarts=100", str(SCRIPTS / "gpu_recover.py")]
-            until = begin + (number + 1) * arguments.minutes * 60 / len(WAYS)
-            rounds = arguments.rounds or KILLS[name]
-            print(name, flush=True)
-            found[name] = lives([*argv, way, size, scratch, *device], rounds, until)
-        write(folder, "recovery", {"size": size, "ways": found}, recovery_text(found))
+    until = time.monotonic() + arguments.minutes * 60 if arguments.minutes else math.inf
+    ways = [way for way in ways_of(arguments.found) if not arguments.only or way.kind in arguments.only]
+    wanted = {way.name: arguments.rounds or (KILLS if way.is_ours else PEERS_KILLS) for way in ways}
+    found: dict[str, list[Life]] = {way.name: [] for way in ways}
+    turn = 0
+    while any(wanted.values()) and time.monotonic() < until:
+        for way in ways if turn % 2 == 0 else reversed(ways):
+            rest = wanted[way.name] - len(found[way.name])
+            if rest > 0 and time.monotonic() < until:
+                kills = _turn_of(way, size, device, min(rest, AT_A_TIME), until)
+                found[way.name] += kills
+                write(folder, "recovery", {"size": size, "ways": found}, recovery_text(found))
+                rest = rest - len(kills) if kills else 0  # one that says nothing would never come to an end
+            if rest <= 0:
+                wanted[way.name] = 0
+        turn += 1
 
 
-def recovery_text(found: dict[str, list[dict[str, float]]]) -> str:
+def _turn_of(way: Way, size: str, device: list[str], kills: int, until: float) -> list[Life]:
+    print(way.name, flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        script = [str(SCRIPTS / "gpu_recover.py"), way.kind, size, scratch, *device]
+        return lives([*way.command, *script], kills, until)
+
+
+def recovery_text(found: dict[str, list[Life]]) -> str:
     lines = [
         "kill -9 of the worker to each phase, s: median (least - most). A standby that joined has begun before the kill.",
         "",
@@ -179,7 +92,9 @@ def recovery_text(found: dict[str, list[dict[str, float]]]) -> str:
 
 
 def commits(folder: Path, arguments: argparse.Namespace) -> None:
-    sizes = {"tiny": 8} if arguments.tiny else {"1.6 GB": 200, "12 GB": 200}
+    sizes = {SIZES[one]: 200 for one in SIZES if not arguments.only or one in arguments.only}
+    sizes = {"tiny": 8} if arguments.tiny else sizes
+    ours = next(one for one in arguments.found if one.name == OURS)
     if not arguments.tiny:
         subprocess.run([sys.executable, str(SCRIPTS / "gpu_check.py")], env=environment(), check=False)
     found = {}
@@ -187,7 +102,7 @@ def commits(folder: Path, arguments: argparse.Namespace) -> None:
         output = folder / f"commits-{size.replace(' ', '')}.json"
         script = [str(SCRIPTS / "gpu_commit.py"), size, str(output), str(steps), *(["cpu"] if arguments.tiny else [])]
         status = subprocess.run(
-            [*PLANARIA, "--nproc-per-node=1", "--max-restarts=0", *script], env=environment(), check=False
+            [*ours.command, "--nproc-per-node=1", "--max-restarts=0", *script], env=environment(), check=False
         ).returncode
         found[size] = json.loads(output.read_text()) if output.exists() else {}
         found[size]["status"] = status
@@ -239,14 +154,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="measure commits and recovery on a GPU")
     parser.add_argument("what", choices=["commits", "recovery"])
     parser.add_argument("folder", type=Path)
+    kills = f"kills of each way ({KILLS}; {PEERS_KILLS} of another launcher than planaria)"
+    parser.add_argument("--rounds", type=int, default=0, help=kills)
     parser.add_argument(
-        "--rounds", type=int, default=0, help="kills for each way; else six, four, and two for torchrun"
+        "--minutes", type=float, default=0.0, help="end recovery after so long, whatever there is by then"
     )
-    parser.add_argument("--minutes", type=float, default=3.5, help="how long recovery may take in all")
-    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=["join", "plain", "disk", *SIZES], help="some ways, or some sizes")
+    parser.add_argument("--launchers", nargs="+", default=["planaria", "torchrun"], metavar="LAUNCHER")
+    parser.add_argument("--tiny", action="store_true", help="on a CPU, a model of no size")
     arguments = parser.parse_args()
+    try:
+        arguments.found = find_launchers(arguments.launchers, sys.executable)
+    except ValueError as problem:
+        parser.error(f"--launchers: {problem}")
+    if arguments.what == "commits" and not any(one.name == OURS for one in arguments.found):
+        parser.error("--launchers: commits are planaria's")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     (commits if arguments.what == "commits" else recovery)(arguments.folder, arguments)
 
 
-main()
+if __name__ == "__main__":
+    main()

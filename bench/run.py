@@ -46,7 +46,7 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     how = Circumstances(
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         command=_shown_command(arguments),
-        quick=arguments.quick,
+        quick=arguments.quick or arguments.tiny,
         rounds=settings.rounds,
         idle_window_s=settings.idle_window_s,
         tee_s=settings.tee_s,
@@ -86,6 +86,7 @@ def _settings(arguments: argparse.Namespace, scratch: str) -> Settings:
         idle_window_s=arguments.idle_window,
         tee_s=arguments.tee_seconds,
         kills_per_launch=arguments.kills,
+        tiny=arguments.tiny,
     )
 
 
@@ -104,7 +105,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--idle-window", type=float, help="seconds of idling watched in each round (20; quick: 4)")
     parser.add_argument("--tee-seconds", type=float, help="how long the workers of the tee rows write (5; quick: 2)")
-    parser.add_argument("--kills", type=int, help="workers killed in each launch of the restart row (5; quick: 3)")
+    parser.add_argument(
+        "--kills", type=int, help="workers killed in each launch of the rows that kill workers (5; quick: 3)"
+    )
+    parser.add_argument("--tiny", action="store_true", help="rows gpu-*: on a CPU, a model of no size, to try them")
     parser.add_argument("--output", default=os.path.join(HERE, "RESULTS.md"), help="the report")
     parser.add_argument("--json", default=os.path.join(HERE, "results.json"), help="the raw numbers")
     arguments = parser.parse_args(argv)
@@ -136,6 +140,8 @@ def _shown_command(arguments: argparse.Namespace) -> str:
     words += [f"--launchers {shlex.join(shown)}"]
     if arguments.quick:
         words.insert(1, "--quick")
+    if arguments.tiny:
+        words.append("--tiny")
     if arguments.only:
         words.append(f"--only {shlex.join(arguments.only)}")
     return " ".join(words)

@@ -43,6 +43,8 @@ class Settings:
     idle_window_s: float
     tee_s: float
     kills_per_launch: int
+    tiny: bool = False
+    """Whether rows of a GPU are tried on a CPU, with a model of no size."""
 
 
 @dataclass(frozen=True, slots=True)

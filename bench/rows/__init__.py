@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rows import ending, idle, launch, loss, nodes, progress, rendezvous, restart, standby, tee, watchdog
+from rows import ending, gpu, idle, launch, loss, nodes, page, progress, rendezvous, restart, standby, tee, watchdog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ _ONE_NODE = (
     *tee.BENCHES,
     *watchdog.BENCHES,
     *progress.BENCHES,
+    *page.BENCHES,
 )
 _MANY_NODES = (*nodes.BENCHES, *loss.BENCHES, *rendezvous.BENCHES)
-ALL: tuple[Bench, ...] = (*_ONE_NODE, *_MANY_NODES)
+ALL: tuple[Bench, ...] = (*_ONE_NODE, *_MANY_NODES, *gpu.BENCHES)

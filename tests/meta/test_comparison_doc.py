@@ -24,6 +24,8 @@ class Program(NamedTuple):
     report: Any
     operator_report: Any
     find_launchers: Callable[[list[str], str], list[Any]]
+    first_group: Callable[..., Any]
+    rows: Any
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +36,9 @@ def program() -> Program:
     try:
         compare = import_module("compare")
         children, report = import_module("harness.children"), import_module("harness.report")
-        operator_report = import_module("harness.operator_report")
-        found = Program(compare, report, operator_report, children.find_launchers)
+        operator_report, rows = import_module("harness.operator_report"), import_module("rows")
+        first_group = import_module("rows.standby").first_group
+        found = Program(compare, report, operator_report, children.find_launchers, first_group, rows.ALL)
     finally:
         sys.path.remove(str(BENCH))
         for name in [name for name in sys.modules if name.partition(".")[0] in NAMES]:
@@ -52,6 +55,52 @@ def compare(program: Program) -> Any:
 def test_the_page_has_what_was_measured(compare: Any) -> None:
     before, after = compare.around(compare.PAGE.read_text())
     assert compare.PAGE.read_text() == before + compare.measured(compare.load()) + after
+
+
+def test_the_table_of_the_gpu_is_made_from_its_numbers_and_tells_how_many_there_are(compare: Any) -> None:
+    page = compare.PAGE.read_text()
+    before, after = compare.around(page, compare.GPU_BEGIN, compare.GPU_END)
+    assert page == before + compare.on_gpu(*compare.load_gpu()) + after
+    told = compare.on_gpu(*compare.load_gpu())
+    assert len(re.findall(r"\), n=\d+", told)) >= 8
+
+
+def test_a_table_of_the_gpu_can_be_made_of_one_way_alone(compare: Any) -> None:
+    recovery, commits = compare.load_gpu()
+    alone = {"planaria, standbys, join()": [{"stepped": 0.5}, {"stepped": 0.7}]}
+    told = compare.on_gpu({**recovery, "found": {"ways": alone}}, commits)
+    assert "script with `join()`, s | 0.600 (0.520 - 0.680), n=2 | torchrun  |" in told
+
+
+def test_what_only_planaria_can_do_is_listed(program: Program, compare: Any) -> None:
+    """A launcher of somebody else's is not told to be in rows that leave it out."""
+    listed = compare.PAGE.read_text().partition("It is measured as torchrun is")[2].partition("One command writes")[0]
+    for bench in program.rows:
+        if bench.only:
+            kinds = (bench.name, re.sub(r"-\d+$", "-N", bench.name), re.sub(r"-\w+$", "-*", bench.name))
+            assert any(f"`{kind}`" in listed for kind in (*kinds, bench.name.partition("-")[0])), bench.name
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in BENCH.glob("RESULTS*.md")))
+def test_a_report_of_a_machine_that_was_at_work_says_so(name: str) -> None:
+    text = (BENCH / name).read_text()
+    for load in re.findall(r"^- load average before (\S+) .*$", text, re.MULTILINE):
+        assert (float(load) > 0.5) == ("not a quiet machine" in text)
+
+
+def said(word: str, rank: int, life: int) -> tuple[int, bytes]:
+    return 0, f"{word} {rank} 2 {life} {100 * life + rank} {1000 * life + rank}".encode()
+
+
+def test_a_process_group_that_did_not_form_at_the_first_try_is_seen(program: Program) -> None:
+    whole = [said(word, rank, 1) for word in ("begin", "ready") for rank in (0, 1)]
+    assert program.first_group(iter(whole).__next__, 1) == (
+        1,
+        {b"begin": [(100, 1000), (101, 1001)], b"ready": [(100, 1000), (101, 1001)]},
+    )
+    broken = [said("ready", 0, 0), said("begin", 0, 1), said("begin", 1, 1), said("ready", 0, 1)]
+    later = [said(word, rank, 2) for word in ("begin", "ready") for rank in (1, 0)]
+    assert program.first_group(iter([*broken, *later]).__next__, 1)[0] == 2
 
 
 def test_the_drawing_is_of_the_same_numbers(compare: Any) -> None:

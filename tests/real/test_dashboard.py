@@ -21,7 +21,7 @@ from windows import shown, stop_the_run, texts, unlock
 
 from planaria.contract.progress import Record
 from planaria.dashboard.rules import POLICY
-from planaria.kube.portrait import Sizes, portrait
+from planaria.kube.portrait import Sizes, Told, portrait
 from planaria.kube.seen import JobSeen, PodSeen
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def test_a_job_of_an_operator_is_seen_with_its_pods_and_what_keeps_them(window: 
     ]
     job = JobSeen("resnet", "team", "u1", 1, False, {"backoffLimit": 6}, {"state": "BelowMin", "restarts": 1})
     pushed = Record("planaria", 3, 1, 1, 120, None, 41.5)
-    with shown(window, Cast(job=lambda: portrait(job, pods, pushed, Sizes(((pictures.START_MS, 1),)), 1))):
+    with shown(window, Cast(job=lambda: portrait(job, pods, Told(pushed, None, Sizes(((pictures.START_MS, 1),))), 1))):
         window.wait_for_text("#verdict-line", "resnet-worker-1: 0/3 nodes have a free GPU")
         assert "120as the agents push it" in window.text("#tiles")
         assert "resnet-worker-0 on gpu-1" in window.text("#nodes")

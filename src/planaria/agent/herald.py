@@ -5,12 +5,14 @@ Only an agent that finds PLANARIA_KUBE_PROGRESS imports this file.
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from queue import SimpleQueue
 
 from planaria import __version__
 from planaria.agent.credentials import kube_server
 from planaria.agent.tidings import Standing, Tidings
+from planaria.contract import glimpse
 from planaria.contract.progress import KEY
 from planaria.errors import UsageError
 from planaria.store.api import Where
@@ -19,7 +21,7 @@ from planaria.store.kubernetes_api import CONFIG_MAPS, Api, ApiAway, ApiConflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from planaria.agent.driver import Driver
     from planaria.agent.model import Job
@@ -40,7 +42,7 @@ class Herald:
         self._driver = driver
         self._say = say
         self._tidings = Tidings(f"planaria {__version__}")
-        self._orders: SimpleQueue[str | None] = SimpleQueue()
+        self._orders: SimpleQueue[Mapping[str, str] | None] = SimpleQueue()
         self._bridge: Bridge | None = None
         self._is_busy = False
         self._trouble = ""
@@ -70,10 +72,13 @@ class Herald:
             return
         driver = self._driver
         is_leading = self._job.meeting is None or driver.seat.snapshot().is_leading
-        news = self._tidings.news(Standing(is_leading, driver.life, driver.progress), self._loop.now())
+        journal = None if driver.observer is None else driver.observer.journal
+        happened = 0 if journal is None else journal.notebook.count
+        news = self._tidings.news(Standing(is_leading, driver.life, driver.progress, happened), self._loop.now())
         if news is not None:
             self._is_busy = True
-            self._orders.put(news)
+            seen = {} if journal is None else {glimpse.KEY: glimpse.write(os.uname().nodename, journal.notebook.events)}
+            self._orders.put({KEY: news, **seen})
 
     def _work(self, access: Access) -> None:
         bridge = self._bridge
@@ -112,10 +117,10 @@ def _where(name: str, job: Job) -> Where:
     )
 
 
-def _written(api: Api, news: str) -> str:
-    """Write a record; return why that was not possible, or nothing."""
+def _written(api: Api, news: Mapping[str, str]) -> str:
+    """Write entries of the ConfigMap; return why that was not possible, or nothing."""
     try:
-        api.patch(CONFIG_MAPS, {"data": {KEY: news}}, WITHIN_S)
+        api.patch(CONFIG_MAPS, {"data": news}, WITHIN_S)
     except (ApiAway, ApiDenied, ApiConflict) as problem:
         return str(problem)
     except Exception as problem:  # noqa: BLE001  whatever it is, the next record may be written

@@ -23,6 +23,8 @@ class Standing(Value):
     is_leading: bool
     life: Round | None
     reports: Mapping[int, tuple[Progress, float]]
+    happened: int = 0
+    """How many events the journal of this node has had."""
 
 
 class Tidings:
@@ -33,7 +35,7 @@ class Tidings:
         self._round = -1
         self._began_at = 0.0
         self._told_at: float | None = None
-        self._told = ""
+        self._told: tuple[str, int] = "", 0
 
     def news(self, standing: Standing, now: float) -> str | None:
         """Return the record to be written now, or None."""
@@ -45,9 +47,9 @@ class Tidings:
         if self._told_at is not None and now < self._told_at + APART_S:
             return None
         record = self._record(life, standing.reports)
-        if record == self._told:
+        if self._told == (record, standing.happened):  # a job that hangs makes no progress, and that is told
             return None
-        self._told, self._told_at = record, now
+        self._told, self._told_at = (record, standing.happened), now
         return record
 
     def _record(self, life: Round, reports: Mapping[int, tuple[Progress, float]]) -> str:

@@ -99,7 +99,12 @@ def as_dict(value: Value) -> dict[str, object]:
     return {name: _plain(getattr(value, name)) for name in type(value)._fields}
 
 
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+
+
 def _plain(item: object) -> object:
+    if type(item) in _PLAIN:  # most are, and a picture of a thousand workers has many
+        return item
     if isinstance(item, Value):
         return as_dict(item)
     if isinstance(item, (tuple, list)):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import random
 import tempfile
 import time
 
+from planaria import __version__
 from planaria.base.files import random_name, remove_tree, tell
 from planaria.base.linux import become_subreaper
 from planaria.base.text import safe, safe_line
@@ -227,13 +229,32 @@ def _teller(planned: int) -> Callable[[Strike, float], None]:
     return told
 
 
+def _about(options: Options) -> dict[str, object]:
+    """Return what makes a verdict a record: which campaign, of which job, when, and on what."""
+    here = os.uname()
+    return {
+        "seed": options.seed,
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "versions": {
+            "planaria": __version__,
+            "python": platform.python_version(),
+            "kernel": f"{here.sysname} {here.release}",
+        },
+        "cores": len(os.sched_getaffinity(0)),
+        "nodes": options.nodes,
+        "nproc": options.nproc,
+        "networks": options.networks,
+        "script": [os.path.basename(options.script[0]), *options.script[1:]],
+    }
+
+
 def _verdict(options: Options, planned: Plan, seen: Observed, logs: str) -> int:
     broken = judge(seen)
     if not broken and not options.keep:
         remove_tree(logs)
         logs = ""
     if options.json:
-        tell(1, json.dumps(story.verdict_json(seen, planned, broken, logs, options.seed)) + "\n")
+        tell(1, json.dumps(story.verdict_json(seen, planned, broken, logs, _about(options))) + "\n")
     else:
         tell(1, story.verdict_text(seen, planned, broken, logs))
     if broken:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from planaria.base.text import safe_line
 from planaria.base.value import as_dict
 from planaria.chaos.model import Observed, Strike
@@ -9,7 +11,7 @@ from planaria.chaos.verdict import PROMISES, Broken, growth, made, reads_commits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from planaria.chaos.model import Memory
     from planaria.chaos.plan import Plan
@@ -73,16 +75,25 @@ def verdict_text(seen: Observed, plan: Plan, broken: Sequence[Broken], logs: str
     return "\n".join(lines) + "\n"
 
 
-def verdict_json(seen: Observed, plan: Plan, broken: Sequence[Broken], logs: str, seed: int) -> dict[str, object]:
-    """Return the verdict as data; docs/chaos.md describes it."""
+def verdict_json(
+    seen: Observed, plan: Plan, broken: Sequence[Broken], logs: str, about: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the verdict as data; docs/chaos.md describes it. `about`: the seed, and what it was made with."""
+    back = back_to_work(seen)
     return {
         "schema": SCHEMA,
-        "seed": seed,
+        **about,
         "planned": seen.planned,
         "struck": len(made(seen)),
         "seconds": round(seen.ended_at - seen.began_at, 3),
         "interrupted": seen.is_interrupted,
         "kept": not broken,
+        "kinds": dict(sorted(Counter(one.fault.kind for one in made(seen)).items())),
+        "rounds": _rounds(seen),
+        "workers": len(seen.workers),
+        "back_s": {"median": back[len(back) // 2], "p90": back[len(back) * 9 // 10], "longest": back[-1]}
+        if back
+        else None,
         "skipped": dict(plan.skipped),
         "left_out": left_out(seen),
         "result": {"expected": seen.expected, "got": seen.result},
@@ -103,6 +114,15 @@ def verdict_json(seen: Observed, plan: Plan, broken: Sequence[Broken], logs: str
         "memory": {agent: _grown(samples) for agent, samples in seen.memory.items() if growth(samples)},
         "logs": logs or None,
     }
+
+
+def back_to_work(seen: Observed) -> list[float]:
+    """Return after how long the job was at work again, for each fault, the shortest first."""
+    return sorted(round(strike.back_s, 3) for strike in made(seen) if strike.back_s is not None)
+
+
+def _rounds(seen: Observed) -> int:
+    return len({(worker.era, worker.round) for worker in seen.workers})
 
 
 def left_out(seen: Observed) -> dict[str, str]:
@@ -130,9 +150,10 @@ def _kept(seen: Observed, name: str) -> str:
 
 
 def _summary(seen: Observed) -> str:
-    back = sorted(strike.back_s for strike in made(seen) if strike.back_s is not None)
-    rounds = len({(worker.era, worker.round) for worker in seen.workers})
-    text = f"{len(made(seen))} of {seen.planned} faults in {seen.ended_at - seen.began_at:.1f} s, {rounds} rounds, "
+    back = back_to_work(seen)
+    text = (
+        f"{len(made(seen))} of {seen.planned} faults in {seen.ended_at - seen.began_at:.1f} s, {_rounds(seen)} rounds, "
+    )
     text += f"{len(seen.workers)} workers"
     if back:
         text += f"; at work again after {back[len(back) // 2]:.2f} s (median), {back[-1]:.2f} s (longest)"

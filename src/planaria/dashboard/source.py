@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from operator import is_
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from planaria.agent.journal import EVIDENCE
@@ -13,6 +14,7 @@ from planaria.dashboard.logs import tail
 from planaria.insight.loglines import places
 from planaria.insight.picture import picture
 from planaria.insight.plainfiles import open_within
+from planaria.insight.recall import Recall
 from planaria.launch.owner_http import NotAnswered, ask, fetch
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from planaria.dashboard.answers import Json
     from planaria.dashboard.lookout import Found, Lookout
+    from planaria.insight.model import NodeSeen, RunSeen
 
 FRESH_S = 0.5  # for how long a look is good
 _AT_ONCE = 4  # files of evidence that are asked of agents: each is in memory as a whole, if not for long
@@ -37,6 +40,7 @@ class Seen:
         self._runs: dict[str, list[Found]] = {}
         self._fetching = threading.Semaphore(_AT_ONCE)
         self._lines: dict[str, tuple[list[tuple[object, ...]], Json]] = {}
+        self._drawn: dict[str, _Drawn] = {}
 
     def runs(self) -> list[Json]:
         """Return the runs, those first that still go on. One that cannot be read is there with a `why`, and hides no other."""
@@ -47,8 +51,10 @@ class Seen:
 
     def picture(self, run_id: str) -> Json | None:
         """Return the picture of a run."""
-        found = self.nodes(run_id)
-        return {**picture([one.seen for one in found]).as_json(), "run_id": run_id} if found else None
+        with self._lock:
+            self._look()
+            found = self._runs.get(run_id)
+            return {**self._draw(run_id, found).as_json(), "run_id": run_id} if found else None
 
     def nodes(self, run_id: str) -> list[Found]:
         """Return the nodes of a run; none where there is no such run."""
@@ -58,11 +64,14 @@ class Seen:
 
     def log_tail(self, run_id: str, rank: int, stream: str) -> Json | None:
         """Return the end of what a rank wrote in the newest round, or why there is none."""
-        found = self.nodes(run_id)
+        with self._lock:
+            self._look()
+            found = list(self._runs.get(run_id, ()))
+            recall = self._drawn[run_id].recall if run_id in self._drawn else None
+            wanted = places([one.seen for one in found], frozenset({rank}), (stream,), recall)
         if not found:
             return None
         agents = {one.seen.node: one.agent for one in found if one.agent is not None and one.answers}
-        wanted = places([one.seen for one in found], frozenset({rank}), (stream,))
         for place in wanted:
             content = tail(place, agents.get(place.node))
             if content is not None:
@@ -114,6 +123,7 @@ class Seen:
             return
         self._runs = self._lookout.look()
         self._lines = {run_id: line for run_id, line in self._lines.items() if run_id in self._runs}
+        self._drawn = {run_id: drawn for run_id, drawn in self._drawn.items() if run_id in self._runs}
         self._looked_at = self._now()
 
     def _line(self, run_id: str, found: list[Found]) -> Json:
@@ -123,18 +133,36 @@ class Seen:
         if known is not None and known[0] == marks and not any(one.answers for one in found):
             return known[1]
         try:
-            line = _drawn(run_id, found)
+            line = self._short(run_id, found)
         except Exception as problem:  # noqa: BLE001  a run that cannot be drawn must not take the others along
             line = _unreadable(run_id, f"this is a bug of planaria's: {safe_line(repr(problem))}")
         self._lines[run_id] = (marks, line)
         return line
 
+    def _short(self, run_id: str, found: list[Found]) -> Json:
+        if not any(one.is_readable for one in found):
+            return _unreadable(run_id, found[0].seen.gap)
+        seen = self._draw(run_id, found)
+        return {"run_id": run_id, "state": seen.state, "is_over": seen.is_past}
 
-def _drawn(run_id: str, found: list[Found]) -> Json:
-    if not any(one.is_readable for one in found):
-        return _unreadable(run_id, found[0].seen.gap)
-    seen = picture([one.seen for one in found])
-    return {"run_id": run_id, "state": seen.state, "is_over": seen.is_past}
+    def _draw(self, run_id: str, found: list[Found]) -> RunSeen:
+        """Return the picture of what was found, made once: the list and the page of a run ask for the same."""
+        nodes = [one.seen for one in found]
+        known = self._drawn.get(run_id)
+        if known is not None and len(known.nodes) == len(nodes) and all(map(is_, known.nodes, nodes)):
+            return known.run
+        recall = Recall() if known is None else known.recall
+        run = picture(nodes, recall)
+        self._drawn[run_id] = _Drawn(nodes, run, Recall() if run.is_over else recall)  # of what is over none follows
+        return run
+
+
+class _Drawn(NamedTuple):
+    """A picture, of what it was made, and what the next one need not read again."""
+
+    nodes: list[NodeSeen]
+    run: RunSeen
+    recall: Recall
 
 
 def _unreadable(run_id: str, why: str) -> Json:

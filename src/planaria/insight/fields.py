@@ -22,6 +22,9 @@ class Told(Value):
     at: float
     node: str
     data: Mapping[str, object]
+    round: int | None = None
+    gist: tuple[int, ...] = ()
+    """Of progress the first and the last step of any rank; of a commit what grows from one to the next."""
 
 
 def told(event: Mapping[str, object], node: str) -> Told | None:
@@ -30,7 +33,31 @@ def told(event: Mapping[str, object], node: str) -> Told | None:
     timestamp = integer(event, "timestamp")
     if not name or timestamp is None:
         return None
-    return Told(name, timestamp, text(data, "host"), number(data, "at") or 0.0, node, data)
+    gist = _GISTS[name](data) if name in _GISTS else ()
+    return Told(
+        name, timestamp, text(data, "host"), number(data, "at") or 0.0, node, data, integer(data, "round"), gist
+    )
+
+
+def age_of(stamp: Mapping[str, object]) -> tuple[int, ...]:
+    """Return what grows from one commit to the next; agents of older versions did not tell the run."""
+    return tuple(integer(stamp, key) or 0 for key in ("run", "round", "generation"))
+
+
+def _steps(data: Mapping[str, object]) -> tuple[int, ...]:
+    """Return the first and the last step that progress tells, by any rank; nothing where it tells none."""
+    begun, done = [], []
+    ranks = part(data, "ranks")
+    for key in ranks:
+        rank = part(ranks, key)
+        step, first = integer(rank, "step"), integer(rank, "first")
+        if step is not None:
+            begun.append(step if first is None else min(first, step))
+            done.append(step)
+    return (min(begun), max(done)) if done else ()
+
+
+_GISTS = {"planaria.progress": _steps, "planaria.commit": age_of}
 
 
 def part(found: object, *names: str) -> Mapping[str, object]:
@@ -49,19 +76,19 @@ def text(found: Mapping[str, object], name: str) -> str:
 def integer(found: Mapping[str, object], name: str) -> int | None:
     """Return a whole number of a size that one can reckon with."""
     value = found.get(name)
-    return value if _is_whole(value) else None
+    return value if type(value) is int and -MOST < value < MOST else None
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST
+    return type(value) is int and -MOST < value < MOST
 
 
 def number(found: Mapping[str, object], name: str) -> float | None:
     """Return a number that is finite, and of a size that one can reckon with."""
     value = found.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if type(value) is not float and type(value) is not int:
         return None
-    return float(value) if abs(value) < MOST else None  # what is no number is not below it, either
+    return float(value) if -MOST < value < MOST else None  # what is no number is not between them, either
 
 
 def objects(found: Mapping[str, object], name: str) -> tuple[Mapping[str, object], ...]:

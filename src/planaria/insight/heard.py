@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from planaria.base.value import Value, replace
-from planaria.insight.fields import Told, integer, objects, part, text, told
+from planaria.insight.fields import Told, integer, objects, part, text
 from planaria.insight.model import NodeSeen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from planaria.insight.digest import Digest
+
 SILENT_S = 300.0  # an agent that lives writes, or touches its journal, once a minute
 EVERYBODYS = ("done", "failed", "stopped")  # other ends may be one node's alone
 ENDED = "planaria.run.ended"
+_MOMENT = attrgetter("at")
 
 
 class Heard(Value):
@@ -20,6 +25,8 @@ class Heard(Value):
 
     seen: NodeSeen
     events: tuple[Told, ...]
+    digest: Digest
+    """What these come to."""
     newest_round: Told | None
     end: Told | None
     host: str
@@ -97,17 +104,22 @@ def each_once(nodes: Iterable[NodeSeen]) -> list[NodeSeen]:
     return sorted(found.values(), key=lambda one: one.node)
 
 
-def hear(one: NodeSeen) -> Heard:
-    """Read what a node told. Its events are in the order of its monotonic clock: progress has a file of its own."""
-    found = (told(event, one.node) for event in one.events)
-    events = tuple(sorted((event for event in found if event is not None), key=lambda event: event.at))
+def in_order(found: Iterable[Told | None]) -> tuple[Told, ...]:
+    """Return the events of a node, in the order of its monotonic clock: progress has a file of its own."""
+    return tuple(sorted((event for event in found if event is not None), key=_MOMENT))
+
+
+def hear(one: NodeSeen, events: tuple[Told, ...], digest: Digest) -> Heard:
+    """Return a node whose events were read."""
     job = part(one.status, "job")
     run_ids = (text(event.data, "run_id") for event in events)
+    happened = digest.happened
     return Heard(
         one,
         events,
-        next((event for event in reversed(events) if event.name == "planaria.round.started"), None),
-        next((event for event in reversed(events) if event.name == ENDED), None),
+        digest,
+        next((event for event in reversed(happened) if event.name == "planaria.round.started"), None),
+        next((event for event in reversed(happened) if event.name == ENDED), None),
         text(job, "host") or next((event.host for event in events if event.host), "") or one.node,
         text(job, "run_id") or text(one.report or {}, "run_id") or next((name for name in run_ids if name), ""),
     )
@@ -119,15 +131,16 @@ def of_the_last_start(heard: Iterable[Heard]) -> list[Heard]:
     Only clocks can tell, and two hosts' clocks may differ: nothing but what is shown hangs on it.
     """
     kept: list[Heard] = []
+    ends: list[int | None] = []  # of those that are kept
     mute: list[Heard] = []  # nobody knows when they began
     for one in sorted(heard, key=lambda each: each.events[0].timestamp if each.events else 0):
         if not one.events and not one.answers:
             mute.append(one)
             continue
-        ends = [other.over_at for other in kept]
         if one.events and ends and all(end is not None and end < one.events[0].timestamp for end in ends):
-            kept = []
+            kept, ends = [], []
         kept.append(one)
+        ends.append(one.over_at)
     newest = _newest_start(kept)
     kept = [one for one in kept if one.answers or one.start in ("", newest)]
     return sorted([*mute, *kept], key=lambda each: each.seen.node)

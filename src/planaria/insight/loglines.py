@@ -5,7 +5,8 @@ from __future__ import annotations
 from planaria.base.text import safe, safe_line
 from planaria.base.value import Value
 from planaria.insight.fields import integer, texts, told
-from planaria.insight.heard import each_once, hear, newest_round, of_the_last_start
+from planaria.insight.heard import newest_round, of_the_last_start
+from planaria.insight.recall import Recall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,9 +55,11 @@ class Line(Value):
         return {**told_place, "line": self.text}
 
 
-def places(nodes: Sequence[NodeSeen], ranks: frozenset[int] | None, streams: Sequence[str]) -> list[Place]:
+def places(
+    nodes: Sequence[NodeSeen], ranks: frozenset[int] | None, streams: Sequence[str], recall: Recall | None = None
+) -> list[Place]:
     """Return the streams of the newest round that are wanted, by rank: a node that left before it has none in it."""
-    heard = of_the_last_start(hear(one) for one in each_once(nodes))
+    heard = of_the_last_start((recall or Recall()).hear(nodes))
     names, last = {one.seen.node for one in heard}, newest_round(heard)
     found = [place for one in nodes if one.node in names for place in _places_of(one)]
     if any(one.round is not None for one in heard):
@@ -74,8 +77,8 @@ def places(nodes: Sequence[NodeSeen], ranks: frozenset[int] | None, streams: Seq
 def _places_of(one: NodeSeen) -> list[Place]:
     found = []
     for event in one.events:
-        started = told(event, one.node)
-        if started is None or started.name != "planaria.worker.started":
+        started = told(event, one.node) if event.get("name") == "planaria.worker.started" else None
+        if started is None:
             continue
         numbers = [integer(started.data, name) for name in ("round", "rank", "local_rank")]
         for path in texts(started.data, "log_files"):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from planaria.base.value import replace
 from planaria.insight import story, whole
+from planaria.insight.digest import all_steps
 from planaria.insight.fields import integer, integers, number, objects, part, text
-from planaria.insight.heard import each_once, hear, is_over, leavers, newest_round, of_the_last_start
+from planaria.insight.heard import is_over, leavers, newest_round, of_the_last_start
 from planaria.insight.model import Evidence, Node, NodeSeen, Rank, RunSeen
+from planaria.insight.recall import Recall
 from planaria.insight.slow import stragglers
 
 TYPE_CHECKING = False
@@ -23,20 +25,23 @@ _AT_REST = ("running", "waiting")
 _UNHEARD = ("away", "gone", "lost", "silent")
 
 
-def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
-    """Return the picture of a run; `nodes` may be in any order, and the same node may be among them twice."""
-    heard = of_the_last_start(hear(one) for one in each_once(nodes))
+def picture(nodes: Sequence[NodeSeen], recall: Recall | None = None) -> RunSeen:
+    """Return the picture of a run; `nodes` may be in any order, and the same node may be among them twice.
+
+    Who looks again and again keeps a `recall`, which makes it no other picture, but the next one quicker.
+    """
+    recall = recall or Recall()
+    heard = of_the_last_start(recall.hear(nodes))
     newest, left = newest_round(heard), leavers(heard)
-    events = sorted((event for one in heard for event in one.events), key=lambda event: event.timestamp)
-    failed, steps = story.failures(events), story.steps_by_round(events)
+    tale, steps = recall.tale(heard, left), all_steps(one.digest.steps for one in heard)
     reports = {one.seen.node: one.seen.report for one in heard if one.seen.report is not None}
     is_done = is_over(heard)
-    ended = story.outcome(events, reports, failed) if is_done else None
+    ended = story.outcome(tale.events, reports, tale.failures) if is_done else None
     by_node = [(_node(one, ranks), ranks) for one in heard for ranks in [_ranks_of(one)]]
     ranks = _ranks(by_node, heard, newest)
     slow = stragglers(heard, ranks, newest)
     used, allowed = whole.budget(heard)
-    restarts = story.restarts(events, failed, steps)
+    restarts = story.restarts(tale, steps)
     return RunSeen(
         run_id=next((one.run_id for one in heard if one.run_id), ""),
         state=ended.outcome if ended is not None else _state(heard),
@@ -47,10 +52,10 @@ def picture(nodes: Sequence[NodeSeen]) -> RunSeen:
         restarts_used=used,
         restarts_allowed=allowed,
         restarts=restarts,
-        failures=failed,
+        failures=tale.failures,
         newest_commit=whole.commits(heard),
-        timeline=story.timeline(events, left),
-        world_over_time=story.world_over_time(events),
+        timeline=tale.timeline,
+        world_over_time=tale.world_over_time,
         hang=whole.hang(heard, newest),
         stragglers=slow,
         effective=story.with_redone(whole.effective(heard), steps, restarts),
@@ -176,15 +181,8 @@ def _live_ranks(one: Heard) -> list[Rank]:
         rank = integer(worker, "rank")
         if rank is None:
             continue
-        seen = Rank(
-            rank,
-            one.host,
-            one.seen.node,
-            integer(worker, "local_rank"),
-            integer(worker, "pid"),
-            text(worker, "state"),
-        )
-        found.append(_with_progress(seen, part(progress, str(rank))))
+        local_rank, pid, state = integer(worker, "local_rank"), integer(worker, "pid"), text(worker, "state")
+        found.append(_rank((rank, one.host, one.seen.node, local_rank, pid, state), part(progress, str(rank))))
     return found
 
 
@@ -194,9 +192,9 @@ def _past_ranks(one: Heard) -> list[Rank]:
     number_of_round = None if begun is None else integer(begun.data, "round")
     found: dict[int, Rank] = {}
     for event in one.events:
-        rank = integer(event.data, "rank")
-        if integer(event.data, "round") != number_of_round:
+        if event.round != number_of_round:
             continue
+        rank = integer(event.data, "rank")
         if event.name == "planaria.worker.started" and rank is not None:
             local_rank, pid = integer(event.data, "local_rank"), integer(event.data, "pid")
             found[rank] = Rank(rank, one.host, one.seen.node, local_rank, pid)
@@ -213,15 +211,20 @@ def _past_ranks(one: Heard) -> list[Rank]:
 
 
 def _with_progress(seen: Rank, report: Mapping[str, object]) -> Rank:
-    if not report:
-        return seen
+    return _rank((seen.rank, seen.host, seen.node, seen.local_rank, seen.pid, seen.state), report) if report else seen
+
+
+def _rank(who: tuple[int, str, str, int | None, int | None, str], report: Mapping[str, object]) -> Rank:
+    """Return a worker that has come so far. Every picture has each of a thousand made anew: with all its fields at once."""
     samples = number(report, "samples")
-    return replace(
-        seen,
-        step=integer(report, "step"),
-        samples=samples if samples is not None else number(part(report, "values"), "samples"),
-        rate=number(report, "rate"),
-        samples_rate=number(report, "samples_rate"),
-        phase=text(report, "phase") or None,
-        age_s=number(report, "age_s"),
+    return Rank(
+        *who,
+        integer(report, "step"),
+        samples if samples is not None else number(part(report, "values"), "samples"),
+        number(report, "rate"),
+        number(report, "samples_rate"),
+        text(report, "phase") or None,
+        number(report, "age_s"),
+        False,
+        None,
     )

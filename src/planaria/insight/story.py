@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from planaria.base.value import replace
+from planaria.base.value import Value, replace
 from planaria.contract.failure import tells_of_a_lost_peer
-from planaria.insight.fields import integer, number, part, text, texts
+from planaria.insight.fields import Told, integer, number, part, text, texts
 from planaria.insight.model import PHASES, Cause, Moment, Outcome, Redone, Restart
 from planaria.insight.sentences import ending, leaving, meaning, sentence
 
@@ -17,12 +17,39 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from planaria.insight.fields import Told
     from planaria.insight.model import Effective
 
 MOST_MOMENTS = 500
 LAST_LINES = 12
 TOGETHER_MS = 10_000  # nodes that begin or end within this time share a line
+
+
+class Tale(Value):
+    """What happened to a run, by the clocks of its nodes: all that stays as it is while its workers go on."""
+
+    events: tuple[Told, ...]
+    failures: tuple[Cause, ...]
+    timeline: tuple[Moment, ...]
+    world_over_time: tuple[tuple[int, int], ...]
+    longest: Mapping[int, Told]
+    """Of each round the word of the node on which its restart took longest."""
+    sizes: Mapping[int, Mapping[str, object]]
+    """Of each round what a node told at its beginning, in the order of their numbers."""
+
+
+def tale(events: Iterable[Told], left: frozenset[str] = frozenset()) -> Tale:
+    """Read what all nodes told; `left` are those that ended alone."""
+    found = tuple(sorted(events, key=lambda event: event.timestamp))
+    begun = {one.round: one.data for one in found if one.name == "planaria.round.started" and one.round is not None}
+    longest = _longest(found)
+    return Tale(
+        events=found,
+        failures=failures(found),
+        timeline=timeline(found, longest, left),
+        world_over_time=world_over_time(found),
+        longest=longest,
+        sizes=dict(sorted(begun.items())),
+    )
 
 
 def cause_of(data: Mapping[str, object], *, node: str, timestamp: int = 0, round_number: int | None = None) -> Cause:
@@ -69,57 +96,27 @@ def first_cause(found: Sequence[Cause], round_number: int | None) -> Cause | Non
     return min(own, key=lambda one: (one.lost_peer, one.timestamp, one.rank), default=None)
 
 
-def steps_by_round(events: Iterable[Told]) -> dict[int, tuple[int, int]]:
-    """Return the first and the last step that were reported in each round, by any rank."""
-    found: dict[int, tuple[int, int]] = {}
-    for one in events:
-        number_of_round = integer(one.data, "round")
-        if one.name != "planaria.progress" or number_of_round is None:
-            continue
-        ranks = part(one.data, "ranks")
-        for key in ranks:
-            rank = part(ranks, key)
-            step = integer(rank, "step")
-            if step is None:
-                continue
-            first = integer(rank, "first")
-            low, high = found.get(number_of_round, (step, step))
-            found[number_of_round] = min(low, step if first is None else first), max(high, step)
-    return found
-
-
-def restarts(
-    events: Sequence[Told], failed: Sequence[Cause], steps: Mapping[int, tuple[int, int]]
-) -> tuple[Restart, ...]:
+def restarts(told: Tale, steps: Mapping[int, tuple[int, int]]) -> tuple[Restart, ...]:
     """Return every restart once, oldest round first: as the node tells it on which it took longest."""
-    longest, rounds = _longest(events), _rounds(events)
-    sizes = {integer(one.data, "round"): one.data for one in events if one.name == "planaria.round.started"}
+    before = {after: earlier for earlier, after in pairwise(told.sizes)}  # a leader may skip numbers
     return tuple(
         replace(
-            _restart(longest[one], rounds.get(one), failed, steps),
-            world_size=integer(sizes.get(one, {}), "world_size"),
-            nodes=integer(sizes.get(one, {}), "nodes"),
+            _restart(told.longest[one], before.get(one), told.failures, steps),
+            world_size=integer(told.sizes.get(one, {}), "world_size"),
+            nodes=integer(told.sizes.get(one, {}), "nodes"),
         )
-        for one in sorted(longest)
+        for one in sorted(told.longest)
     )
 
 
 def _longest(events: Iterable[Told]) -> dict[int, Told]:
-    """Return of each round the word of the node on which its restart took longest."""
     found: dict[int, Told] = {}
     for one in events:
-        number_of_round = integer(one.data, "round")
-        if one.name == "planaria.restart" and number_of_round is not None:
-            other = found.get(number_of_round)
+        if one.name == "planaria.restart" and one.round is not None:
+            other = found.get(one.round)
             if other is None or (number(one.data, "total_s") or 0) > (number(other.data, "total_s") or 0):
-                found[number_of_round] = one
+                found[one.round] = one
     return found
-
-
-def _rounds(events: Iterable[Told]) -> dict[int, int]:
-    """Return the round before each round. A leader may skip numbers."""
-    numbers = {integer(one.data, "round") for one in events if one.name == "planaria.round.started"}
-    return {after: before for before, after in pairwise(sorted(one for one in numbers if one is not None))}
 
 
 def _restart(one: Told, before: int | None, failed: Sequence[Cause], steps: Mapping[int, tuple[int, int]]) -> Restart:
@@ -158,10 +155,10 @@ def world_over_time(events: Iterable[Told]) -> tuple[tuple[int, int], ...]:
     begun = set()
     for one in events:
         if one.name == "planaria.round.started":
-            number_of_round, size = integer(one.data, "round"), integer(one.data, "world_size")
+            size = integer(one.data, "world_size")
             begun.add(one.node)
-            if number_of_round is not None and size is not None:
-                sizes[number_of_round] = min(sizes.get(number_of_round, (one.timestamp, size)), (one.timestamp, size))
+            if one.round is not None and size is not None:
+                sizes[one.round] = min(sizes.get(one.round, (one.timestamp, size)), (one.timestamp, size))
         elif one.name == "planaria.run.ended":
             ends[one.node] = one.timestamp
     found = sorted(sizes.values())
@@ -170,21 +167,23 @@ def world_over_time(events: Iterable[Told]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def timeline(events: Sequence[Told], left: frozenset[str] = frozenset()) -> tuple[Moment, ...]:
+def timeline(
+    events: Sequence[Told], longest: Mapping[int, Told], left: frozenset[str] = frozenset()
+) -> tuple[Moment, ...]:
     """Return what happened, line by line, by each node's own clock: what all nodes tell of a round is told once."""
-    longest = _longest(events)
     rounds: set[int | None] = set()
     found: list[Moment] = []
     counts: list[int] = []
-    for one in sorted(events, key=lambda event: event.timestamp):
-        said, number_of_round = sentence(one), integer(one.data, "round")
+    for one in events:
         if one.name == "planaria.round.started":
-            said = "" if number_of_round in rounds else said
-            rounds.add(number_of_round)
-        elif one.name == "planaria.restart" and number_of_round is not None and longest[number_of_round] is not one:
-            said = ""
+            said = "" if one.round in rounds else sentence(one)
+            rounds.add(one.round)
+        elif one.name == "planaria.restart" and one.round is not None and longest[one.round] is not one:
+            continue
         elif one.name == "planaria.run.ended" and one.node in left:
             said = leaving(one)
+        else:
+            said = sentence(one)
         if not said:
             continue
         if found and _is_the_same(one, said, found[-1]):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from planaria.insight.fields import integer, integers, number, part, text
+from planaria.insight.digest import newest_commits
+from planaria.insight.fields import age_of, integer, integers, number, part
 from planaria.insight.heard import ENDED
 from planaria.insight.model import Effective
 
@@ -10,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from planaria.insight.digest import Commits
     from planaria.insight.heard import Heard
 
 TIERS = ("node", "buddy", "disk")
@@ -22,9 +24,8 @@ def budget(heard: Sequence[Heard]) -> tuple[int | None, int | None]:
     for one in heard:
         restarts = part(one.seen.status, "restarts")
         report = one.seen.report or {}
-        started = next((event for event in one.events if event.name == "planaria.run.started"), None)
-        counts = [integer(restarts, "used"), integer(report, "restarts")]
-        counts += [integer(event.data, "restart_count") for event in one.events]
+        started = next((event for event in one.digest.happened if event.name == "planaria.run.started"), None)
+        counts = [integer(restarts, "used"), integer(report, "restarts"), one.digest.restarts]
         limits = [integer(restarts, "allowed"), integer(report, "max_restarts")]
         limits += [None if started is None else integer(started.data, "max_restarts")]
         used = max((count for count in (used, *counts) if count is not None), default=None)
@@ -34,21 +35,19 @@ def budget(heard: Sequence[Heard]) -> tuple[int | None, int | None]:
 
 def commits(heard: Sequence[Heard]) -> dict[str, Mapping[str, object] | None]:
     """Return the newest commit of each tier: by run, round and generation, as `contract/commit.py` orders them."""
-    told: list[tuple[str, Mapping[str, object]]] = []
-    for one in heard:
-        told += [(text(event.data, "tier"), event.data) for event in one.events if event.name == "planaria.commit"]
-        kept = part(one.seen.status, "newest_commit")
-        told += [(tier, part(kept, tier)) for tier in kept]
-    newest: dict[str, Mapping[str, object] | None] = dict.fromkeys(TIERS)
-    for tier, stamp in sorted(told, key=lambda pair: _age_of(pair[1])):
-        if tier in newest and integer(stamp, "step") is not None:
-            newest[tier] = {key: integer(stamp, key) for key in ("step", "round", "generation")}
-    return newest
+    told = newest_commits(commits for one in heard for commits in (one.digest.commits, _said_commits(one)))
+    return {tier: _stamp(told[tier][1]) if tier in told else None for tier in TIERS}
 
 
-def _age_of(stamp: Mapping[str, object]) -> tuple[int, ...]:
-    """Return what grows from one commit to the next; agents of older versions did not tell the run."""
-    return tuple(integer(stamp, key) or 0 for key in ("run", "round", "generation"))
+def _said_commits(one: Heard) -> Commits:
+    """Return the commits that an agent itself tells of."""
+    kept = part(one.seen.status, "newest_commit")
+    stamps = {tier: part(kept, tier) for tier in kept}
+    return {tier: (age_of(stamp), stamp) for tier, stamp in stamps.items() if integer(stamp, "step") is not None}
+
+
+def _stamp(commit: Mapping[str, object]) -> dict[str, object]:
+    return {key: integer(commit, key) for key in ("step", "round", "generation")}
 
 
 def hang(heard: Sequence[Heard], newest: int) -> Mapping[str, object] | None:
@@ -91,9 +90,9 @@ def _effective_of(one: Heard) -> Effective:
         return Effective(since, uptime_s, number(status, "trained_s") or 0.0, status.get("steps_reported") is True)
     if not one.events:
         return Effective(None, 0.0, 0.0, is_reported=False)
-    kept = [event.data for event in one.events if number(event.data, "trained_s") is not None]
-    newest = kept[-1] if kept else {}
-    is_reported = any(event.name == "planaria.progress" for event in one.events)
+    kept = (event.data for event in reversed(one.events))
+    newest = next((data for data in kept if number(data, "trained_s") is not None), {})
+    is_reported = any(event.name == "planaria.progress" for event in reversed(one.events))
     since, seconds = _lifetime(one)
     return Effective(since, seconds, number(newest, "trained_s") or 0.0, is_reported)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from planaria.base.value import replace
-from planaria.contract import progress
+from planaria.contract import glimpse, progress
 from planaria.kube import capacity, names
 from planaria.kube.burial import RoundSeen, round_seen
 from planaria.kube.names import Names
@@ -108,8 +108,15 @@ class Books:
 
     def progress(self, key: Key) -> str:
         """Return what the agents of a job pushed last."""
+        return self._entry(key, progress.KEY)
+
+    def glimpse(self, key: Key) -> str:
+        """Return what its leading agent lets others see of the run."""
+        return self._entry(key, glimpse.KEY)
+
+    def _entry(self, key: Key, name: str) -> str:
         found = self.config_maps.get((key[0], Names(key[1]).progress))
-        return str((found or {}).get("data", {}).get(progress.KEY, ""))
+        return str((found or {}).get("data", {}).get(name, ""))
 
     def wrote(self, kind: Kind, obj: Json) -> None:
         """Take what the server answered to a write of ours."""
@@ -259,9 +266,12 @@ def _pod(obj: Json) -> Json:
 def _config_map(obj: Json) -> Json:
     """Keep of the ConfigMaps the progress, and of the rendezvous who is in the newest round; the rest is the agents' own."""
     data = obj.get("data") or {}
+    kept = {key: data[key] for key in (progress.KEY, glimpse.KEY) if key in data}
+    if len(kept.get(glimpse.KEY, "")) > glimpse.LONGEST:  # an agent's is not
+        del kept[glimpse.KEY]
     return {
         "metadata": trimmed(obj)["metadata"],
-        "data": {key: data[key] for key in (progress.KEY,) if key in data},
+        "data": kept,
         _ROUND: round_seen(obj, owner_of(obj) or ""),
     }
 

@@ -30,7 +30,7 @@ RULES: tuple[Rule, ...] = (
     ("training.kubedl.io", ("pytorchjobs/status",), ("update",), "their status; their spec is never written"),
     ("training.kubedl.io", ("pytorchjobs/finalizers",), ("update",), "to own what a job has, where owners are checked"),
     ("", ("pods",), (*_READ, "create", "delete"), "the replicas of a job"),
-    ("", ("pods/log",), ("get",), "metrics of images that push none"),
+    ("", ("pods/log",), ("get",), "metrics of images that push none, and the end of a log for the web page"),
     ("", ("services",), (*_READ, "create", "delete"), "one name for each replica"),
     (
         "",

@@ -18,6 +18,7 @@ from planaria.kube.queue import Queue
 from planaria.kube.reconcile import Reconciler
 from planaria.kube.resources import LEASE, NODE, path
 from planaria.kube.serve import Door
+from planaria.kube.tails import Tails
 from planaria.kube.tenure import Terms
 from planaria.kube.watching import Watcher, silence
 from planaria.observe.metrics import Registry
@@ -73,7 +74,8 @@ class Operator:
         self._gatherer = Gatherer(api, self._wake, means.chance, settings.metrics_every_s, means.clock)
         reconciler = Reconciler(api, self._books, self._gatherer, means.wall, means.noise)
         self._queue = Queue(reconciler.look, means.chance, means.say, self._meters.looked)
-        self._gallery = Gallery(self._books, means.wall)
+        self._tails = Tails(api, means.clock)
+        self._gallery = Gallery(self._books, means.wall, self._tails)
 
     async def run(self) -> None:
         """Run until cancelled.
@@ -146,6 +148,7 @@ class Operator:
             yield
         finally:
             await page.close()
+            await self._tails.close()
 
     def _wake(self, key: Key) -> None:
         self._queue.wake(key)

@@ -10,6 +10,7 @@ from planaria.base.text import several
 from planaria.base.value import Value, replace
 from planaria.contract.progress import Record
 from planaria.insight.model import Effective, Moment, Node, Outcome, RunSeen
+from planaria.insight.picture import picture
 from planaria.kube.times import seconds
 
 TYPE_CHECKING = False
@@ -24,6 +25,13 @@ _WAITS = ("BelowMin", "Restarting", "Invalid", "Suspended", "Created")
 NO_RANKS = (
     "the operator does not speak with agents: ranks, recoveries and logs are seen with planaria dashboard in a pod"
 )
+OF_THE_LEADER = (
+    "recoveries, hangs and ranks are as the leading agent pushes them, which knows the ranks of its own pod: "
+    "planaria dashboard in a pod shows all, and evidence"
+)
+
+
+_NOTHING = picture([])
 
 
 class Sizes(Value):
@@ -48,6 +56,14 @@ class Sizes(Value):
         return replace(self, rounds=(*self.rounds, (now_ms, pushed))[-most:])
 
 
+class Told(Value):
+    """What agents have pushed: the newest record, the run as the leading one tells of it, and how many ran when."""
+
+    pushed: Record | None = None
+    run: RunSeen | None = None
+    sizes: Sizes = Sizes()
+
+
 def run_id(job: JobSeen) -> str:
     """Return what the page calls a job."""
     return f"{job.namespace}/{job.name}"
@@ -58,11 +74,10 @@ def running(pods: Sequence[PodSeen]) -> int:
     return sum(pod.is_running for pod in pods)
 
 
-def portrait(
-    job: JobSeen, pods: Sequence[PodSeen], pushed: Record | None, sizes: Sizes, now_ms: int
-) -> dict[str, object]:
+def portrait(job: JobSeen, pods: Sequence[PodSeen], told: Told, now_ms: int) -> dict[str, object]:
     """Return the picture, as the page draws it."""
-    status = job.status
+    status, pushed, sizes = job.status, told.pushed, told.sizes
+    run = told.run or _NOTHING
     state = str(status.get("state") or "Created")
     newest = _newest(status)
     ended = _FINAL.get(state)
@@ -74,25 +89,25 @@ def portrait(
         state=state if ended is None else ended[0],
         is_over=ended is not None,
         world_size=running(pods),
-        nodes=tuple(_node(pod, pushed) for pod in pods) or _nobody(state, newest),
-        ranks=(),
+        nodes=tuple(_node(pod, pushed, run) for pod in pods) or _nobody(state, newest),
+        ranks=run.ranks if ended is None else (),
         restarts_used=_whole(status.get("restarts")),
         restarts_allowed=_whole(job.spec.get("backoffLimit")),
-        restarts=(),
-        failures=(),
-        newest_commit={},
-        timeline=_timeline(status, job.name, sizes),
+        restarts=run.restarts,
+        failures=run.failures,
+        newest_commit=run.newest_commit,
+        timeline=_timeline(status, job.name, sizes, run),
         world_over_time=world,
-        hang=None,
-        stragglers=(),
+        hang=run.hang if ended is None else None,
+        stragglers=run.stragglers if ended is None else (),
         effective=Effective(began_ms, max(0.0, (until_ms - (began_ms or until_ms)) / 1000), 0.0, is_reported=False),
         outcome=None if ended is None else Outcome(*ended, _sentence(state, newest), "", until_ms),
         evidence=(),
-        gaps=(NO_RANKS,),
+        gaps=(NO_RANKS if told.run is None else OF_THE_LEADER,),
     )
-    told = {} if pushed is None else {"step": pushed.step, "samples": pushed.samples}
+    progress = {} if pushed is None else {"step": pushed.step, "samples": pushed.samples}
     effective = {"since": began_ms, "seconds": seen.effective.seconds, "share": None}
-    return {**seen.as_json(), "effective": effective, "progress": told}
+    return {**seen.as_json(), "effective": effective, "progress": progress}
 
 
 def _newest(status: Plain) -> Plain:
@@ -105,7 +120,7 @@ def _sentence(state: str, condition: Plain) -> str:
     return f"the job {state.lower()}: {condition.get('message') or condition.get('reason') or 'no message'}"
 
 
-def _node(pod: PodSeen, pushed: Record | None) -> Node:
+def _node(pod: PodSeen, pushed: Record | None, run: RunSeen) -> Node:
     trouble = pod.unschedulable or pod.stuck or (f"{pod.reason}: {pod.message}" if pod.reason else "")
     if not trouble and pod.is_running and not pod.is_ready:
         trouble = "it runs and is not ready: its log says what it waits for"
@@ -115,7 +130,8 @@ def _node(pod: PodSeen, pushed: Record | None) -> Node:
     ended = pod.ended or pod.last
     if ended is not None and ended.status:
         state += f", its container ended with {ended.status} {ended.reason}".rstrip()
-    return Node(pod.name, where, state, trouble or None, number, (), 0.0, "kubernetes")
+    ranks = tuple(rank.rank for rank in run.ranks if rank.node == pod.name)
+    return Node(pod.name, where, state, trouble or None, number, ranks, 0.0, "kubernetes")
 
 
 def _nobody(state: str, condition: Plain) -> tuple[Node, ...]:
@@ -126,8 +142,15 @@ def _nobody(state: str, condition: Plain) -> tuple[Node, ...]:
     return (Node("", "the job", state, why, None, (), 0.0, "kubernetes"),)
 
 
-def _timeline(status: Plain, name: str, sizes: Sizes) -> tuple[Moment, ...]:
-    found = [Moment(at_ms, name, "planaria.round.started", _round(pushed)) for at_ms, pushed in sizes.rounds]
+def _timeline(status: Plain, name: str, sizes: Sizes, run: RunSeen) -> tuple[Moment, ...]:
+    """Return what agents tell, each by its own clock, with what the operator has seen of rounds that they do not tell of."""
+    found = [one for one in run.timeline if one.name != "planaria.run.started"]
+    since = min((one.timestamp for one in found if one.name == "planaria.round.started"), default=None)
+    found += [
+        Moment(at_ms, name, "planaria.round.started", _round(pushed))
+        for at_ms, pushed in sizes.rounds
+        if since is None or at_ms < since
+    ]
     for one in status.get("conditions") or ():
         at_ms = _ms(one.get("lastTransitionTime"))
         said = ": ".join(str(one[key]) for key in ("type", "message") if one.get(key))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ from scripted_api import Fault, ScriptedApi
 
 from planaria.agent.herald import Herald
 from planaria.base.loop import Loop
+from planaria.contract import glimpse
 from planaria.contract.control import Progress
+from planaria.observe.notebook import Notebook
 from planaria.testing.store_client import run_until
 
 if TYPE_CHECKING:
@@ -27,7 +30,11 @@ def make(loop: Loop) -> Iterator[Make]:
     def make(url: str) -> tuple[Herald, list[str]]:
         meeting = SimpleNamespace(backend="kubernetes", endpoints=("ours/x",), options={"server": url} if url else {})
         seat = SimpleNamespace(snapshot=lambda: SimpleNamespace(is_leading=True))
-        driver: Any = SimpleNamespace(life=LIFE, progress={0: (Progress(7), loop.now())}, seat=seat)
+        notebook = Notebook(9)
+        notebook.take({"name": "planaria.restart", "timestamp": 1, "metadata": {"round": 3}})
+        observer = SimpleNamespace(journal=SimpleNamespace(notebook=notebook))
+        reports = {0: (Progress(7), loop.now())}
+        driver: Any = SimpleNamespace(life=LIFE, progress=reports, seat=seat, observer=observer)
         job: Any = SimpleNamespace(meeting=meeting, environment={})
         said: list[str] = []
         made.append(Herald(loop, "job-run", job, driver, said.append))
@@ -42,7 +49,10 @@ def test_a_record_is_merged_into_the_config_map(api: ScriptedApi, loop: Loop, ma
     herald, said = make(api.url)
     herald.begin()
     run_until(loop, lambda: "data" in api.objects["configmaps"])
-    assert json.loads(api.objects["configmaps"]["data"]["progress"])["step"] == 7
+    data = api.objects["configmaps"]["data"]
+    assert json.loads(data["progress"])["step"] == 7
+    host, events = glimpse.read(data["events"])
+    assert (host, [one["name"] for one in events]) == (os.uname().nodename, ["planaria.restart"])
     assert said == []
 
 

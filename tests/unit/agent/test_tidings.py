@@ -90,3 +90,12 @@ def test_who_begins_to_lead_counts_from_the_beginning_of_the_round() -> None:
 def test_samples_that_are_no_number_are_not_told() -> None:
     for value in (float("nan"), float("inf")):
         assert told(Tidings("a").news(standing({0: (progress(1, samples=value), 0.0)}), 0.0))["samples"] is None
+
+
+def test_what_happened_is_told_though_no_step_was_made() -> None:
+    tidings = Tidings("a")
+    before = replace(standing({0: (progress(5), 99.0)}), happened=7)
+    assert tidings.news(before, 100.0)
+    assert tidings.news(before, 200.0) is None
+    assert tidings.news(replace(before, happened=8), 201.0), "such as a hang"
+    assert tidings.news(replace(before, happened=9), 202.0) is None, "not so soon"

@@ -154,7 +154,7 @@ def test_every_promise_can_be_broken() -> None:
 @pytest.mark.parametrize("name", BREACHES)
 def test_the_verdict_is_also_data(name: str) -> None:
     seen = BREACHES[name][0]
-    data = json.loads(json.dumps(verdict_json(seen, Plan((KILL, LOSS), {}), judge(seen), "/logs", seed=7)))
+    data = json.loads(json.dumps(verdict_json(seen, Plan((KILL, LOSS), {}), judge(seen), "/logs", {"seed": 7})))
     assert data["kept"] is False
     states = {row["name"]: row["state"] for row in data["promises"]}
     assert states[name.partition(":")[0]] == "broken"
@@ -204,8 +204,18 @@ def test_a_fault_that_was_left_out_is_none() -> None:
     assert line(left, 2, 0.0).endswith("n2: left out, there is no commit on disk")
     text = verdict_text(seen, Plan((KILL, LOSS), {}), (), "")
     assert "\nleft out: kill-agent: 1 of 1, there is no commit on disk\n" in text
-    data = verdict_json(seen, Plan((KILL, LOSS), {}), (), "", seed=1)
+    data = verdict_json(seen, Plan((KILL, LOSS), {}), (), "", {"seed": 1})
     assert data["left_out"] == {"kill-agent": "1 of 1, there is no commit on disk"}
+    assert data["kinds"] == {"kill-worker": 1}, "what was left out was not made"
+
+
+def test_the_verdict_is_a_record_of_how_many_faults_of_which_kind_there_were_and_what_they_cost() -> None:
+    data = verdict_json(WELL, Plan((KILL, LOSS), {}), (), "", {"seed": 1, "versions": {"planaria": "0.1.0"}})
+    assert data["versions"] == {"planaria": "0.1.0"}
+    assert data["kinds"] == {"kill-agent": 1, "kill-worker": 1}
+    back = sorted(strike.back_s or 0.0 for strike in WELL.strikes)
+    assert data["back_s"] == {"median": back[1], "p90": back[1], "longest": back[1]}
+    assert (data["rounds"], data["workers"]) == (2, len(WELL.workers))
 
 
 def test_commits_are_open_unless_a_life_has_said_where_it_goes_on_after_a_fault() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from planaria.insight.model import NodeSeen, RunSeen
+    from planaria.insight.recall import Recall
 
 
 class Time:
@@ -60,10 +61,10 @@ def test_a_run_that_cannot_be_read_or_drawn_is_told_beside_the_others(
     Node("node-b", 0, run_id="hostile").begins().starts(1.0, 1).write(tmp_path)
     (tmp_path / "closed" / "node-c" / "journal.jsonl").mkdir(parents=True)
 
-    def draw(nodes: Sequence[NodeSeen]) -> RunSeen:
+    def draw(nodes: Sequence[NodeSeen], recall: Recall) -> RunSeen:
         if nodes[0].node.startswith("node-b"):
             raise OverflowError("\x1b[2Jtoo large")
-        return picture(nodes)
+        return picture(nodes, recall)
 
     monkeypatch.setattr("planaria.dashboard.source.picture", draw)
     good, *bad = looking_at(tmp_path).runs()
@@ -72,6 +73,34 @@ def test_a_run_that_cannot_be_read_or_drawn_is_told_beside_the_others(
     assert told["hostile"] == ("unreadable", "this is a bug of planaria's: OverflowError('\\x1b[2Jtoo large')")
     assert told["closed"][0] == "unreadable"
     assert told["closed"][1].startswith("cannot read the journal in ")
+
+
+def test_one_look_is_one_picture_whoever_asks_and_what_has_not_changed_is_not_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+
+    def draw(nodes: Sequence[NodeSeen], recall: Recall) -> RunSeen:
+        drawn.append(nodes[0].node)
+        return picture(nodes, recall)
+
+    monkeypatch.setattr("planaria.dashboard.source.picture", draw)
+    Node("node-a", 0, run_id="live").begins().starts(1.0, 1, nodes=1).steps(2.0, 1, 5).write(tmp_path)
+    over = Node("node-b", 0, run_id="over").begins().ends(1.0, "done", 0)
+    over.report = {"run_id": "over"}
+    over.write(tmp_path)
+    now = [0.0]
+    seen = Seen(Lookout([], [str(tmp_path)], list, lambda: 0.0), lambda: now[0])
+    for _ in range(2):
+        seen.runs()
+        for run_id in ("live", "over"):
+            assert seen.picture(run_id) is not None
+    assert sorted(drawn) == ["node-a-0a1b2c3d", "node-b-0a1b2c3d"]
+    drawn.clear()
+    now[0] += FRESH_S
+    for run_id in ("live", "over"):
+        assert seen.picture(run_id) is not None
+    assert drawn == ["node-a-0a1b2c3d"], "nothing is written to the other any more"
 
 
 def test_a_run_whose_agent_was_killed_is_over_though_nothing_was_written(

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from journals import Node
+
 from planaria.contract.progress import Record
-from planaria.kube.portrait import NO_RANKS, Sizes, portrait
+from planaria.insight.model import NodeSeen
+from planaria.insight.picture import picture
+from planaria.kube.portrait import NO_RANKS, OF_THE_LEADER, Sizes, Told, portrait
 from planaria.kube.seen import Ended, JobSeen, PodSeen
 
 NOW_MS = 1_794_000_060_000
@@ -23,7 +27,7 @@ RECORD = Record("planaria 0.1.0", 3, 2, 4, 120, 7680.0, 41.5)
 
 
 def test_a_job_that_runs_has_its_pods_its_step_and_its_restarts() -> None:
-    found = portrait(job(), [pod(0), pod(1)], RECORD, Sizes(((NOW_MS - 9, 2),)), NOW_MS)
+    found = portrait(job(), [pod(0), pod(1)], Told(RECORD, None, Sizes(((NOW_MS - 9, 2),))), NOW_MS)
     assert (found["run_id"], found["state"], found["is_over"], found["world_size"]) == (
         "team/resnet",
         "Running",
@@ -42,7 +46,7 @@ def test_a_job_that_runs_has_its_pods_its_step_and_its_restarts() -> None:
 def test_rounds_that_agents_push_are_events_once_each() -> None:
     sizes = Sizes().with_round(NOW_MS - 50, RECORD).with_round(NOW_MS - 40, RECORD)
     sizes = sizes.with_round(NOW_MS - 30, Record("planaria 0.1.0", 4, 1, 2, 130, None, 1.0))
-    found = portrait(job(), [pod(0)], RECORD, sizes, NOW_MS)
+    found = portrait(job(), [pod(0)], Told(RECORD, None, sizes), NOW_MS)
     rounds = [one["sentence"] for one in found["timeline"] if one["name"] == "planaria.round.started"]
     assert rounds == [
         "the agents are in round 3, with 4 workers on 2 nodes",
@@ -59,7 +63,7 @@ def test_what_keeps_a_pod_is_told_in_its_own_words() -> None:
         pod(2, phase="Failed", is_running=False, ended=Ended(137, "OOMKilled")),
         pod(3, is_going=True, node=""),
     ]
-    nodes = portrait(job(), pods, None, Sizes(), NOW_MS)["nodes"]
+    nodes = portrait(job(), pods, Told(), NOW_MS)["nodes"]
     assert [(node["state"], node["why_not_ready"]) for node in nodes] == [
         ("pending", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"),
         ("running", "it runs and is not ready: its log says what it waits for"),
@@ -70,7 +74,7 @@ def test_what_keeps_a_pod_is_told_in_its_own_words() -> None:
 
 
 def test_a_job_without_pods_says_why() -> None:
-    found = portrait(job("Invalid", "spec.minReplicas is 0"), [], None, Sizes(), NOW_MS)
+    found = portrait(job("Invalid", "spec.minReplicas is 0"), [], Told(), NOW_MS)
     assert [node["why_not_ready"] for node in found["nodes"]] == ["spec.minReplicas is 0"]
 
 
@@ -78,20 +82,19 @@ def test_a_job_that_has_ended_says_how() -> None:
     found = portrait(
         job("Failed", "resnet-worker-2 failed with exit status 1", completionTime="2026-11-06T21:20:30Z"),
         [],
-        None,
-        Sizes(((NOW_MS - 60_000, 2),)),
+        Told(None, None, Sizes(((NOW_MS - 60_000, 2),))),
         NOW_MS,
     )
     assert found["outcome"]["outcome"] == "failed"
     assert found["outcome"]["sentence"] == "the job failed: resnet-worker-2 failed with exit status 1"
     assert found["world_over_time"][-1] == [NOW_MS - 30_000, 0]
     assert found["effective"]["seconds"] == 30.0
-    assert portrait(job("Succeeded"), [], None, Sizes(), NOW_MS)["outcome"]["outcome"] == "done"
+    assert portrait(job("Succeeded"), [], Told(), NOW_MS)["outcome"]["outcome"] == "done"
 
 
 def test_a_status_that_somebody_wrote_by_hand_is_survived() -> None:
     strange = JobSeen("x", "y", "u", 1, False, {"backoffLimit": "many"}, {"startTime": "soon", "restarts": None})
-    found = portrait(strange, [], None, Sizes(), NOW_MS)
+    found = portrait(strange, [], Told(), NOW_MS)
     assert found["restarts"] == {"used": None, "allowed": None, "list": []}
 
 
@@ -100,3 +103,26 @@ def test_sizes_are_kept_when_they_change_and_not_for_ever() -> None:
     for at in range(10):
         sizes = sizes.with_size(at, at // 2, most=3)
     assert sizes.seen == ((4, 2), (6, 3), (8, 4))
+
+
+def test_what_the_leading_agent_pushes_is_shown_with_what_the_operator_knows() -> None:
+    agent = Node("resnet-worker-0", 0).begins().starts(1.0, 3, nodes=2).starts(20.0, 4, nodes=2, reason="rank 1 failed")
+    agent.restarts(20.5, 4, "rank 1 failed", detect_s=0.1, ready_s=0.3).steps(30.0, 4, 130)
+    run = picture([NodeSeen("resnet-worker-0", "kubernetes", events=tuple(agent.events))])
+    early = Sizes().with_round(agent.events[0]["timestamp"] - 5, RECORD)  # type: ignore[operator]  # a number
+    late = early.with_round(agent.events[-1]["timestamp"], Record("planaria 0.1.0", 4, 2, 4, 130, None, 1.0))  # type: ignore[arg-type]  # as above
+    found = portrait(job(), [pod(0), pod(1)], Told(RECORD, run, late), NOW_MS)
+    assert [(one["round"], one["reason"], one["phases"]["ready"]) for one in found["restarts"]["list"]] == [
+        (4, "rank 1 failed", 0.3)
+    ]
+    assert [(one["rank"], one["step"], one["rate"]) for one in found["ranks"]] == [(0, 130, 2.0), (1, 130, 2.0)]
+    assert [node["ranks"] for node in found["nodes"]] == [[0, 1], []]
+    told = [one["sentence"] for one in found["timeline"] if one["name"] == "planaria.round.started"]
+    assert told == [
+        "the agents are in round 3, with 4 workers on 2 nodes",
+        "round 3 starts with 4 workers on 2 nodes",
+        "round 4 starts with 4 workers on 2 nodes: rank 1 failed",
+    ], "a round that an agent tells of is told once"
+    assert found["gaps"] == [OF_THE_LEADER]
+    over = portrait(job("Succeeded"), [], Told(RECORD, run, late), NOW_MS)
+    assert (over["ranks"], len(over["restarts"]["list"])) == ([], 1)
