@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WORKER = worker_user_data(replace(told_hosts.WORKER, store_group="job_rdzv"))
 STORE = store_user_data(told_hosts.STORE)
+PATIENCE_S = 200.0  # for programs of Python among ours, on two busy cores
 BEGIN = '\n{\nsay "'  # of the last part, which runs what stands before it
 QUICK = (
     'sleep() { echo "slept $1"; }\nis_over() { return 1; }\nnotice() { return 1; }\nleave() { echo left; exit 0; }\n'
@@ -72,7 +73,7 @@ class Host:
     def run(self, script: str, then: str = "", status: int = 0) -> str:
         """Run a script up to its end; return what it said."""
         with self.started(script, then) as process:
-            process.wait(60)
+            process.wait(PATIENCE_S)
         said = (self.folder / "said").read_text()
         assert process.returncode == status, said + (self.folder / "wailed").read_text()
         return said
