@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["aws", "cloud", "host", "petctl"]
 
+pytestmark = pytest.mark.timeout(300)
+
 ALONE = "is_alive_elsewhere() { :; }\nleave() { echo left; exit 0; }\nsleep() { :; }\nhooks=1 patience=100\n"
 
 

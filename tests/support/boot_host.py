@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WORKER = worker_user_data(replace(told_hosts.WORKER, store_group="job_rdzv"))
 STORE = store_user_data(told_hosts.STORE)
-PATIENCE_S = 200.0  # for programs of Python among ours, on two busy cores
+PATIENCE_S = 100.0  # for programs of Python among ours, on two busy cores
 BEGIN = '\n{\nsay "'  # of the last part, which runs what stands before it
 QUICK = (
     'sleep() { echo "slept $1"; }\nis_over() { return 1; }\nnotice() { return 1; }\nleave() { echo left; exit 0; }\n'
