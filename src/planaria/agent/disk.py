@@ -115,7 +115,10 @@ class Disk:
         """Return what is to be written next; its readers let go of it on the loop."""
         if not self._is_lowered:
             self._is_lowered = True
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)  # of this thread alone
+            here = threading.get_native_id()  # of this thread alone
+            # One that gives way even more, for the job was started by `nice`, goes on so: only root may take that back.
+            if os.getpriority(os.PRIO_PROCESS, here) < NICE:
+                os.setpriority(os.PRIO_PROCESS, here, NICE)
         with self._lock:
             self._now, self._next = self._next, None
         parts = self._now.parts if self._now is not None else ()
