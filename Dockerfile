@@ -3,7 +3,8 @@
 #   docker build -t hello_elastic:dev .
 #   docker run --rm hello_elastic:dev --standalone --nproc-per-node=2 /workspace/echo.py
 #
-# docs/containers.md says what can be chosen, and why it is so. The file needs no BuildKit.
+# As typed it has torch with CUDA, several gigabytes. TORCH= leaves torch out; PIP_EXTRA_INDEX_URL and TORCH=...+cpu make
+# it small. docs/containers.md says what can be chosen, and why it is so. The file needs no BuildKit.
 
 # Any image with Python 3.11 or newer, pip, and Debian's tools. If it brings torch, leave ours out: TORCH=
 ARG BASE=python:3.12-slim-bookworm
@@ -35,7 +36,7 @@ RUN { command -v tini >/dev/null || { \
       if [ -n "$DEBIAN_MIRROR" ]; then \
         find /etc/apt -name '*.sources' -o -name '*.list' | xargs sed -i -E "s|https?://[^/ ]+/debian|$DEBIAN_MIRROR/debian|"; fi && \
       apt-get update && apt-get install -y --no-install-recommends tini && rm -rf /var/lib/apt/lists/*; }; } && \
-    useradd --create-home --uid 1000 --non-unique planaria && mkdir -p /workspace /checkpoints && chown planaria: /checkpoints
+    useradd --create-home --uid 1000 --non-unique planaria && mkdir -p /workspace /checkpoints && chown planaria: /workspace /checkpoints
 COPY --from=build /opt/planaria /opt/planaria
 COPY examples/echo.py /workspace/echo.py
 COPY examples /workspace/examples

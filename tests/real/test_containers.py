@@ -75,6 +75,11 @@ def test_the_image_has_what_the_launcher_may_need(engine: Engine, image: str) ->
     assert engine.docker("run", "--rm", "--entrypoint=python", image, "-c", words) == "all there"
 
 
+def test_a_script_may_write_where_it_runs_but_not_over_what_it_runs_on(engine: Engine, image: str) -> None:
+    words = "touch out.txt && pwd && test ! -w /opt/planaria/bin/planaria && id -u"
+    assert engine.docker("run", "--rm", "--entrypoint=sh", image, "-c", words).split() == ["/workspace", "1000"]
+
+
 def test_the_image_has_petctl_with_everything_it_reads(engine: Engine, image: str, tmp_path: Path) -> None:
     host = {
         "instance_type": "m5.large",

@@ -221,6 +221,14 @@ def test_every_form_of_the_quick_start_is_taken_in_the_folder_of_petctl(
     assert not was_asked(nobody)
 
 
+def test_an_old_python_is_told_so(tmp_path: Path) -> None:
+    """Whoever types `python3 petctl.py` has not installed anything, so nothing has looked at their Python yet."""
+    program = ROOT / "aws/petctl.py"
+    pretend = f"import runpy, sys; sys.version_info = (3, 9); runpy.run_path({str(program)!r}, run_name='__main__')"
+    done = typed(["-c", pretend], tmp_path, {"PATH": os.environ["PATH"]})
+    assert (done.returncode, done.stderr) == (1, "petctl: this is Python 3.9, and 3.11 or newer is needed\n")
+
+
 def test_the_quick_start_works_as_a_program_from_run_job_to_kill_job(
     tmp_path: Path, nobody: socket.socket, aws: Aws
 ) -> None:
@@ -230,9 +238,12 @@ def test_the_quick_start_works_as_a_program_from_run_job_to_kill_job(
     group = ec2.describe_security_groups(Filters=here)["SecurityGroups"][0]["GroupId"]
     ec2.close()
     network = {"subnets": [subnet["SubnetId"]], "security_groups": [group]}
-    host = {**HOST, **network, "instance_type": "m5.large", "image_id": "ami-12c6146b"}
-    worker = {**host, "docker_image": "trainer:1", "s3_bucket": aws.bucket()}
-    (tmp_path / "specs.json").write_text(json.dumps({"worker": worker, "rdzv": host}))
+    specs = json.loads((ROOT / "aws/config/sample_specs.json").read_text())
+    for section in (specs["worker"], specs["rdzv"]):
+        section |= {**network, "instance_role": "profile", "image_id": "ami-12c6146b"}
+    specs["worker"] |= {"efs_file_system_id": "fs-0a1b2c3d", "docker_image": "trainer:1"}
+    specs["worker"] |= {"s3_bucket": aws.bucket(), "s3_prefix": "jobs"}
+    (tmp_path / "specs.json").write_text(json.dumps(specs))
     variables = environment(tmp_path, nobody, aws.environment)
     name = f"ann-{uuid.uuid4().hex[:8]}"
     run = ["run_job", "--size", "2", "--specs_file", str(tmp_path / "specs.json"), "--name", name]

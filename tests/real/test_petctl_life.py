@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
+import re
+import shlex
+import tarfile
+from pathlib import Path
 
 import pytest
 from aws_server import aws
@@ -13,6 +18,8 @@ from petctl_desk import Petctl, cloud, fresh_job, petctl
 from planaria.errors import UsageError
 
 __all__ = ["aws", "cloud", "petctl"]
+
+ROOT = Path(__file__).parents[2]
 
 # From here to the description; `test_boot.py` has the way from there to the script.
 TORTURE = ["--epochs", "", "a b", "$(touch x)", "%h `id`", "a \"b\" 'c'", "two\nlines", "--", "*", "\\", "é", "\udcff"]
@@ -42,6 +49,54 @@ def test_a_job_lives_from_run_job_to_kill_job(petctl: Petctl) -> None:
     assert petctl.type("wait", job) == 0
     assert petctl.type("kill_job", "--name", job, "--purge") == 0
     assert petctl.left(job) == []
+
+
+def test_logs_can_be_removed_when_the_job_is_gone(petctl: Petctl) -> None:
+    job = fresh_job()
+    petctl.submit(job)
+    petctl.type("kill_job", job)
+    assert petctl.left(job) == [f"logs /planaria/{job}"]
+    petctl.type("kill_job", job, "--purge")
+    assert petctl.left(job) == []
+
+
+def quick_start() -> list[str]:
+    """Return the lines of the page's quick start that call petctl, as typed."""
+    text = (ROOT / "docs/aws.md").read_text().partition("## Quick start\n")[2].partition("\n## ")[0]
+    return re.findall(r"^    petctl (.*)$", text, re.MULTILINE)
+
+
+def test_the_verbs_of_the_page_work_one_after_the_other(petctl: Petctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the ways to run a job each is tried, and removed for the next; who follows a job that goes on gives Ctrl-C."""
+    monkeypatch.chdir(ROOT)
+    job = fresh_job()
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as packed:
+        packed.addfile(tarfile.TarInfo("my_script.py"))
+    petctl.client("s3").put_object(Bucket=petctl.bucket, Key="my_dir.tar.gz", Body=archive.getvalue())
+    places = {"${SPECS_FILE}": str(petctl.specs_file), "${USER}-job": job, "s3://my-bucket/": f"s3://{petctl.bucket}/"}
+    verbs = []
+    typed = "\n".join(quick_start())
+    for place, value in places.items():
+        typed = typed.replace(place, value)
+    for line in typed.splitlines():
+        verb, *words = shlex.split(line, comments=True)
+        if verb == "run_job" and "run_job" in verbs:
+            petctl.type("kill_job", job)
+        verbs.append(verb)
+        if verb == "wait" or "-f" in words:
+            petctl.on_pause = interrupt
+            with pytest.raises(KeyboardInterrupt):
+                petctl.type(verb, *words)
+            petctl.on_pause = lambda: None
+        else:
+            assert petctl.type(verb, *words) in ((0, 1) if verb == "doctor" else (0,)), petctl.out
+    assert verbs == ["doctor", *["run_job"] * 4, "status", "hosts", "logs", "wait", "stop", "scale", "kill_job", "gc"]
+    assert petctl.left(job) == [f"logs /planaria/{job}"]
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def test_upload_goes_below_the_prefix_of_the_workers_or_where_it_is_told(petctl: Petctl) -> None:
@@ -150,6 +205,23 @@ def boot_script(petctl: Petctl, template: str) -> str:
     listed = petctl.client("ec2").describe_launch_template_versions(LaunchTemplateName=template)
     data = listed["LaunchTemplateVersions"][0]["LaunchTemplateData"]["UserData"]
     return base64.b64decode(data).decode()
+
+
+def test_doctor_looks_whether_workers_reach_the_volume(petctl: Petctl) -> None:
+    """moto's groups let nobody in."""
+    efs = petctl.client("efs")
+    volume = efs.create_file_system()["FileSystemId"]
+    worker = petctl.specs["worker"]
+    targets = [
+        efs.create_mount_target(FileSystemId=volume, SubnetId=subnet, SecurityGroups=worker["security_groups"])
+        for subnet in worker["subnets"]
+    ]
+    petctl.write_specs({**petctl.specs, "worker": {**worker, "efs_file_system_id": volume}})
+    assert petctl.type("doctor", "--json", "--specs_file", str(petctl.specs_file)) == 1
+    told = [check["told"] for check in json.loads(petctl.out) if check["what"] == "worker.efs_file_system_id"]
+    assert told[0].startswith("mount targets in ")
+    reached = [f"workers may not reach mount target {target['MountTargetId']}: " for target in targets]
+    assert sorted(reached) == [line.partition(": ")[0] + ": " for line in told[1:]]
 
 
 def test_doctor_finds_what_is_wrong_and_what_is_right(petctl: Petctl) -> None:

@@ -1,8 +1,9 @@
 """A job for instances of tests: counts steps with all ranks and commits each, until a file tells it to end, or to fail.
 
-    planaria run ... ec2_job.py FOLDER WORDS...
+    planaria run ... ec2_job.py WORDS...
 
-Rank 0 writes a line into FOLDER/steps.jsonl for each step: number, world size, and the words as they have arrived.
+Rank 0 writes a line into steps.jsonl for each step, in the folder that the hosts made for the job: number, world size, and
+the words as they have arrived.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from planaria import worker
 from planaria.worker import ElasticState
 
-FOLDER, WORDS = sys.argv[1], sys.argv[2:]
+FOLDER, WORDS = os.environ["PLANARIA_OUTPUT_DIR"], sys.argv[1:]
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 

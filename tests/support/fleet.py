@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,7 +18,6 @@ from instances import Instance
 from petctl_desk import fresh_job
 from waiting import wait_until
 
-from planaria.aws.hosts import EFS_FOLDER
 from planaria.aws.names import Names
 
 if TYPE_CHECKING:
@@ -52,9 +50,8 @@ class Fleet:
         names = Names(self.job)
         self.workers, self.stores, self._log_group = names.worker_group, names.store_group, names.log_group
         self.efs = room / "efs"
-        self.efs.mkdir(mode=0o755)
-        (self.efs / "out").mkdir()
-        os.chmod(self.efs / "out", 0o777)  # the container's user is nobody we know
+        self.efs.mkdir(mode=0o755)  # root's, as EFS makes a volume: what the job may write to is up to its hosts
+        self._out = self.efs / "jobs" / self.job
         self.bucket = petctl.bucket
         self.ec2, self.groups, self.s3, self.ssm, self.logs = (
             petctl.client(name) for name in ("ec2", "autoscaling", "s3", "ssm", "logs")
@@ -83,7 +80,7 @@ class Fleet:
         self.petctl.write_specs({"worker": worker, **store})
         specs = ("--specs_file", str(self.petctl.specs_file))
         words = ("run_job", "--json", "--size", "2", "--min_size", "1", *specs, "--name", self.job, str(JOB))
-        self.petctl.type(*words, "--", f"{EFS_FOLDER}/out", *TORTURE)
+        self.petctl.type(*words, "--", *TORTURE)
         self.run = json.loads(self.petctl.out)["run"]
         self._stack.callback(self.petctl.type, "kill_job", self.job, "--purge")
 
@@ -154,7 +151,7 @@ class Fleet:
 
     def steps(self) -> list[tuple[int, int, list[str]]]:
         """Return number, world size and arguments of every step that was taken."""
-        path = self.efs / "out" / "steps.jsonl"
+        path = self._out / "steps.jsonl"
         return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []  # type: ignore[misc]
 
     def wait_step(self, world: int, beyond: int = -1) -> int:
@@ -183,10 +180,10 @@ class Fleet:
         return any(step[0] > 5 for step in self.steps()) and any((self.efs / "planaria").rglob("manifest.json"))
 
     def enough(self) -> None:
-        (self.efs / "out" / "enough").touch()
+        (self._out / "enough").touch()
 
     def fail(self) -> None:
-        (self.efs / "out" / "fail").touch()
+        (self._out / "fail").touch()
 
     def result(self) -> dict[str, Any] | None:
         with contextlib.suppress(self.s3.exceptions.NoSuchKey):

@@ -8,6 +8,9 @@ is in this table, and nothing else is:
     mount       `mount -t efs` mounts a folder of the test instead; every other mount is what it was
     moto        has no CompleteLifecycleAction: `Cloud` answers it, and keeps what was said
     EC2         the metadata service is `metadata.Metadata`, at the address of the real one
+    registry    none: the image is on the instance's disk before it boots (`test_boot.py`), so that no boot pulls one
+    console     /dev/console is /dev/null: lines for EC2's console are not written to that of this machine
+    /etc/hosts  names localhost alone, as on a fresh instance: those of this machine are nobody's business
 
 """
 

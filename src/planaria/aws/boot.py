@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from planaria.aws.hosts import (
     DRAIN_HOOK,
     EFS_FOLDER,
+    MAX_REPLACED,
     MAX_RESTARTS,
     NODES_NAME,
     NODES_PORT,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _LEAVE_S = 15  # of the grace: to hear of the notice's order, to end the container, to say goodbye to the group
 _PLACE = re.compile(r"@([a-z_]+)@")
 _NOTE = re.compile(r"(?:^|[ \t])# (?!shellcheck).*$", re.MULTILINE)
-_BLANK = re.compile(r"^[ \t]*\n", re.MULTILINE)
+_MARGIN = re.compile(r"^[ \t]*\n|^[ \t]+", re.MULTILINE)
 
 
 def worker_user_data(host: WorkerHost) -> str:
@@ -42,8 +43,7 @@ def worker_user_data(host: WorkerHost) -> str:
         "run": host.run,
         "region": host.region,
         "bucket": host.bucket,
-        "description": host.description_uri,
-        "result_key": run_key(host.prefix, host.job, host.run, "result.json"),
+        "folder": run_key(host.prefix, host.job, host.run, ""),
         "result_head": json.dumps({"version": 1, "job": host.job, "run": host.run})[:-1],
         "image": host.image,
         "gpus": "yes" if host.gpus else "no",
@@ -88,15 +88,16 @@ def _script(name: str, kind: str, settings: Mapping[str, str]) -> str:
         "ready_hook": READY_HOOK,
         "drain_hook": DRAIN_HOOK,
         "max_restarts": str(MAX_RESTARTS),
+        "max_replaced": str(MAX_REPLACED),
     }
-    # The head says what this file is; all other notes stay in the templates, for EC2 takes 16 KiB.
+    # The head says what this file is; all other notes, and the margin, stay in the templates, for EC2 takes 16 KiB.
     head, begin, rest = (_template("common") + _template(name)).partition("set -euo pipefail\n")
     # One pass: what stands in a value is never taken for a place.
-    return _PLACE.sub(lambda found: fixed[found[1]], head + begin + _without_notes(rest))
+    return _PLACE.sub(lambda found: fixed[found[1]], head + begin + _pressed(rest))
 
 
-def _without_notes(text: str) -> str:
-    return _BLANK.sub("", _NOTE.sub("", text))
+def _pressed(text: str) -> str:
+    return _MARGIN.sub("", _NOTE.sub("", text))
 
 
 def _line(name: str, value: str) -> str:

@@ -13,6 +13,8 @@ Verdict = Literal["ok", "warning", "wrong"]
 Answer = Mapping[str, object]
 _ANYWHERE = ("0.0.0.0/0", "::/0")
 SSH = 22
+NFS = 2049
+_FREE_PORTS = 1024, 65535  # nothing of ours listens below
 _BY_ADDRESS = "a rule goes by addresses, so look whether those of the subnets are among them"
 
 
@@ -56,9 +58,9 @@ def check_groups(path: str, wanted: Sequence[str], found: Sequence[Answer], netw
 
 
 def check_talk(groups: Sequence[str], found: Sequence[Answer]) -> Check:
-    """Judge the workers' security groups: nodes have to reach each other, at any port."""
+    """Judge the workers' security groups: nodes have to reach each other, at any port that everybody may listen at."""
     what = "worker.security_groups"
-    match _entry(found, set(groups), 0, 65535):
+    match _entry(found, set(groups), *_FREE_PORTS):
         case "ok":
             return Check(what, "ok", "nodes may talk to each other")
         case "warning":
@@ -78,6 +80,19 @@ def check_reach(workers: Sequence[str], found: Sequence[Answer], port: int) -> C
             return Check(what, "warning", f"cannot tell whether workers may reach the store: {_BY_ADDRESS}")
         case _:
             return Check(what, "wrong", f"workers may not reach the store: let {workers[0]} in at port {port}")
+
+
+def check_mount(workers: Sequence[str], targets: Mapping[str, Sequence[Answer]]) -> list[Check]:
+    """Judge the security groups of a volume's mount targets: the workers have to reach each of them."""
+    what, checks = "worker.efs_file_system_id", []
+    for name, found in sorted(targets.items()):
+        match _entry(found, set(workers), NFS, NFS):
+            case "warning":
+                checks.append(Check(what, "warning", f"cannot tell whether workers may reach {name}: {_BY_ADDRESS}"))
+            case "wrong":
+                told = f"workers may not reach {name}: let {workers[0]} in at port {NFS} of its security group"
+                checks.append(Check(what, "wrong", told))
+    return checks
 
 
 def _entry(found: Sequence[Answer], others: set[str], low: int, high: int) -> Verdict:
@@ -134,6 +149,14 @@ def check_offered(path: str, instance_type: str, zones: set[str], offered: Seque
     if lacking:
         return Check(f"{path}.instance_type", "warning", f"{instance_type} is not offered in {', '.join(lacking)}")
     return Check(f"{path}.instance_type", "ok", f"{instance_type} is offered in {', '.join(sorted(zones))}")
+
+
+def check_spares(types: Sequence[str], zones: set[str], offered: Sequence[Answer]) -> list[Check]:
+    """Judge further instance types: one that is to be had in no zone stands in for nobody."""
+    where = {str(item["InstanceType"]) for item in offered if str(item["Location"]) in zones}
+    lacking = [kind for kind in types if kind not in where]
+    told = f"{', '.join(lacking)} is not offered in {', '.join(sorted(zones))}"
+    return [Check("worker.instance_types", "warning", told)] if lacking else []
 
 
 def check_efs(zones: set[str], targets: Sequence[Answer]) -> Check:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from planaria.aws.checks import (
@@ -10,8 +10,10 @@ from planaria.aws.checks import (
     check_efs,
     check_groups,
     check_image,
+    check_mount,
     check_offered,
     check_reach,
+    check_spares,
     check_subnets,
     check_talk,
     rows,
@@ -19,7 +21,7 @@ from planaria.aws.checks import (
 from planaria.aws.desk import Desk
 from planaria.aws.hosts import STORE_PORT
 from planaria.aws.session import Cloud
-from planaria.aws.specs import Host, Specs, registered
+from planaria.aws.specs import Host, Specs, Worker, registered
 from planaria.aws.status import table
 from planaria.aws.steps import Call
 from planaria.aws.survey import image_of
@@ -43,7 +45,7 @@ def doctor(desk: Desk) -> int:
     if (store := specs.rdzv) is not None:
         checks += _asked("rdzv.security_groups", lambda: _reach(cloud, specs.worker, store))
     if specs.worker.efs_file_system_id is not None:
-        checks += _asked("worker.efs_file_system_id", lambda: [_efs(cloud, specs)])
+        checks += _asked("worker.efs_file_system_id", lambda: _efs(cloud, specs))
     desk.answer(table(rows(checks)), [asdict(check) for check in checks])
     return int(any(check.verdict == "wrong" for check in checks))
 
@@ -90,28 +92,30 @@ def _network(cloud: Cloud, path: str, host: Host) -> list[Check]:
     checks = check_subnets(path, host.subnets, found)
     networks = {str(subnet["VpcId"]) for subnet in found}
     network = networks.pop() if len(networks) == 1 else None
-    checks += check_groups(path, host.security_groups, _groups(cloud, host), network)
+    checks += check_groups(path, host.security_groups, _groups(cloud, host.security_groups), network)
     zones = {str(subnet["AvailabilityZone"]) for subnet in found}
     if zones:
-        wanted = [{"Name": "instance-type", "Values": [host.instance_type]}]
+        others = host.instance_types if isinstance(host, Worker) else ()
+        wanted = [{"Name": "instance-type", "Values": [host.instance_type, *others]}]
         request = {"LocationType": "availability-zone", "Filters": wanted}
         offered = list(cloud.pages(Call("ec2", "describe_instance_type_offerings", request), "InstanceTypeOfferings"))
         checks.append(check_offered(path, host.instance_type, zones, offered))
+        checks += check_spares(others, zones, offered)
     return checks
 
 
-def _groups(cloud: Cloud, host: Host) -> list[dict[str, object]]:
-    call = Call("ec2", "describe_security_groups", {"GroupIds": list(host.security_groups)})
+def _groups(cloud: Cloud, names: Sequence[str]) -> list[dict[str, object]]:
+    call = Call("ec2", "describe_security_groups", {"GroupIds": list(names)})
     return _ask_ec2(cloud, call).get("SecurityGroups", [])
 
 
 def _talk(cloud: Cloud, worker: Host) -> list[Check]:
-    found = _groups(cloud, worker)
+    found = _groups(cloud, worker.security_groups)
     return [check_talk(worker.security_groups, found)] if found else []  # one that is not there was told of
 
 
 def _reach(cloud: Cloud, worker: Host, store: Host) -> list[Check]:
-    found = _groups(cloud, store)
+    found = _groups(cloud, store.security_groups)
     return [check_reach(worker.security_groups, found, STORE_PORT)] if found else []
 
 
@@ -146,7 +150,7 @@ def _docker_image(cloud: Cloud, specs: Specs) -> list[Check]:
     return [Check(what, "ok", specs.worker.docker_image)]
 
 
-def _efs(cloud: Cloud, specs: Specs) -> Check:
+def _efs(cloud: Cloud, specs: Specs) -> list[Check]:
     subnets = _ask_ec2(cloud, Call("ec2", "describe_subnets", {"SubnetIds": list(specs.worker.subnets)})).get(
         "Subnets", []
     )
@@ -156,9 +160,18 @@ def _efs(cloud: Cloud, specs: Specs) -> Check:
         targets = list(cloud.pages(Call("efs", "describe_mount_targets", request), "MountTargets"))
     except AwsError as problem:
         if problem.code == "FileSystemNotFound":
-            return Check("worker.efs_file_system_id", "wrong", f"there is no volume {specs.worker.efs_file_system_id}")
+            missing = f"there is no volume {specs.worker.efs_file_system_id}"
+            return [Check("worker.efs_file_system_id", "wrong", missing)]
         raise
-    return check_efs(zones, targets)
+    used = [str(target["MountTargetId"]) for target in targets if target.get("AvailabilityZoneName") in zones]
+    doors = {f"mount target {name}": _door(cloud, name) for name in used}
+    return [check_efs(zones, targets), *check_mount(specs.worker.security_groups, doors)]
+
+
+def _door(cloud: Cloud, target: str) -> list[dict[str, object]]:
+    """Return the security groups of a mount target."""
+    listed = cloud.call(Call("efs", "describe_mount_target_security_groups", {"MountTargetId": target}))
+    return _groups(cloud, listed["SecurityGroups"])
 
 
 def _ask_ec2(cloud: Cloud, call: Call) -> dict[str, list[dict[str, object]]]:

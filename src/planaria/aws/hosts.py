@@ -16,6 +16,7 @@ STORE_PORT = 2379  # etcd's own
 READY_HOOK = "planaria-ready"  # of a group: a new host is in service once this is completed
 DRAIN_HOOK = "planaria-drain"  # of a group: a host that is to go goes once this is completed
 MAX_RESTARTS = 10  # of a container that crashed; a drain or an end of the job is no crash
+MAX_REPLACED = 3  # hosts of a run that gave up before their container ran for an hour; then its group gets smaller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +40,6 @@ class WorkerHost:
     grace_s: int = 90  # from the notice to the end of the container; EC2 takes a spot instance after 120
     endpoint: str | None = None  # of all AWS services, instead of the region's own
 
-    @property
-    def description_uri(self) -> str:
-        """Return where the job's description is."""
-        return f"s3://{self.bucket}/{run_key(self.prefix, self.job, self.run, 'job.json')}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreHost:
@@ -59,5 +55,5 @@ class StoreHost:
 
 
 def run_key(prefix: str, job: str, run: str, name: str) -> str:
-    """Return the S3 key of a file that belongs to one run of a job."""
-    return "/".join(part for part in (prefix, job, run, name) if part)
+    """Return the S3 key of a file that belongs to one run of a job; without a name, what all of them begin with."""
+    return "/".join([*([prefix] if prefix else []), job, run, name])

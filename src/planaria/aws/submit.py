@@ -43,6 +43,7 @@ class _Draft:
     sizes: Sizes
     shipped: Shipped
     region: str
+    endpoint: str | None  # of AWS, which the hosts are told
 
 
 def run_job(desk: Desk) -> int:
@@ -51,12 +52,15 @@ def run_job(desk: Desk) -> int:
     specs = desk.specs
     assert specs is not None, "run_job has no meaning without --specs_file"
     sizes = sizes_of(options.size, options.min_size, options.max_size)
+    endpoint = _endpoint(desk.environ.get("AWS_ENDPOINT_URL"))
     place = Place(specs.worker.s3_bucket, specs.worker.s3_prefix)
     with tempfile.TemporaryDirectory(prefix="petctl-") as folder:
         shipped = ship(options.source, options.script, place, options.job, folder, inside=options.no_upload)
         for line in (*specs.warnings, *shipped.notes):
             desk.say(line)
-        draft = _Draft(specs, sizes, shipped, desk.cloud.region)
+        if endpoint is not None:
+            desk.say(f"AWS_ENDPOINT_URL is set, so the hosts are told {endpoint}, too, and have to reach it")
+        draft = _Draft(specs, sizes, shipped, desk.cloud.region, endpoint)
         if options.dry_run:
             desk.show_plan(plan_run(_order(desk, draft, _new_tags(desk), _unasked_images(specs))))
             return 0
@@ -161,6 +165,20 @@ def _user_data(desk: Desk, draft: _Draft, run: str) -> dict[str, str]:
     return found
 
 
+def _endpoint(given: str | None) -> str | None:
+    """Return where AWS is, if not at its own addresses.
+
+    Raises:
+        UsageError: It says more than user data may.
+    """
+    if given and "@" in given.partition("://")[2].partition("/")[0]:
+        raise UsageError(
+            "AWS_ENDPOINT_URL has a user or a password in it, and goes into user data, which many may read",
+            hint="set it to http://HOST or https://HOST",
+        )
+    return given or None
+
+
 def _worker_host(desk: Desk, draft: _Draft, run: str) -> WorkerHost:
     worker, sizes, names = draft.specs.worker, draft.sizes, Names(desk.options.job)
     has_store = draft.specs.rdzv is not None
@@ -179,7 +197,7 @@ def _worker_host(desk: Desk, draft: _Draft, run: str) -> WorkerHost:
         size=sizes.wanted,
         efs_id=worker.efs_file_system_id,
         shm_gb=worker.shm_gb,
-        endpoint=desk.environ.get("AWS_ENDPOINT_URL") or None,
+        endpoint=draft.endpoint,
     )
 
 
@@ -192,7 +210,7 @@ def _store_host(desk: Desk, draft: _Draft, run: str, store: Store) -> StoreHost:
         store_group=names.store_group,
         etcd_url=store.etcd_url,
         etcd_sha256=store.etcd_sha256,
-        endpoint=desk.environ.get("AWS_ENDPOINT_URL") or None,
+        endpoint=draft.endpoint,
     )
 
 

@@ -18,6 +18,7 @@ _OTHER_ARCHIVES = (".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tar.lz4
 _BUCKET_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")  # old buckets have `_`
 _HEX = frozenset("0123456789abcdef")
 _KEY_BYTES = 1024  # S3's own limit
+_NAME_BYTES = 255  # that of a file on a node's disk
 
 
 class Stored(Value):
@@ -104,7 +105,13 @@ def _stored(text: str) -> Stored:
             hint=f"S3 takes {_KEY_BYTES} bytes of UTF-8, without NUL",
         )
     check_kind(text)
-    return Stored(bucket, key)
+    found = Stored(bucket, key)
+    if not found.is_archive and len(found.name.encode()) > _NAME_BYTES:
+        raise UsageError(
+            f"the source {shown} has a name of {len(found.name.encode())} bytes, and a disk takes {_NAME_BYTES}",
+            hint="copy it to a key whose last part is shorter",
+        )
+    return found
 
 
 def check_kind(text: str) -> None:

@@ -67,10 +67,10 @@ def test_no_metadata_is_asked_for_without_a_token(name: str) -> None:
     assert all("X-aws-ec2-metadata-token" in line for line in asked)
 
 
-def test_notes_are_left_out() -> None:
+def test_notes_and_margins_are_left_out() -> None:
     for script in SCRIPTS.values():
         rest = script.partition("set -euo pipefail\n")[2]
-        assert not re.search(r"(^|\s)# (?!shellcheck)", rest, re.MULTILINE)
+        assert not re.search(r"(^|\s)# (?!shellcheck)|^[ \t]|^$", rest.rstrip("\n"), re.MULTILINE)
 
 
 def test_the_longest_names_leave_room_in_user_data() -> None:
@@ -96,8 +96,7 @@ def test_the_longest_names_leave_room_in_user_data() -> None:
 
 def test_a_worker_knows_where_the_run_is_kept() -> None:
     told = settings_of(SCRIPTS["worker with everything"])
-    assert told["description"] == "s3://bucket/pre/fix/job/run-1/job.json"
-    assert told["result_key"] == "pre/fix/job/run-1/result.json"
+    assert told["folder"] == "pre/fix/job/run-1/"
     assert told["commits"] == "/mnt/efs1/planaria/job/run-1"
     assert told["store_group"] == "job_rdzv"
     assert told["gpus"] == "yes"

@@ -5,82 +5,25 @@ The whole of it runs in `tests/real/test_boot.py`; here are those turns that no 
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
-import subprocess
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import told_hosts
+from boot_host import DECIDES, METADATA, QUICK, STORE, WORKER, Host, host
 
-from planaria.aws.boot import store_user_data, worker_user_data
+from planaria.aws.boot import worker_user_data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-WORKER = worker_user_data(replace(told_hosts.WORKER, store_group="job_rdzv"))
-STORE = store_user_data(told_hosts.STORE)
-BEGIN = "\nsay \"a worker's host of job "
-QUICK = (
-    'sleep() { echo "slept $1"; }\nis_over() { return 1; }\nnotice() { return 1; }\nleave() { echo left; exit 0; }\n'
-)
-DECIDES = 'end_job() { echo "over: $1 $2"; exit 0; }\ngive_up() { echo "gave up: $1 $2"; exit 0; }\n'
+__all__ = ["host"]
+
 NO_DOCKER = '[ "$1" != inspect ] || echo; echo "Cannot connect to the Docker daemon" >&2; exit 1'
-
-
-METADATA = """\
-case $* in
-*/instance-id) echo i-1 ;;
-*/local-ipv4) echo 10.0.0.1 ;;
-*lifecycle*) echo Terminated ;;
-esac"""
-
-
-class Host:
-    """A folder in the place of /run/planaria, and one with programs that come first."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.home = folder / "home"
-        (folder / "bin").mkdir()
-
-    def program(self, name: str, text: str) -> None:
-        path = self.folder / "bin" / name
-        path.write_text(f'#!/bin/bash\necho "{name} $*" >>{self.folder}/asked\n{text}\n')
-        path.chmod(0o755)
-
-    def asked(self, part: str) -> list[str]:
-        path = self.folder / "asked"
-        return [line for line in path.read_text().splitlines() if part in line] if path.exists() else []
-
-    def run(self, script: str, then: str = "", status: int = 0) -> str:
-        """Run a script as cloud-init's later boots do, up to its end; with `then`, that instead of its last part."""
-        text = script.replace("/run/planaria", str(self.home)).replace("/opt/planaria", f"{self.folder}/opt")
-        if then:
-            text = f"{text.partition(BEGIN)[0]}\n{then}"
-        done = subprocess.run(
-            ["bash", "-c", text, "planaria", "run"],
-            env={"PATH": f"{self.folder}/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Host:
-    found = Host(tmp_path)
-    found.program("curl", METADATA)
-    return found
-
 
 DECISIONS: Mapping[int, str] = {
     0: "over: 0 done",
@@ -106,7 +49,7 @@ def test_the_status_of_a_container_decides_what_its_end_means(host: Host, status
 def test_a_container_that_docker_does_not_know_of_is_no_failure_of_the_job(host: Host) -> None:
     """`docker inspect` prints an empty line when it fails, as when its daemon is away for a moment."""
     host.program("docker", NO_DOCKER)
-    assert "restart 1 of 10" in host.run(WORKER, f'{QUICK}{DECIDES}ended "$(status)"')
+    assert "restart 1 of 10" in host.run(WORKER, f'{QUICK}{DECIDES}look; settle; ended "$seen"')
 
 
 def test_restarts_have_a_limit_and_longer_pauses(host: Host) -> None:
@@ -238,25 +181,6 @@ def test_no_call_of_aws_may_take_longer_than_a_notice_allows(script: str) -> Non
     called = [line.strip() for line in script.splitlines() if re.search(r"(?<![\w-])aws (?!awscli)", line)]
     assert called == ['timeout -k 2 "$patience" aws "$@"']
     assert "persist need aws awscli\n" in script
-
-
-def test_a_notice_is_looked_for_after_every_call_of_aws_and_none_of_them_may_hang_for_long(host: Host) -> None:
-    """Two minutes are left after a notice, and most of them belong to the drain."""
-    host.program("timeout", "exit 124")  # as if it had waited in vain
-    host.program("docker", "")
-    host.program("curl", "[[ $* == */token ]] || exit 22")  # there is no notice
-    host.run(
-        WORKER, "sleep() { :; }\nruns=0\nis_running() { SECONDS=$((SECONDS + 40)); [ $((++runs)) -le 3 ]; }\nwatch"
-    )
-    asked = [
-        line.partition(" aws ")[0]
-        for line in (host.folder / "asked").read_text().splitlines()
-        if line.startswith("timeout") or "lifecycle-state" in line  # the last part of a look for a notice
-    ]
-    calls = [place for place, line in enumerate(asked) if line.startswith("timeout")]
-    assert len(calls) == 6  # thrice that the host is ready, thrice who else is there
-    assert {asked[place] for place in calls} == {"timeout -k 2 8"}
-    assert all(later - place > 1 for place, later in itertools.pairwise(calls))
 
 
 def test_a_group_that_does_not_ask_is_told_eight_times_within_twenty_minutes(host: Host) -> None:

@@ -6,8 +6,10 @@ from planaria.aws.checks import (
     check_efs,
     check_groups,
     check_image,
+    check_mount,
     check_offered,
     check_reach,
+    check_spares,
     check_subnets,
     check_talk,
 )
@@ -40,7 +42,9 @@ OWN = [{"CidrIp": "10.0.0.0/16"}]
         ([SELF], "ok"),
         ([rule("tcp", 0, 65535, UserIdGroupPairs=PAIR)], "ok"),
         ([rule("udp", 0, 65535, UserIdGroupPairs=PAIR)], "wrong"),
-        ([rule("tcp", 1024, 65535, UserIdGroupPairs=PAIR)], "wrong"),
+        ([rule("tcp", 1, 65535, UserIdGroupPairs=PAIR)], "ok"),
+        ([rule("tcp", 1024, 65535, UserIdGroupPairs=PAIR)], "ok"),
+        ([rule("tcp", 29400, 65535, UserIdGroupPairs=PAIR)], "wrong"),
         ([rule("tcp", 0, 65535, UserIdGroupPairs=[{"GroupId": "sg-2"}])], "wrong"),
         ([rule("tcp", 0, 65535, IpRanges=OWN)], "warning"),
         ([{"IpProtocol": "-1", "PrefixListIds": [{"PrefixListId": "pl-1"}]}], "warning"),
@@ -72,6 +76,26 @@ def test_an_instance_type_is_offered_where_the_subnets_are() -> None:
     assert check_offered("worker", "m5.large", {"a"}, offered).verdict == "ok"
     assert check_offered("worker", "m5.large", {"a", "b"}, offered).verdict == "warning"
     assert check_offered("worker", "m5.large", {"b"}, offered).verdict == "wrong"
+
+
+def test_a_type_that_is_to_stand_in_is_offered_somewhere() -> None:
+    offered = [{"InstanceType": "m5.large", "Location": "a"}, {"InstanceType": "m4.large", "Location": "c"}]
+    assert check_spares(["m5.large"], {"a", "b"}, offered) == []
+    [found] = check_spares(["m4.large", "m5.large"], {"a", "b"}, offered)
+    assert (found.verdict, found.told) == ("warning", "m4.large is not offered in a, b")
+
+
+def test_workers_reach_the_mount_targets() -> None:
+    def door(*rules: dict[str, object]) -> list[dict[str, object]]:
+        return [{"GroupId": "sg-efs", "IpPermissions": list(rules)}]
+
+    fine = {"one": door(rule("tcp", 2049, 2049, UserIdGroupPairs=PAIR)), "two": door(SELF)}
+    assert check_mount(["sg-1"], fine) == []
+    found = check_mount(["sg-1"], {"b": door(rule("tcp", 2049, 2049, IpRanges=OWN)), "a": door(WORLD)})
+    assert [(check.verdict, check.told.partition(":")[0]) for check in found] == [
+        ("wrong", "workers may not reach a"),
+        ("warning", "cannot tell whether workers may reach b"),
+    ]
 
 
 def test_a_volume_has_a_mount_target_in_each_zone() -> None:

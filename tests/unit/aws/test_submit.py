@@ -13,6 +13,7 @@ from planaria.aws.flags import read
 from planaria.aws.main import given_specs
 from planaria.aws.session import Cloud
 from planaria.aws.submit import run_job
+from planaria.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,20 +48,28 @@ RUN = "20260301-120000-aabbcc"
 
 
 def planned(folder: Path, specs: object, **variables: str) -> dict[str, Any]:
-    """Return the plan of a dry run, as data."""
+    """Return the plan of a dry run, as data, about which nothing is said."""
+    plan, said = submitted(folder, specs, **variables)
+    assert said == []
+    return plan
+
+
+def submitted(folder: Path, specs: object, **variables: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the plan of a dry run, as data, and what is said about it."""
     (folder / "specs.json").write_text(json.dumps(specs))
     (folder / "train.py").write_text("")
     sizes = ("--size", "2", "--min_size", "1", "--max_size", "4")
     where = ("--specs_file", str(folder / "specs.json"), "--name", "ann-job")
     asked = read(["run_job", "--dry-run", "--json", *sizes, *where, str(folder / "train.py"), "--", "a b", "$x"])
     shown: list[str] = []
+    said: list[str] = []
     desk = Desk(
         options=asked.options,
         script_args=asked.script_args,
         specs=given_specs(asked),
         environ=variables,
         cloud=Cloud("us-west-2", None),
-        say=pytest.fail,
+        say=said.append,
         show=shown.append,
         pause=lambda _: None,
         now=lambda: 0.0,
@@ -68,8 +77,7 @@ def planned(folder: Path, specs: object, **variables: str) -> dict[str, Any]:
         noise=lambda _: "aabbcc",
     )
     assert run_job(desk) == 0
-    found: dict[str, Any] = json.loads(shown[0])
-    return found
+    return json.loads(shown[0]), said
 
 
 def told(plan: dict[str, Any], name: str) -> dict[str, str]:
@@ -85,8 +93,7 @@ SHORT = {
     "run": RUN,
     "region": "us-west-2",
     "bucket": "my-bucket",
-    "description": f"s3://my-bucket/pre/fix/ann-job/{RUN}/job.json",
-    "result_key": f"pre/fix/ann-job/{RUN}/result.json",
+    "folder": f"pre/fix/ann-job/{RUN}/",
     "result_head": f'{{"version": 1, "job": "ann-job", "run": "{RUN}"',
     "image": "registry.example/trainer:1",
     "gpus": "no",
@@ -109,7 +116,8 @@ def test_a_worker_s_host_is_told_what_the_specs_file_and_the_command_line_say(tm
 
 
 def test_a_worker_s_host_is_told_everything_that_a_full_specs_file_says(tmp_path: Path) -> None:
-    plan = planned(tmp_path, {"worker": FULL, "rdzv": STORE}, AWS_ENDPOINT_URL="http://aws.example")
+    plan, said = submitted(tmp_path, {"worker": FULL, "rdzv": STORE}, AWS_ENDPOINT_URL="http://aws.example")
+    assert said == ["AWS_ENDPOINT_URL is set, so the hosts are told http://aws.example, too, and have to reach it"]
     assert told(plan, "ann-job_worker") == {
         **SHORT,
         "gpus": "yes",
@@ -128,6 +136,12 @@ def test_a_worker_s_host_is_told_everything_that_a_full_specs_file_says(tmp_path
         "etcd_sha256": "0" * 64,
         "endpoint": "http://aws.example",
     }
+
+
+def test_a_password_does_not_get_into_user_data(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^AWS_ENDPOINT_URL has a user or a password in it") as caught:
+        planned(tmp_path, {"worker": WORKER}, AWS_ENDPOINT_URL="https://ann:secret@aws.example/x")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

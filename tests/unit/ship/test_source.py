@@ -92,3 +92,10 @@ def test_a_script_beside_a_source_is_checked() -> None:
         check_script(Local("d"), True, None)
     with pytest.raises(UsageError, match="'x' is one too many"):
         check_script(Local("t.py"), False, "x")
+
+
+def test_an_object_whose_name_no_disk_takes_is_refused_where_it_is_typed() -> None:
+    source_of(f"s3://b/{'d' * 300}/{'x' * 252}.py")
+    source_of(f"s3://b/{'x' * 300}.tar.gz")  # it is unpacked, and never called so
+    with pytest.raises(UsageError, match="has a name of 256 bytes, and a disk takes 255"):
+        source_of(f"s3://b/{'x' * 251}é.py")

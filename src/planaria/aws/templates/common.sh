@@ -49,7 +49,7 @@ need() { # have a program, from a package where it is missing
   say "installing $2, for $1"
   if command -v dnf >/dev/null; then dnf install -y -q "$2"
   elif command -v yum >/dev/null; then yum install -y -q "$2"
-  else apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$2"; fi
+  else apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${2/#docker/docker.io}"; fi
 }
 
 persist() { # try a step until it works, 5 times with 2, 4, 8 and 16 s between
@@ -83,5 +83,5 @@ gone() { # an end that nobody foresaw leaves a line
 
 mkdir -p "$home"
 exec 9>"$home/lock"
-flock -n 9 || { say "another one is at work on this host"; exit 0; }
+flock -w 30 9 || { say "another one is at work on this host"; exit 0; }
 trap 'gone "$?"' EXIT

@@ -17,38 +17,51 @@ install_etcd() {
   mv -T "$folder.new" "$folder"
 }
 
-serve() { # run etcd until it ends; a member of one, for clients in this security group
-  "$folder/etcd" --name=store --data-dir=/var/lib/planaria-etcd --log-level=warn \
+serve() { # be etcd; a member of one, for clients in this security group
+  exec "$folder/etcd" --name=store --data-dir=/var/lib/planaria-etcd --log-level=warn \
     --listen-client-urls=http://0.0.0.0:@port@ --advertise-client-urls="http://$address:@port@" \
     --listen-peer-urls=http://127.0.0.1:2380 --initial-advertise-peer-urls=http://127.0.0.1:2380 \
-    --initial-cluster=store=http://127.0.0.1:2380 --auto-compaction-retention=1h 9>&-
+    --initial-cluster=store=http://127.0.0.1:2380 --auto-compaction-retention=1h
+}
+
+end_others() { # an etcd that outlived the script before this one has the ports
+  local other
+  for other in /proc/[0-9]*; do
+    while [ "$other/exe" -ef "$folder/etcd" ]; do
+      kill "${other#/proc/}" || true
+      sleep 1
+    done
+  done
 }
 
 is_serving() {
   curl -fsS -m 2 "http://$address:@port@/health" >/dev/null 2>&1
 }
 
-say "the store's host of job ${is[job]}, run ${is[run]}, boots"
-persist know_self
-persist need aws awscli
-persist need tar tar
-if ! persist install_etcd; then
-  complete_hook "${is[store_group]}" @ready_hook@ ABANDON || true # the group tries another host
-  exit 1
-fi
-install -d -m 0700 /var/lib/planaria-etcd
+{
+  say "the store's host of job ${is[job]}, run ${is[run]}, boots"
+  persist know_self
+  persist need aws awscli
+  persist need tar tar
+  if ! persist install_etcd; then
+    complete_hook "${is[store_group]}" @ready_hook@ ABANDON || true # the group tries another host
+    exit 1
+  fi
+  install -d -m 0700 /var/lib/planaria-etcd
+  end_others
 
-while true; do
-  serve &
-  etcd=$!
-  while [ "$hooked" = no ] && [ "$hooks" -lt 8 ] && kill -0 "$etcd" 2>/dev/null; do
-    if is_serving; then
-      if [ "$hooks" = 0 ]; then say "etcd serves at $address:@port@"; fi
-      ready "${is[store_group]}"
-    fi
-    [ "$hooked" = yes ] || sleep 2
+  while true; do
+    serve &
+    etcd=$!
+    while [ "$hooked" = no ] && [ "$hooks" -lt 8 ] && kill -0 "$etcd" 2>/dev/null; do
+      if is_serving; then
+        if [ "$hooks" = 0 ]; then say "etcd serves at $address:@port@"; fi
+        ready "${is[store_group]}"
+      fi
+      [ "$hooked" = yes ] || sleep 2
+    done
+    wait "$etcd" && status=0 || status=$?
+    say "etcd ended with status $status; starting it again"
+    sleep 2
   done
-  wait "$etcd" && status=0 || status=$?
-  say "etcd ended with status $status; starting it again"
-  sleep 2
-done
+} 9>&- # bash keeps the lock where no program inherits it: what outlives this script does not hold it

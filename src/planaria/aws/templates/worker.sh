@@ -1,7 +1,7 @@
 
 readonly container=planaria
 readonly inside=/run/planaria # where the container has the files of $home that it needs
-crashes=0 drained=no refreshed=0 started=0 limit=0
+crashes=0 drained=no refreshed=0 started=0 limit=8 seen='' lost=0 proven=no
 
 # --- what the container needs -------------------------------------------------------------------------------------
 
@@ -40,13 +40,15 @@ image_user() { # print the number of the image's user
 have_files() { # description and token, for the container's user alone
   local user
   user=$(image_user) || return 1
-  call s3 cp --only-show-errors "${is[description]}" "$home/job.json" || return 1
+  call s3 cp --only-show-errors "s3://${is[bucket]}/${is[folder]}job.json" "$home/job.json" || return 1
   chmod 0644 "$home/job.json"
   rm -f "$home/token"
   (umask 077 && call ssm get-parameter --name "${is[token_parameter]}" --with-decryption --query Parameter.Value \
     --output text >"$home/token") || return 1
   chown "$user" "$home/token" || return 1
-  if [ -n "${is[commits]}" ]; then install -d -o "$user" -m 0700 "${is[commits]}"; fi
+  if [ -z "${is[efs_id]}" ]; then return; fi
+  # The volume's root is root's, as EFS makes it; these two are the job's.
+  install -d -o "$user" -m 0700 "${is[commits]}" && install -d -o "$user" -m 0755 "@efs_folder@/jobs/${is[job]}"
 }
 
 boot() {
@@ -68,9 +70,10 @@ write_hosts() { # make the container's hosts file from what `addresses` printed
     cat /etc/hosts
     printf '\n%s %s\n' "$address" @nodes_name@
     while read -r group found; do
+      case $found in '' | None) continue ;; esac
       case $group in
-      "${is[worker_group]}") if [ "$found" != "$address" ] && [ "$found" != None ]; then echo "$found @nodes_name@"; fi ;;
-      "${is[store_group]}") if [ "$found" != None ]; then echo "$found @store_name@"; fi ;;
+      "${is[worker_group]}") if [ "$found" != "$address" ]; then echo "$found @nodes_name@"; fi ;;
+      "${is[store_group]}") echo "$found @store_name@" ;;
       esac
     done <<<"$1"
   } >"$home/hosts.new"
@@ -141,59 +144,82 @@ start() {
   if [ -n "${is[endpoint]}" ]; then
     options+=(--log-opt "awslogs-endpoint=${is[endpoint]}" --env "AWS_ENDPOINT_URL=${is[endpoint]}")
   fi
-  if [ -n "${is[efs_id]}" ]; then options+=(--volume @efs_folder@:@efs_folder@ --env "PET_SNAPSHOT_DIR=${is[commits]}"); fi
+  if [ -n "${is[efs_id]}" ]; then
+    options+=(--volume @efs_folder@:@efs_folder@ --env "PET_SNAPSHOT_DIR=${is[commits]}" --env "PLANARIA_OUTPUT_DIR=@efs_folder@/jobs/${is[job]}")
+  fi
   if [ "${is[gpus]}" = yes ]; then options+=(--gpus all --ulimit memlock=-1); fi
-  docker rm -f "$container" >/dev/null 2>&1 || true
-  docker run "${options[@]}" "${is[image]}" >/dev/null
+  limit=60 engine rm -f "$container" >/dev/null 2>&1 || true
+  limit=300 engine run "${options[@]}" "${is[image]}" >/dev/null
 }
 
-engine() { # docker, which nobody waits for longer than $limit; 0 is no limit: a container that docker is slow about still runs
+engine() { # docker, which may hang: nobody waits for it longer than $limit
   timeout -k 1 "$limit" docker "$@"
 }
 
-is_running() {
-  [ "$(engine inspect -f '{{.State.Running}}' "$container" 2>/dev/null)" = true ]
+look() { # at the container: $seen is the status that it ended with; or runs, slow, gone, lost
+  local found
+  seen=$(engine inspect -f '{{if .State.Running}}runs{{else}}{{.State.ExitCode}}{{end}}' "$container" 2>"$home/said") && return
+  found=$? # docker prints an empty line then
+  case $found in
+  124 | 137) seen=slow ;; # the time was up. A container that docker is slow about still runs
+  *) if grep -qiE 'no such (object|container)' "$home/said"; then seen=gone; else seen=lost; fi ;;
+  esac
 }
 
-status() { # print how the container ended; 125 where docker knows of no end
-  local found
-  found=$(engine inspect -f '{{if .State.Running}}125{{else}}{{.State.ExitCode}}{{end}}' "$container" 2>/dev/null) ||
-    found=125 # docker prints an empty line then
-  echo "$found"
+settle() { # nobody knows how it ended: 125, as docker has it
+  if ! [[ $seen =~ ^[0-9]+$ ]]; then seen=125; fi
+}
+
+go_on() { # docker was away, and what it left alone is not started anew
+  if [ "$lost" = 0 ]; then return 1; fi
+  look
+  [ "$seen" = runs ]
+}
+
+is_away() { # docker failed, with a status, for it is away: there is time to ask it again
+  case $1 in 0 | 124 | 137) return 1 ;; esac
+  look
+  [ "$seen" = lost ] && [ "$SECONDS" -lt "$until" ] && sleep 2
 }
 
 drain() { # let the agent leave in good order, with its newest commit on disk; no part of it may hang, whatever docker does
-  local found began=$SECONDS limit=10
+  local found left limit=10 until=$((SECONDS + is[grace_s]))
   drained=yes
-  engine exec "$container" planaria drain --no-wait || engine kill -s TERM "$container" >/dev/null || true
-  local left=$((is[grace_s] - SECONDS + began))
-  limit=$((left > 1 ? left : 1)) engine wait "$container" >/dev/null && found=0 || found=$?
+  until engine exec "$container" planaria drain --no-wait || engine kill -s TERM "$container" >/dev/null; do
+    is_away "$?" || break
+  done
+  while true; do
+    left=$((until - SECONDS))
+    limit=$((left > 1 ? left : 1)) engine wait "$container" >/dev/null && found=0 || found=$?
+    is_away "$found" || break
+  done
   case $found in
   124 | 137) # the time was up
     say "the container did not end within ${is[grace_s]} s; it is killed"
     engine kill "$container" >/dev/null && engine wait "$container" >/dev/null || true ;;
   esac
-  found=$(status)
-  say "drained, status $found"
-  if [ "$found" = 0 ]; then end_job 0 'done'; fi # the job was faster than the notice
+  look
+  settle
+  say "drained, status $seen"
+  if [ "$seen" = 0 ]; then end_job 0 'done'; fi # the job was faster than the notice
 }
 
 # --- the job's end ------------------------------------------------------------------------------------------------
 
 is_over() { # somebody has recorded how the job ended
-  call s3api head-object --bucket "${is[bucket]}" --key "${is[result_key]}" >/dev/null 2>&1
+  call s3api head-object --bucket "${is[bucket]}" --key "${is[folder]}result.json" >/dev/null 2>&1
 }
 
 record() { # write the result, if nobody has; the first one counts
   local said
   printf '%s, "status": %d, "reason": "%s", "instance": "%s", "recorded_at": "%s"}\n' \
     "${is[result_head]}" "$1" "$2" "$instance" "$(date -u +%FT%TZ)" >"$home/result.json"
-  said=$(call s3api put-object --bucket "${is[bucket]}" --key "${is[result_key]}" --body "$home/result.json" \
+  said=$(call s3api put-object --bucket "${is[bucket]}" --key "${is[folder]}result.json" --body "$home/result.json" \
     --content-type application/json --if-none-match '*' 2>&1) && return
   case $said in
   *PreconditionFailed*) return 0 ;;
   *if-none-match*) # an aws of before 2024 does not know the condition: look first
-    is_over || call s3 cp --only-show-errors "$home/result.json" "s3://${is[bucket]}/${is[result_key]}" ;;
+    is_over || call s3 cp --only-show-errors "$home/result.json" "s3://${is[bucket]}/${is[folder]}result.json" ;;
   *) say "$said"; return 1 ;;
   esac
 }
@@ -239,9 +265,24 @@ is_alive_elsewhere() { # not to be seen from here where etcd holds the store: ag
   [ -f "$home/hosts.plain" ] && answers @nodes_name@ @nodes_port@
 }
 
+ask_to_go() { # have the group take this host; another one comes, but not for ever
+  local count key=${is[folder]}gave-up/
+  if [ "$proven" = no ]; then # what ran for an hour is not counted
+    call s3api put-object --bucket "${is[bucket]}" --key "$key$instance" >/dev/null || return 1
+    count=$(call s3api list-objects-v2 --no-paginate --bucket "${is[bucket]}" --prefix "$key" --query KeyCount --output text) || return 1
+    if [ "$count" -gt @max_replaced@ ]; then
+      say "$count hosts of this run gave up: the group gets smaller"
+      call autoscaling terminate-instance-in-auto-scaling-group --instance-id "$instance" --should-decrement-desired-capacity >/dev/null
+      return
+    fi
+  fi
+  call autoscaling set-instance-health --instance-id "$instance" --health-status Unhealthy --no-should-respect-grace-period
+}
+
 give_up() { # on this host, and on the job unless others carry it
   if is_alive_elsewhere; then
     say "this host gives up ($2, status $1); the job goes on without it"
+    if [ "$hooks" != 0 ]; then persist ask_to_go || say "this host stays until the job ends"; fi
     leave
   fi
   end_job "$1" "$2"
@@ -255,7 +296,7 @@ ended() { # the container has ended by itself, with a status
   0) end_job 0 'done' ;;
   *) if [ "$1" -lt 128 ]; then end_job "$1" 'worker failed'; fi ;; # a signal is a host's trouble, not the job's end
   esac
-  if [ $((SECONDS - started)) -ge 3600 ]; then crashes=0; fi # what ran for an hour begins anew
+  if [ $((SECONDS - started)) -ge 3600 ]; then crashes=0 proven=yes; fi # what ran for an hour begins anew
   crashes=$((crashes + 1))
   if is_over; then say "the job is over"; turn_off; fi
   if [ "$crashes" -gt @max_restarts@ ]; then give_up "$1" 'the container ended too often'; fi
@@ -275,9 +316,18 @@ notice() { # print and tell why this host has to go
 }
 
 watch() { # look around every 5 s until the container has ended
-  # What hangs must not keep a notice from being heard: each call has 8 s here, and there is a look after each.
-  local told=no patience=8
-  while is_running; do
+  # What hangs must not keep a notice from being heard: each call has 8 s here, and there is a look for one after each.
+  local told=no patience=8 limit=8 waiting pause
+  while true; do
+    look
+    case $seen in
+    runs) lost=0 ;;
+    slow) ;;
+    lost) # a daemon that is restarted, or no process to be had: some time has to pass before that means anything
+      lost=$((lost + 1))
+      if [ "$lost" -gt 12 ]; then say "docker does not answer: $(tail -n 1 "$home/said")"; break; fi ;;
+    *) break ;;
+    esac
     if notice; then drain; return; fi
     if [ "$told" = no ] && imds events/recommendations/rebalance >/dev/null; then
       told=yes # the group starts another host first, where it may, and then takes this one: that is the notice
@@ -286,28 +336,33 @@ watch() { # look around every 5 s until the container has ended
     ready "${is[worker_group]}"
     if notice; then drain; return; fi
     refresh
+    if notice; then drain; return; fi
     docker wait "$container" >/dev/null &
-    local waiting=$!
+    waiting=$!
     sleep 5 &
-    wait -n "$waiting" $! || true
-    kill "$waiting" 2>/dev/null || true
+    pause=$!
+    wait -n "$waiting" "$pause" || wait "$pause" || true # a docker that fails at once is asked no sooner
+    kill "$waiting" "$pause" 2>/dev/null || true
   done
+  settle
 }
 
-say "a worker's host of job ${is[job]}, run ${is[run]}, boots"
-persist know_self
-persist need aws awscli
-if is_over; then say "the job is over"; turn_off; fi
-persist boot || give_up 1 'a host could not be set up'
-persist gather || give_up 1 'the hosts of the job could not be listed'
-while true; do
-  started=$SECONDS
-  if start; then
-    say "the container runs"
-    watch
-    if [ "$drained" = yes ]; then leave; fi
-    ended "$(status)"
-  else
-    ended 125
-  fi
-done
+{
+  say "a worker's host of job ${is[job]}, run ${is[run]}, boots"
+  persist know_self
+  persist need aws awscli
+  if is_over; then say "the job is over"; turn_off; fi
+  persist boot || give_up 1 'a host could not be set up'
+  persist gather || give_up 1 'the hosts of the job could not be listed'
+  while true; do
+    started=$SECONDS
+    if go_on || start; then
+      say "the container runs"
+      watch
+      if [ "$drained" = yes ]; then leave; fi
+      ended "$seen"
+    else
+      ended 125
+    fi
+  done
+} 9>&- # bash keeps the lock where no program inherits it: what outlives this script does not hold it
