@@ -49,6 +49,7 @@ INSIDE = {
     "store/kubernetes_api.py ApiDenied",
     "store/kubernetes_api.py ApiForgot",
     "store/kubernetes_watch.py Lost",
+    "worker/bundle.py Superseded",
     "worker/upload.py Damaged",
 }
 

@@ -36,9 +36,9 @@ MISSES = (
     1 / 2
 )  # of all deaths at most: where there are few, chance is large; where there are many, rare points are tried twice
 LEAST_SHARE = 1 / 2 if KILLS > 25 else 1 / 3  # of the points that so many deaths can be at: that many were hit
-IS_SWEEP = KILLS >= 1000  # a job of nodes has some hundred points
+IS_SWEEP = KILLS >= 1000  # a job of three nodes has a thousand points
 TRIES = 2  # how often somebody is waited for at a point
-MOST_DEATHS = 2  # for each that was asked for, until no point is left
+MOST_DEATHS = 3  # for each that was asked for, until no point is left
 SEED = int(os.environ.get("PLANARIA_TEST_SEED", "3"))
 NODES = 3
 SOON_S = 6.0  # within which a point is passed that is passed at every commit; who does not is killed anywhere
@@ -79,6 +79,21 @@ class Mortals(Training):
 
     def _tries(self, kind: str, point: str) -> int:
         return self._tried.get((kind, point), 0)
+
+    def strike_one(self, strikes: Sequence[Callable[[Life], None]]) -> None:
+        """Strike the next life; in a sweep by what has points left, or has not been tried."""
+        life = self.wait_life()
+        keys: dict[str, tuple[str, bool]] = {
+            "strike_worker": ("worker", True),
+            "strike_restoring_worker": ("begins", True),
+            "strike_first_commits": ("first", True),
+            "strike_agent": ("agent", False),
+            "strike_lone_agent": ("agent", False),
+            "strike_newcomer": ("begins", False),
+            "strike_beginning_agent": ("begins", False),
+        }
+        wanted = [one for one in strikes if IS_SWEEP and self._left.get(keys.get(one.__name__, ("", False)), ["?"])]
+        self._rng.choice(wanted or strikes)(life)
 
     def goes_on(self, kills: int) -> bool:
         """Tell whether somebody is to die yet."""
@@ -216,7 +231,7 @@ def test_workers_of_one_node_that_die_anywhere(room: Room) -> None:
     job.add()
     strikes = [job.strike_worker, job.strike_restoring_worker, *([job.strike_first_commits] if IS_SWEEP else [])]
     while job.goes_on(FEWER_KILLS):
-        rng.choice(strikes)(job.wait_life())
+        job.strike_one(strikes)
     job.end()
     assert job.missed < MISSES * job.deaths, job.told
 
@@ -227,7 +242,7 @@ def test_the_agent_of_one_node_that_dies_anywhere(room: Room, tmp_path: Path) ->
     job = Mortals(room, rng, "--waits=none,disk,node", nodes="1", flags=flags)
     job.add()
     while job.goes_on(FEWER_KILLS):
-        rng.choice((job.strike_lone_agent, job.strike_beginning_agent))(job.wait_life())
+        job.strike_one((job.strike_lone_agent, job.strike_beginning_agent))
     job.end()
     assert job.missed < MISSES * job.deaths, job.told
 
@@ -246,6 +261,6 @@ def test_agents_and_workers_of_many_nodes_that_die_anywhere(room: Room, tmp_path
     strikes += [job.strike_all_agents] if tier == "disk" else []
     strikes += [job.strike_first_commits] if IS_SWEEP else []
     while job.goes_on(kills):
-        rng.choice(strikes)(job.wait_life())
+        job.strike_one(strikes)
     job.end()
     assert job.missed < MISSES * job.deaths, job.told
