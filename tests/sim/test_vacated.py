@@ -47,6 +47,34 @@ def test_it_does_not_matter_who_of_them_knows_that_others_leave_too(nodes, withi
     assert ran > 0
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_rounds_that_are_just_being_made_are_left_too(seed):
+    """Some know of a round that was announced and did not start, others only of the one before."""
+    rng = random.Random(seed)
+    before = [Spec(f"a{n}-1", f"host-a{n}", 29400, 0.05 * n if n < 3 else 5.5 + rng.random()) for n in range(5)]
+    faults = tuple(Fault(6.6 + 0.8 * rng.random(), "go", spec.name) for spec in before)
+    cluster = Cluster(Plan(seed=seed, specs=(*before, *AFTER), faults=faults, **{**PLAIN, "max_nodes": 8}))
+    for spec in before:
+        cluster.at(15.0, cluster.net.down.add, spec.host)
+    cluster.run()
+    late = {spec.name for spec in AFTER}
+    (ran,) = {agent.machine.standing.ran for agent in cluster.agents if agent.name in late}
+    assert ran > 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_said_of_one_that_was_killed_makes_no_second_world(seed):
+    """Its workers may live on for a moment: who leaves says nothing of it before that is over. The checks of the run see to it."""
+    rng = random.Random(seed)
+    specs = [Spec(f"a{n}-1", f"host-a{n}", 29400, 0.05 * n) for n in range(4)]
+    killed, stays, *going = rng.sample(specs, 4)
+    faults = [Fault(6.5, "kill", killed.name), *(Fault(6.0 + 0.8 * rng.random(), "go", spec.name) for spec in going)]
+    cluster = Cluster(Plan(seed=seed, specs=tuple(specs), faults=tuple(faults), **{**PLAIN, "max_nodes": 4}))
+    cluster.run()
+    (left,) = [agent for agent in cluster.agents if agent.name == stays.name]
+    assert left.machine.standing.size == 1
+
+
 @pytest.mark.parametrize(("seed", "first", "apart_s"), [(0, "a-1", 0.19), (1, "b-1", 0.08)])
 def test_goodbyes_that_cross_are_both_heard(seed, first, apart_s):
     second = "b-1" if first == "a-1" else "a-1"

@@ -101,7 +101,7 @@ LONGEST_REASON = 500  # characters of a reason that workers are told
 FAREWELL_S = 0.1  # what was sent is the kernel's to deliver at once, unless its buffer is full
 # How long the end waits for peers to take what was sent, and for a store to answer and to take its lease back. What the last
 # to leave has to say must not be lost: those who come after it would wait for it for ever.
-LAST_WORDS_S = 5.0
+LAST_WORDS_S = 7.5
 
 
 class Seat:

@@ -60,7 +60,7 @@ class Claim:
         self.settings = settings
         self.leader_revision = 0
         self.round_revision = 0
-        self.farewell = Farewell(settings.node)
+        self.farewell = Farewell()
         self.buried: frozenset[str] = frozenset()
         self._leader: LeaderRecord | None = None
         self._round: str | None = None
@@ -102,9 +102,8 @@ class Claim:
                 if revision:
                     self._leader = LeaderRecord(self.settings.node, self.settings.address)
                     self.leader_revision = revision
-            case KeyWritten("round", revision):
-                self.round_revision = revision or self.round_revision
-                self.farewell.round_written(is_done=bool(revision))
+            case KeyWritten("round", revision) if revision:
+                self.round_revision = revision
             case KeyWritten("left", revision):
                 self.farewell.written(is_done=bool(revision))
             case StoreAnswered(sent_at):
@@ -122,7 +121,6 @@ class Claim:
                 self._leader, self.leader_revision = read_leader(value), revision
             case KeyRead("round", value, revision):
                 self._round, self.round_revision = value, revision
-                self.farewell.found_round(read_round(value))
             case KeyRead("left", value, revision):
                 self.farewell.found(value, revision)
                 return  # nothing waits for it
@@ -196,6 +194,10 @@ class Claim:
         """Tell whether the store knows a newer round than a leader does, and not by its own hand."""
         known = read_round(self._round)
         return known.term != term and (known.term, known.round) > (last.term, last.round)
+
+    def newest(self) -> Standing:
+        """Return the newest round in the store."""
+        return read_round(self._round)
 
     def is_vacated(self, last: Standing) -> bool:
         """Tell whether the store says of this very round that nobody of it is left."""

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
             """Do nothing of it any more."""
 
 
-PART_WITHIN_S = 1.0  # how long one that leaves tries to say so in the store, while others do the same
+PART_WITHIN_S = 2.5  # how long one that leaves tries to say so in the store, while others do the same
 STORY_LENGTH = 200  # events kept for the day the machine meets one it has no rule for
 _HEARTBEATS = (Renew, Ack)  # they would push everything else out of the story
 
@@ -159,7 +159,7 @@ class Driver:
     def close(self) -> None:
         """Leave everything. What was sent is still delivered and the store is told, while somebody turns the loop.
 
-        That is over when `is_gone` says so, within two seconds.
+        That is over when `is_gone` says so: at once, or within `LAST_WORDS_S` where a store does not answer.
         """
         if self._closed or self._parting is not None:
             return

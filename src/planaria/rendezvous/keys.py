@@ -27,17 +27,14 @@ class LeaderRecord(Value):
 
 
 class Left(Value):
-    """Who of a round has left in good order, or is proven dead; `next_round` is the least number that no round ever had."""
+    """Who has left rounds of a run in good order, or was dead for long enough to have no worker any more.
+
+    Each name comes with the term and the number of a round that it was in. `next_round` is the least number that no round had.
+    """
 
     epoch: str = ""
-    term: int = 0
-    round: int = -1
     next_round: int = 0
-    nodes: frozenset[str] = frozenset()
-
-    def is_of(self, standing: Standing) -> bool:
-        """Tell whether this is about the round that somebody knows."""
-        return (self.epoch, self.term, self.round) == (standing.epoch, standing.term, standing.round)
+    names: frozenset[tuple[int, int, str]] = frozenset()
 
 
 def leader_record(settings: Settings) -> str:
@@ -76,18 +73,18 @@ def read_round(text: str | None) -> Standing:
 
 
 def left_record(left: Left) -> str:
-    """Return what the store keeps of those who have left a round."""
-    fields = [left.epoch, left.term, left.round, left.next_round]
-    return json.dumps({"version": VERSION, "round": fields, "nodes": sorted(left.nodes)})
+    """Return what the store keeps of those who have left."""
+    return json.dumps({"version": VERSION, "run": [left.epoch, left.next_round], "names": sorted(left.names)})
 
 
 def read_left(text: str | None) -> Left:
-    """Return who has left which round; nobody when there is no such record or it makes no sense."""
+    """Return who has left; nobody when there is no such record or it makes no sense."""
     found = _read(text)
     try:
-        epoch, *numbers = _list(found["round"])
-        term, number, following = (int(str(one)) for one in numbers)
-        return Left(as_name(epoch), term, number, following, frozenset(map(as_name, _list(found["nodes"]))))
+        epoch, following = _list(found["run"])
+        rows = [_list(row) for row in _list(found["names"])]
+        names = frozenset((int(str(term)), int(str(number)), as_name(node)) for term, number, node in rows)
+        return Left(as_name(epoch), int(str(following)), names)
     except (KeyError, TypeError, ValueError):
         return Left()
 

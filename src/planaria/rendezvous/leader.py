@@ -143,12 +143,7 @@ class Leader:
 
     def hear_of_left(self, nodes: frozenset[str]) -> None:
         """Take the word of members that left while they had no leader, or one that left in the same moment."""
-        roll = self.office.roll
-        news = {
-            node for node in nodes if node in roll.members and node not in roll.gone and node not in self.office.seats
-        }
-        if news:
-            roll.gone |= news
+        if self.office.roll.leave(nodes):
             self.office.count_anew()
             self._orders.touch()
 

@@ -132,7 +132,7 @@ class Rendezvous:
             case LeaveAnnounced(reason):
                 self.member.announce_leave(reason)
             case LeaveRequested(reason):
-                self._leave(reason)
+                self._leave(reason, now)
             case EndRequested(reason, grace_s):
                 self.member.ask_end(reason, grace_s)
 
@@ -317,8 +317,8 @@ class Rendezvous:
 
     # Leaving.
 
-    def _leave(self, reason: str) -> None:
-        self._out += self._stored.part()
+    def _leave(self, reason: str, now: float) -> None:
+        self._out += self._stored.part(now)
         if self.leader is not None:
             self._tenure.hand_over()
             self._out += self._claim.release()

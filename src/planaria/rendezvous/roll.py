@@ -112,6 +112,22 @@ class Roll:
         self.gone.discard(join.node)
         self.dead.pop(join.node, None)
 
+    def gone_for_good(self, now: float) -> set[str]:
+        """Return who has said goodbye, and whose death was proven so long ago that none of its workers is left."""
+        return self.gone | {node for node, at in self.dead.items() if now >= at + DEAD_S}
+
+    def leave(self, nodes: frozenset[str]) -> bool:
+        """Take the word of members, said in the store, that they have left; tell whether that was news.
+
+        Of one that has been here nothing is taken: others may have thought it dead, and we would have heard of its goodbye.
+        """
+        news = {node for node in nodes if node not in self.gone and node not in self.here and node not in self.hosts}
+        free = (slot for slot in range(self.last.size) if slot not in self.members.values())
+        for node in sorted(news - self.members.keys()):  # of a large round a leader may know some by nothing else
+            self.members[node] = next(free, 0)
+        self.gone |= news
+        return bool(news)
+
     def forget_strangers(self) -> None:
         """Forget nodes that neither are here nor had, or may have, a say in the newest round."""
         told = (node for nodes in self.announced for node in nodes)

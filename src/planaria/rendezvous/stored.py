@@ -35,7 +35,7 @@ class Stored:
     def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float, *, age_s: float) -> None:
         """Take an answer of the store. `age_s` is how long this agent has taken part in the run."""
         self._claim.heard(event, now)
-        self._out += self._claim.farewell.go_on()
+        self._out += self._claim.farewell.go_on(self._claim.newest())
         self.trouble = ""
         if isinstance(event, KeyRead) and event.key == "outcome" and self._member.phase != "ended":
             self._hear_outcome(age_s)
@@ -53,7 +53,7 @@ class Stored:
             case KeyRead("round") if claim.is_ahead_of(leader.office.term, leader.office.roll.last):
                 tenure.give_way()  # while we were away from the store, another led
                 self._out += claim.read_leader_again()
-            case KeyRead("left") if claim.is_vacated(leader.office.roll.last):
+            case KeyRead("left") if not leader.office.established and claim.is_vacated(leader.office.roll.last):
                 tenure.give_way()  # the last of that round left after we had read of it: begin with what it said
             case _ if other is not None:
                 tenure.give_way(other.address, claim.leader_revision)
@@ -73,19 +73,22 @@ class Stored:
             self._tenure.give_way()
             self._member.end(ended)
 
-    def part(self) -> list[Effect]:
-        """Say in the store that this node has left the newest round, and who else of it has, as far as is known here."""
-        own, leader, farewell = self._settings.node, self._tenure.leader, self._claim.farewell
+    def part(self, now: float) -> list[Effect]:
+        """Say in the store that this node has left, and who else has, of all rounds that may turn out to be the newest."""
+        own, leader, claim = self._settings.node, self._tenure.leader, self._claim
         if not self._settings.external or self._member.phase == "ended":
             return []
+        newest, last = claim.newest(), self._member.post.standing
+        rounds = [(last, _members(last) | ({own} if last.slot is not None else set()))]
+        gone = {own, *self._member.gone}
+        if own in _members(newest) or (newest.epoch, newest.round) == (last.epoch, last.ran):
+            rounds.append((newest, {*_members(newest), own}))
         if leader is not None:
-            roll, is_starting = leader.office.roll, leader.office.phase == "starting"
-            gone = {own, *roll.gone, *roll.dead}
-            return farewell.begin(roll.last, set(roll.members), gone, awaits_round=is_starting)
-        last = self._member.post.standing
-        members = {one.node for one in last.deputies[: last.size]} | ({own} if last.slot is not None else set())
-        gone = {own, *self._member.gone, *self._member.dead}
-        return farewell.begin(last, members, gone, awaits_round=False)
+            office = leader.office
+            rounds += [(office.roll.last, set(office.roll.members))]
+            rounds += [(office.announced, {one.node for one in office.chosen})] if office.is_making else []
+            gone |= office.roll.gone_for_good(now)
+        return claim.farewell.begin(gone, rounds, newest)
 
     def hear_trouble(self, trouble: StoreTrouble, now: float) -> None:
         """Go at once if only people can help and nothing would be lost; else say what the store says, once a trouble."""
@@ -128,3 +131,7 @@ class Stored:
         ended = self._claim.untold_end(own.epoch) if own.epoch else None
         if ended is not None:
             leader.ending.repeat_end(ended, now)
+
+
+def _members(standing: Standing) -> set[str]:
+    return {one.node for one in standing.deputies[: standing.size]}

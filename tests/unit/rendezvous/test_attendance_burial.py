@@ -9,6 +9,7 @@ from planaria.base.value import replace
 from planaria.rendezvous import quorum
 from planaria.rendezvous.leader import Leader
 from planaria.rendezvous.model import Deputy, Held, Say
+from planaria.rendezvous.roll import DEAD_S
 
 
 def stranger() -> Hall:
@@ -108,15 +109,35 @@ def test_names_that_nobody_knows_are_passed_over() -> None:
 def test_one_that_says_in_the_store_that_it_has_left_is_not_waited_for() -> None:
     hall = claimant(external=True)
     hall.leader.office.roll.tie_until = quorum.ALWAYS
-    hall.leader.hear_of_left(frozenset("bcz"))
-    assert hall.leader.office.roll.gone == {"b", "c"}, "z never was in that round"
+    hall.leader.hear_of_left(frozenset("bc"))
+    assert hall.leader.office.roll.gone == {"b", "c"}
     hall.live("a", 1.0)
     assert hall.leader.office.phase != "claiming"
 
 
-def test_one_that_is_here_has_yet_to_say_goodbye_whatever_the_store_says() -> None:
+def test_members_of_whom_nothing_but_their_goodbye_is_known_are_not_waited_for() -> None:
+    hall = Hall(replace(LAST, size=5), external=True)
+    hall.join("a", **member_of(replace(LAST, size=5), 0))
+    hall.leader.office.roll.tie_until = quorum.ALWAYS
+    roll = hall.leader.office.roll
+    assert (roll.size(), roll.has_unknown()) == (5, True)
+    hall.leader.hear_of_left(frozenset("bcyz"))
+    assert (roll.size(), roll.has_unknown()) == (1, False)
+    assert sorted(roll.members.values()) == [0, 1, 2, 3, 4]
+
+
+def test_one_that_is_here_or_was_has_yet_to_say_goodbye_whatever_others_say_in_the_store() -> None:
     hall = claimant(external=True)
     hall.join("b", **member_of(LAST, 1))
     hall.leader.hear_of_left(frozenset("b"))
     assert hall.leader.office.roll.gone == set()
-    assert "b" in hall.leader.office.seats
+    hall.lose("b")
+    hall.leader.hear_of_left(frozenset("b"))
+    assert hall.leader.office.roll.gone == set()
+
+
+def test_who_leaves_says_of_the_dead_only_what_is_certain() -> None:
+    roll = claimant(external=True).leader.office.roll
+    roll.gone, roll.dead = {"b"}, {"c": 50.0}
+    assert roll.gone_for_good(50.0 + DEAD_S / 2) == {"b"}
+    assert roll.gone_for_good(50.0 + DEAD_S) == {"b", "c"}
