@@ -6,7 +6,7 @@ is measured is the operator. Jobs are elastic, with one worker each, at their ma
 
     burst      all jobs are created at once: from each one's creation until its worker's pod is there
     steady     all jobs stand; one after the other gets a change of its pod: from the change until the job's status says so
-    rest       all jobs train, and their agents are played: each pushes its progress every 10 s; what that costs the API server
+    rest       all jobs train, and their agents are played: each pushes progress and events every 10 s; what that costs
     restart    the operator is killed and started again: from its start until all jobs were looked at
 """
 
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from harness import machine
 from harness.operator_report import report
 
+from planaria.contract import glimpse
 from planaria.contract.progress import KEY, Record, write
 from planaria.kube.api import connect
 from planaria.kube.crd import definition
@@ -48,6 +49,7 @@ AT_ONCE = 16
 PUSH_S = 10.0  # what agents do
 REST_S = 360.0  # by default; longer than samples wait at rest
 STARTED = "2022-09-11T12:08:29Z"
+RESTARTS = 6  # of which agents tell
 
 
 def job(namespace: str, name: str) -> dict[str, Any]:
@@ -192,6 +194,21 @@ async def steady(api: Api, namespace: str, names: list[str]) -> list[float]:
     return took
 
 
+def events(name: str, seconds: float) -> str:
+    """Return what an agent pushes beside its progress, some KB: its only worker was started again a few times."""
+    from journals import Node
+
+    node = Node(f"{name}-worker-0", 0, workers=1).begins(0.0, 100).starts(1.0, 0, nodes=1)
+    for number in range(1, RESTARTS + 1):
+        at_s = 60.0 * number
+        node.exits(at_s, number - 1, 0).starts(at_s + 0.2, number, nodes=1, reason="rank 0 failed", count=number)
+        node.restarts(at_s + 0.3, number, "rank 0 failed", detect_s=0.01, start_s=0.1, ready_s=0.2)
+    at_s = 60.0 * (RESTARTS + 1) + seconds
+    for tier in ("node", "disk"):
+        node.tell(at_s, "commit", tier=tier, run=1, round=RESTARTS, step=int(seconds), generation=int(seconds))
+    return glimpse.write(node.host, node.steps(at_s, RESTARTS, int(seconds)).events)
+
+
 async def rest(api: Api, operator: Operator, namespace: str, names: list[str], rest_s: float) -> dict[str, float]:
     """Let all jobs train and push; count the operator's calls and its processor time."""
     gate = asyncio.Semaphore(AT_ONCE)
@@ -204,8 +221,9 @@ async def rest(api: Api, operator: Operator, namespace: str, names: list[str], r
         while True:
             seconds = time.monotonic() - began
             record = Record("planaria bench", 1, 1, 1, int(seconds), 100 * seconds, seconds)
+            news = {KEY: write(record), glimpse.KEY: events(name, seconds)}
             async with gate:
-                await api.patch(CONFIG_MAP, namespace, f"{name}-progress", {"data": {KEY: write(record)}})
+                await api.patch(CONFIG_MAP, namespace, f"{name}-progress", {"data": news})
             await asyncio.sleep(PUSH_S)  # that is how agents are
 
     training = [asyncio.ensure_future(train(name, number)) for number, name in enumerate(names)]
@@ -291,7 +309,6 @@ def api_server(kubeconfig: str) -> Iterator[str]:
     if kubeconfig:
         yield kubeconfig
         return
-    sys.path.insert(0, str(SUPPORT))
     from kube_cluster import Cluster
 
     with Cluster.start() as cluster:
@@ -306,6 +323,7 @@ def main() -> None:
     parser.add_argument("--output", default=str(HERE / "RESULTS-operator.md"), help="the report")
     parser.add_argument("--json", default=str(HERE / "results-operator.json"), help="the raw numbers")
     asked = parser.parse_args()
+    sys.path.insert(0, str(SUPPORT))
     results = circumstances() | {"rest_s": asked.rest_s}
     with api_server(asked.kubeconfig) as kubeconfig:
         results |= asyncio.run(measure(kubeconfig, asked.jobs, asked.rest_s))

@@ -93,6 +93,14 @@ def test_a_hang_names_its_rank_and_leads_to_its_evidence(window: Browser) -> Non
         assert "behind" in texts(window, "#table .rank")[0]
 
 
+def test_a_hang_without_evidence_here_promises_none(window: Browser) -> None:
+    """As of an operator, which has none; the sentence says where an agent has put it."""
+    with shown(window, Cast(hanging=lambda: {**pictures.hanging(), "evidence": []})):
+        window.wait_for_text("#verdict-line", "evidence in /runs/hang-0001")
+        assert "--hang-policy=report" in window.text("#verdict-more")
+        assert "Evidence" not in window.text("#verdict-more")
+
+
 def test_the_headline_of_a_hang_goes_when_the_hang_is_over(window: Browser) -> None:
     cast = Cast(hanging=pictures.hanging)
     with shown(window, cast):

@@ -163,7 +163,8 @@ def _efs(cloud: Cloud, specs: Specs) -> list[Check]:
             missing = f"there is no volume {specs.worker.efs_file_system_id}"
             return [Check("worker.efs_file_system_id", "wrong", missing)]
         raise
-    used = [str(target["MountTargetId"]) for target in targets if target.get("AvailabilityZoneName") in zones]
+    there = [target for target in targets if target.get("LifeCycleState") == "available"]  # of others AWS does not tell
+    used = [str(target["MountTargetId"]) for target in there if target.get("AvailabilityZoneName") in zones]
     doors = {f"mount target {name}": _door(cloud, name) for name in used}
     return [check_efs(zones, targets), *check_mount(specs.worker.security_groups, doors)]
 

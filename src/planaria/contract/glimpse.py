@@ -2,8 +2,9 @@
 
     {"version": 1, "host": "resnet-worker-0", "events": [{"name": "planaria.restart", "timestamp": 1794768041200, ...}]}
 
-Events are as `planaria.observe` has them. Of what repeats itself only the newest is there, texts are cut, and what a worker has
-said before it failed is left out: who may read a ConfigMap may not be who may read logs.
+Events are as `planaria.observe` has them. Of what repeats itself only the newest is there, and texts are cut. The traceback and
+the last lines of stderr of a worker that failed are left out: who may read a ConfigMap may not be who may read logs. Of the
+message of its exception at most 300 letters are there, by which the page names the first cause.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ def write(host: str, events: Iterable[Event], most_bytes: int = MOST_BYTES) -> s
         key = _key(event)
         if key in once:
             continue
+        once |= set() if key is None else {key}
         text = json.dumps(_cut(event))
+        if len(text) + 2 > most_bytes:  # older ones may still fit
+            continue
         size += len(text) + 2
         if size > most_bytes:
             break
         told.append(text)
-        once |= set() if key is None else {key}
     return f'{{"version": {VERSION}, "host": {json.dumps(host[:_CUT])}, "events": [{", ".join(reversed(told))}]}}'
 
 

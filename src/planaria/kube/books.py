@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from planaria.base.value import replace
@@ -39,6 +40,7 @@ LABELS = f"{names.GROUP_LABEL}={names.GROUP}"
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _PLAIN = (SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)  # of these only names and owners matter
 _ROUND = "round"  # what is kept of a store's ConfigMap
+WITH_EVENTS = progress.KEY, glimpse.KEY
 _UNWATCHED = (LEASE.name, SECRET.name)
 _FOREIGN_S = 5.0  # until another look at an object that is in the way
 _KNOWN_S = 1800.0  # until it is made sure that what is not watched is still there, by making it again
@@ -49,7 +51,7 @@ class Books:
     """All copies, of a few namespaces or of all.
 
     `wake(key)` is called for a job whenever anything of it changes, and `renewed(key)` for another spec. `clock` gives seconds
-    that only grow.
+    that only grow. `entries` of what agents push are kept.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Books:
         namespaces: tuple[str, ...] = (),
         renewed: Callable[[Key], object] = lambda _key: None,
         clock: Callable[[], float] = time.monotonic,
+        entries: tuple[str, ...] = WITH_EVENTS,
     ) -> None:
         self.clock = clock
         self._wake = wake
@@ -65,7 +68,9 @@ class Books:
         where = namespaces or ("",)
         self.jobs = Copy(Selection(JOB, where), self._job_changed, _job)
         self.pods = Copy(Selection(POD, where, LABELS), self._part_changed, _pod)
-        self.config_maps = Copy(Selection(CONFIG_MAP, where, LABELS), self._config_map_changed, _config_map)
+        self.config_maps = Copy(
+            Selection(CONFIG_MAP, where, LABELS), self._config_map_changed, partial(_config_map, entries)
+        )
         self._plain = {
             kind.name: Copy(Selection(kind, where, LABELS, metadata=True), self._part_changed, _metadata)
             for kind in _PLAIN
@@ -263,10 +268,10 @@ def _pod(obj: Json) -> Json:
     return trimmed(obj) | {"spec": kept | {"containers": containers} | ({"initContainers": inits} if inits else {})}
 
 
-def _config_map(obj: Json) -> Json:
-    """Keep of the ConfigMaps the progress, and of the rendezvous who is in the newest round; the rest is the agents' own."""
+def _config_map(entries: tuple[str, ...], obj: Json) -> Json:
+    """Keep of the ConfigMaps these entries, and of the rendezvous who is in the newest round; the rest is the agents' own."""
     data = obj.get("data") or {}
-    kept = {key: data[key] for key in (progress.KEY, glimpse.KEY) if key in data}
+    kept = {key: data[key] for key in entries if key in data}
     if len(kept.get(glimpse.KEY, "")) > glimpse.LONGEST:  # an agent's is not
         del kept[glimpse.KEY]
     return {

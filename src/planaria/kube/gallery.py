@@ -72,6 +72,8 @@ class Gallery:
     def log_tail(self, run_id: str, rank: int, stream: str) -> Json | None:  # noqa: ARG002  a pod has one log for both
         """Return the end of what the pod of a rank printed, where it is known which that is, or say where logs are."""
         key = _key(run_id)
+        if self._books.jobs.get(key) is None:
+            return None
         seen = self._seen(key)
         hosts = [one.host for one in seen.ranks if one.rank == rank] if seen is not None else []
         pod = self._books.pods.get((key[0], hosts[0])) if hosts else None
@@ -94,7 +96,7 @@ class Gallery:
         return found if isinstance(found, Record) else None
 
     def _seen(self, key: Key) -> RunSeen | None:
-        """Return the run as its leading agent tells of it; what was pushed once is read once."""
+        """Return the run of a job that is there, as its leading agent tells of it; what was pushed once is read once."""
         pushed = self._books.glimpse(key)
         known = self._seen_of.get(key)
         if known is None or known[0] != pushed:

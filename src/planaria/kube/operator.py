@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planaria.base.value import Value
+from planaria.contract import progress
 from planaria.errors import KubeError, LeadershipLost
-from planaria.kube.books import Books
+from planaria.kube.books import WITH_EVENTS, Books
 from planaria.kube.gallery import Gallery
 from planaria.kube.gather import READ_S, Gatherer
 from planaria.kube.leadership import Leadership
@@ -69,7 +70,8 @@ class Operator:
         self._lease_path = api.exempt = path(LEASE, settings.lease[0], settings.lease[1])
         self._meters = Meters()
         self._leadership = Leadership(api, settings.lease, settings.identity, settings.terms, means.chance, means.clock)
-        self._books = Books(self._wake, settings.namespaces, self._renewed, means.clock)
+        entries = (progress.KEY,) if settings.dashboard_port is None else WITH_EVENTS  # events are for the page alone
+        self._books = Books(self._wake, settings.namespaces, self._renewed, means.clock, entries)
         self._watchers: list[Watcher] = []
         self._gatherer = Gatherer(api, self._wake, means.chance, settings.metrics_every_s, means.clock)
         reconciler = Reconciler(api, self._books, self._gatherer, means.wall, means.noise)

@@ -77,7 +77,7 @@ def running(pods: Sequence[PodSeen]) -> int:
 def portrait(job: JobSeen, pods: Sequence[PodSeen], told: Told, now_ms: int) -> dict[str, object]:
     """Return the picture, as the page draws it."""
     status, pushed, sizes = job.status, told.pushed, told.sizes
-    run = told.run or _NOTHING
+    run = _present(told.run or _NOTHING, pods)
     state = str(status.get("state") or "Created")
     newest = _newest(status)
     ended = _FINAL.get(state)
@@ -108,6 +108,13 @@ def portrait(job: JobSeen, pods: Sequence[PodSeen], told: Told, now_ms: int) -> 
     progress = {} if pushed is None else {"step": pushed.step, "samples": pushed.samples}
     effective = {"since": began_ms, "seconds": seen.effective.seconds, "share": None}
     return {**seen.as_json(), "effective": effective, "progress": progress}
+
+
+def _present(run: RunSeen, pods: Sequence[PodSeen]) -> RunSeen:
+    """Return what an agent tells without the ranks whose pod does not run; who is gone neither hangs nor is slow."""
+    live = {pod.name for pod in pods if pod.is_running}
+    ranks = tuple(rank for rank in run.ranks if rank.node in live)
+    return replace(run, ranks=ranks) if ranks else replace(run, ranks=(), hang=None, stragglers=())
 
 
 def _newest(status: Plain) -> Plain:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 FRESH_S = 2.0  # a page asks every second
 MOST_BYTES = 32 << 10
-MOST_LINES = 400
+MOST_LINES = 400, 40, 4  # asked for one after the other, until the end is among what comes
+LIMIT_BYTES = 1 << 20  # of an answer
 _MOST_KEPT = 16
 _AT_ONCE = 4
 
@@ -53,9 +54,8 @@ class Tails:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _fetch(self, place: Place) -> None:
-        query = {"tailLines": str(MOST_LINES), "limitBytes": str(MOST_BYTES)}
         try:
-            text = await self._api.log(*place, query)
+            text = await self._end(place)
             found = _Tail(text, "" if text else "the container has written nothing yet", self._clock())
         except KubeError as problem:
             found = _Tail("", f"the log of pod {place[1]} cannot be read now: {problem}", self._clock())
@@ -65,3 +65,21 @@ class Tails:
         self._known[place] = found
         while len(self._known) > _MOST_KEPT:
             del self._known[next(iter(self._known))]
+
+    async def _end(self, place: Place) -> str:
+        """Return the last lines. A kubelet writes from the first of those asked for on: a limit cuts the newest."""
+        text = ""
+        for lines in MOST_LINES:
+            text = await self._api.log(*place, {"tailLines": str(lines), "limitBytes": str(LIMIT_BYTES)})
+            if len(text.encode()) < LIMIT_BYTES:
+                break
+        return newest(text)
+
+
+def newest(text: str, most_bytes: int = MOST_BYTES) -> str:
+    """Return the last lines that fit, or the end of the last one, if it alone is longer."""
+    raw = text.encode()
+    if len(raw) <= most_bytes:
+        return text
+    whole = raw[-most_bytes - 1 :].partition(b"\n")[2]
+    return (whole or raw[-most_bytes:]).decode("utf-8", "ignore")

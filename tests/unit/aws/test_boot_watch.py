@@ -84,6 +84,17 @@ def test_a_docker_that_is_away_for_a_minute_is_believed_and_what_it_left_alone_g
     assert said.endswith("ended 3\n")
 
 
+@pytest.mark.parametrize("slow", ["exit 124", "exit 137"])
+def test_a_docker_that_is_back_and_slow_is_waited_for_and_its_container_lives(host: Host, slow: str) -> None:
+    answers(host, "echo runs", *[AWAY] * 13, slow, slow, *[AWAY] * 12, "echo runs", "echo 3")
+    begin = 'start() { echo started; }\nended() { echo "ended $1"; [ "$1" = 125 ] || exit 0; }\n'
+    loop = WORKER.partition("while true; do\nstarted=")[2].rpartition("}")[0]
+    said = host.run(WORKER, f"{CALM}{begin}while true; do\nstarted={loop}")
+    assert said.count("started") == 1, "it would be removed"
+    assert said.count("ended 125") == 1, "a minute is counted anew"
+    assert said.endswith("ended 3\n")
+
+
 def test_a_container_that_somebody_has_removed_is_missed_at_once(host: Host) -> None:
     answers(host, "echo runs", NO_CONTAINER)
     assert host.run(WORKER, f'{CALM}watch; echo "saw $seen"') == "saw 125\n"

@@ -33,7 +33,17 @@ def test_the_newest_are_told_if_not_all_fit_and_it_is_never_more_than_that() -> 
     assert names(write("a", node.events, most_bytes=10)) == []
 
 
-def test_what_a_worker_said_stays_where_logs_are_and_long_texts_are_cut() -> None:
+def test_what_alone_is_too_large_hides_nothing_but_itself() -> None:
+    node = Node("a", 0, workers=1).begins().starts(1.0, 1).steps(2.0, 1, 7)
+    node.tell(3.0, "event", many={str(number): "x" * 290 for number in range(64)}, more=["y" * 290] * 64)
+    huge = [{str(one): "x" * 290 for one in range(64)}] * 2
+    node.tell(4.0, "progress", ranks=huge).tell(5.0, "commit", tier="disk", step=1)
+    assert names(write("a", node.events)) == ["run.started", "round.started", "worker.started", "commit"], (
+        "and what it has replaced is not told as the newest"
+    )
+
+
+def test_lines_of_a_worker_stay_where_logs_are_and_long_texts_are_cut() -> None:
     node = Node("a", 0).exits(
         1.0, 1, 0, traceback=TRACEBACK, stderr_tail="secret", message="x" * 5000, pids=list(range(999))
     )

@@ -155,6 +155,33 @@ def test_the_log_of_a_rank_is_the_end_of_what_its_pod_printed() -> None:
     asyncio.run(story())
 
 
+def test_nothing_is_kept_of_a_job_that_is_not_there() -> None:
+    books, gallery = watched(lambda: 0.0)
+    books.config_maps.wrote(pushed(seen=glimpse.write("resnet-worker-0", agent().events)))
+    for name in ("team/resnet", "team/other", "nonsense"):
+        assert gallery.log_tail(name, 0, "stdout") is None
+        assert gallery.picture(name) is None
+    assert not gallery._seen_of
+    books.jobs.wrote(job())
+    assert gallery.log_tail("team/resnet", 0, "stdout") is not None
+    assert list(gallery._seen_of) == [("team", "resnet")]
+    books.jobs.gone(("team", "resnet"), "u-resnet")
+    assert gallery.log_tail("team/resnet", 0, "stdout") is None, "a page that is still open asks on"
+    books.config_maps.wrote(pushed(seen=glimpse.write("resnet-worker-0", agent().events[:3])))
+    assert not gallery._seen_of
+    assert not gallery._sizes
+
+
+def test_an_operator_without_a_page_keeps_no_events() -> None:
+    api = SimpleNamespace(before_call=lambda _: None)
+    means = Means(lambda _: None, lambda: 0.0, lambda: "", lambda: 0.5)
+    for port, kept in ((None, {progress.KEY}), (0, {progress.KEY, glimpse.KEY})):
+        operator = Operator(api, Settings("me", dashboard_port=port), means)  # type: ignore[arg-type]  # nobody is called
+        operator._books.config_maps.wrote(pushed(seen=glimpse.write("resnet-worker-0", agent().events)))
+        (found,) = operator._books.config_maps
+        assert set(found["data"]) == kept
+
+
 def test_strange_pods_do_not_end_the_operator() -> None:
     books, gallery = watched(lambda: 0.0)
     books.jobs.wrote(job())

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from journals import Node
 
+from planaria.base.value import replace
 from planaria.contract.progress import Record
 from planaria.insight.model import NodeSeen
 from planaria.insight.picture import picture
@@ -124,5 +125,20 @@ def test_what_the_leading_agent_pushes_is_shown_with_what_the_operator_knows() -
         "round 4 starts with 4 workers on 2 nodes: rank 1 failed",
     ], "a round that an agent tells of is told once"
     assert found["gaps"] == [OF_THE_LEADER]
-    over = portrait(job("Succeeded"), [], Told(RECORD, run, late), NOW_MS)
+    over = portrait(job("Succeeded"), [pod(0, is_running=False)], Told(RECORD, run, late), NOW_MS)
     assert (over["ranks"], len(over["restarts"]["list"])) == ([], 1)
+
+
+def test_a_leader_that_is_gone_has_no_ranks_and_does_not_hang() -> None:
+    agent = Node("resnet-worker-0", 0).begins().starts(1.0, 3, nodes=2).steps(30.0, 3, 130)
+    agent.tell(70.0, "hang", round=3, ranks=[1], sentence="rank 1 is behind", policy="report")
+    run = picture([NodeSeen("resnet-worker-0", "kubernetes", events=tuple(agent.events))])
+    run = replace(run, stragglers=({"rank": 1, "host": "resnet-worker-0", "slower_by": 1.6},))
+    there = portrait(job(), [pod(0), pod(1)], Told(RECORD, run), NOW_MS)
+    assert there["hang"]["sentence"] == "rank 1 is behind"
+    assert (len(there["ranks"]), len(there["stragglers"])) == (2, 1)
+    for pods in ([], [pod(1)], [pod(0, is_running=False, phase="Failed"), pod(1)]):
+        found = portrait(job("Suspended"), pods, Told(RECORD, run), NOW_MS)
+        assert (found["hang"], found["ranks"], found["stragglers"]) == (None, [], [])
+        assert all(node["ranks"] == [] for node in found["nodes"])
+        assert "rank 1 is behind" in [one["sentence"] for one in found["timeline"]], "it has happened"

@@ -173,7 +173,7 @@ settle() { # nobody knows how it ended: 125, as docker has it
 go_on() { # docker was away, and what it left alone is not started anew
   if [ "$lost" = 0 ]; then return 1; fi
   look
-  [ "$seen" = runs ]
+  case $seen in runs | slow) lost=0 ;; *) return 1 ;; esac # one that has just come back is slow
 }
 
 is_away() { # docker failed, with a status, for it is away: there is time to ask it again

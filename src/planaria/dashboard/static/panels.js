@@ -47,9 +47,12 @@ export function verdict(seen) {
     return { mood, kicker, line: sentence(plain(outcome.sentence)), more: lastRestart(seen) };
   }
   if (seen.hang) {
-    const [said] = plain(seen.hang.sentence).split("; evidence in "); // there are links to it below
-    const more = `${POLICIES[seen.hang.policy] || ""} What every rank was doing is listed below, under Evidence.`;
-    return { mood: "bad", kicker: `${name} · hangs`, line: sentence(said), more };
+    const policy = POLICIES[seen.hang.policy] || "";
+    const told = plain(seen.hang.sentence);
+    const kicker = `${name} · hangs`;
+    if (!seen.evidence.length) return { mood: "bad", kicker, line: sentence(told), more: policy }; // as of an operator, which has none
+    const [said] = told.split("; evidence in "); // there are links to it below
+    return { mood: "bad", kicker, line: sentence(said), more: `${policy} What every rank was doing is listed below, under Evidence.` };
   }
   const isUnheard = isPast(seen) || seen.state === "away";
   if (isUnheard && !seen.timeline.length && seen.gaps.length) return unreadable(seen.run_id, seen.gaps[0]);
