@@ -64,7 +64,7 @@ def test_rounds_that_are_just_being_made_are_left_too(seed):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_said_of_one_that_was_killed_makes_no_second_world(seed):
-    """Its workers may live on for a moment: who leaves says nothing of it before that is over, and the checks of the run look."""
+    """Its workers may live on for a moment: who leaves says nothing of it before that is over. The checks of the run look."""
     rng = random.Random(seed)
     specs = [Spec(f"a{n}-1", f"host-a{n}", 29400, 0.05 * n) for n in range(4)]
     killed, stays, *going = rng.sample(specs, 4)
