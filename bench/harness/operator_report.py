@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.report import unrest
+
 
 def report(results: dict[str, Any]) -> str:
     """Return the page."""
     about = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
     with_what = ", ".join(f"{name} {value}" for name, value in results["versions"].items())
+    unquiet = "".join(f"{line}\n" for line in unrest(results["load_before"]))
     rows = "".join(f"| {what} | {number} |\n" for what, number in _rows(results))
     return (
         f"# Benchmark results: an operator and {results['jobs']} jobs\n\n"
         f"- {results['date']}; {about}; {with_what}\n"
         f"- load average before {results['load_before']}, after {results['load_after']}\n"
+        f"{unquiet}"
         f"- {results['jobs']} elastic jobs of one worker each, at their maximum; the API server, etcd, the operator and\n"
         "  whoever makes the jobs share these cores, and no pod runs anywhere\n"
         f"- counted at rest for {results['rest_s']:g} s\n\n"

@@ -91,7 +91,7 @@ def _circumstances(how: Circumstances) -> list[str]:
     return [
         f"- {how.date}; {_together(how.machine)}; {_together(how.versions)}",
         f"- load average before {how.load_before}, after {how.load_after}",
-        *_unrest(how.load_before),
+        *unrest(how.load_before),
         f"- {how.rounds} rounds after one warm-up round, contestants alternating",
         f"- idle window {how.idle_window_s:g} s, tee {how.tee_s:g} s",
         *(f"- {name} is `{command}`" for name, command in how.launchers.items()),
@@ -100,7 +100,7 @@ def _circumstances(how: Circumstances) -> list[str]:
     ]
 
 
-def _unrest(load_before: str) -> list[str]:
+def unrest(load_before: str) -> list[str]:
     """Say that the machine had other work when this began."""
     if float(load_before.split(maxsplit=1)[0]) <= QUIET:
         return []
