@@ -16,7 +16,8 @@ from planaria.elastic.multiprocessing.errors import record
 
 @record
 def main():
-    print("rank", os.environ["RANK"], "life", os.environ["TORCHELASTIC_RESTART_COUNT"], *sys.argv[1:], flush=True)
+    words = ["rank", os.environ["RANK"], "life", os.environ["TORCHELASTIC_RESTART_COUNT"], *sys.argv[1:]]
+    os.write(1, (" ".join(words) + "\\n").encode())  # at once: both ranks write to one pipe, and print writes word by word
     if os.environ["RANK"] == sys.argv[1]:
         raise RuntimeError("rank 1 has had enough")
 
