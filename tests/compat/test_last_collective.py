@@ -41,7 +41,7 @@ held = dist.distributed_c10d._get_default_group()  # as a model that is wrapped 
 sys.setswitchinterval(1000)
 for group in groups:
     dist.all_reduce(torch.zeros(1), group=group)
-ctypes.PyDLL(None).usleep(50_000)  # with the lock, until the threads are done: they tell nobody
+ctypes.PyDLL(None).usleep(50_000)  # with the lock, until the threads want it: they tell nobody, and some of all lives suffice
 """
 
 

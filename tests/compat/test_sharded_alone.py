@@ -14,6 +14,7 @@ from planaria.worker.bundle import Bundles
 from planaria.worker.data import ElasticSampler
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 TIMEOUT_S = 60.0
@@ -123,26 +124,32 @@ def test_the_size_of_a_commit_has_its_tensors_in_it(tmp_path: Path) -> None:
     assert large.commit(wait="disk").size_bytes - small.commit(wait="disk").size_bytes == 396 * (3 + 1) * 4
 
 
-def test_a_disk_in_trouble_is_told_once_and_training_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def check_trouble(
+    state: ShardedState, mend: Callable[[], object], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trouble = [True]
-
-    def fail(point: str) -> None:
-        if trouble[0] and point == "listed":
-            raise OSError(28, os.strerror(28))
-
-    state = made(Bundles(str(tmp_path), at=fail))
+    """Check that two commits which come to nothing are told once, and that the one after the end of the trouble counts."""
     for _ in range(2):
         train(state)
         assert state.commit(wait="disk").reached is None
-    trouble[0] = False
+    mend()
     train(state)
     assert state.commit(wait="disk").reached == "disk"
     said = capsys.readouterr().err
     assert said.count("is not on disk") == 1
-    assert "No space left on device" in said
+    assert why in said
     assert "commits are written again" in said
+
+
+def test_a_disk_in_trouble_is_told_once_and_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trouble = {"listed"}
+
+    def fail(point: str) -> None:
+        if point in trouble:
+            raise OSError(28, os.strerror(28))
+
+    check_trouble(made(Bundles(str(tmp_path), at=fail)), trouble.clear, "No space left on device", capsys)
     assert made(str(tmp_path)).restore().step == 3
 
 
@@ -192,16 +199,7 @@ def test_a_folder_that_cannot_be_written_to_is_read_and_commits_are_tried_again(
     monkeypatch.setattr(Bundles, "begin", fail)
     other = made(str(tmp_path))
     assert other.restore().step == 1
-    for _ in range(2):
-        train(other)
-        assert other.commit(wait="disk").reached is None
-    monkeypatch.setattr(Bundles, "begin", begin)
-    train(other)
-    assert other.commit(wait="disk").reached == "disk"
-    said = capsys.readouterr().err
-    assert said.count("is not on disk") == 1
-    assert "Read-only file system" in said
-    assert "commits are written again" in said
+    check_trouble(other, lambda: monkeypatch.setattr(Bundles, "begin", begin), "Read-only file system", capsys)
     assert made(str(tmp_path)).restore().step == 4
 
 

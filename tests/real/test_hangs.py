@@ -295,7 +295,7 @@ def fails():
 train(fails)
 """
 SLOW_TOOL = """\
-until grep -q " hangs in phase step" "$ROOM/err"; do sleep 0.05; done
+until grep -q " hangs in phase step" "$ROOM/err"; do sleep 0.05; done  # what others write to a file wakes nobody
 echo "looked at after it was told"
 """
 NO_PERMISSION = "ptrace: Operation not permitted"  # gdb's words, in a container or with Yama

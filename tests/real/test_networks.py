@@ -126,7 +126,7 @@ def test_a_link_that_is_down_for_a_moment_costs_nothing(room: Room, network: Any
     crew = three(room, net, ttl_s=30)
     workers = crew.nodes["b"].workers()
     net.hosts[1].cut()
-    time.sleep(1.0)  # a moment: there is no event to wait for
+    time.sleep(1.0)  # the moment for which it is down: that is what is tried here
     net.hosts[1].mend()
     crew.end_well("a", "b", "c")
     crew.check_no_newer_world()

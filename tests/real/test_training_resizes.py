@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 JOINS = int(os.environ.get("PLANARIA_TEST_JOINS", "1"))
 SAMPLES, STEPS = 1440, 60  # of an epoch
+STAYS = 3  # steps after which a life waits for the next change
 WINDOW = 15  # steps over which a loss is averaged
 TOLERANCE = (
     0.06  # of a loss that falls from 2 to 0.3. Dropout is another in another world: 0.023 apart, without any resize
@@ -36,9 +37,9 @@ pytestmark = [
 ]
 
 
-def go_on(training: Training, life: Life, steps: int = 3) -> None:
-    """Let a life compute some steps."""
-    training.wait_step(life.step + steps, life)
+def go_on(training: Training, life: Life) -> None:
+    """Let a life compute the steps after which it waits."""
+    training.wait_step(life.step + STAYS, life)
 
 
 def leave(training: Training, life: Life, node: CrewNode) -> Life:
@@ -52,7 +53,7 @@ def leave(training: Training, life: Life, node: CrewNode) -> Life:
 
 
 def finish(training: Training, epochs: int) -> History:
-    """Let the run come to its end without further pauses."""
+    """Let the run come to its end without further waits."""
     training.crew.room.write("hurry", "")
     found = training.finish(LIFE_S + epochs * STEPS)
     check_samples(found, epochs)
@@ -83,7 +84,8 @@ def undisturbed(epochs: int) -> History:
 
 def test_from_four_to_three_to_six_to_two_every_sample_counts_once(room: Room) -> None:
     epochs = 2
-    training = Training(room, *TRAINING, f"--epochs={epochs}", "--pause=0.1", nodes="1:6", flags=("--max-restarts=0",))
+    options = (*TRAINING, f"--epochs={epochs}", f"--stays={STAYS}")
+    training = Training(room, *options, nodes="1:6", flags=("--max-restarts=0",))
     for _ in range(4):
         training.add()
     life = training.wait_life(4)

@@ -38,7 +38,7 @@ class Ranks:
             try:
                 return socket.create_connection(address)
             except ConnectionRefusedError:
-                time.sleep(0.02)  # rank 0 is not there yet
+                time.sleep(0.02)  # rank 0 does not listen yet; nothing tells when it does
 
     def highest(self, number: int) -> int:
         if RANK:

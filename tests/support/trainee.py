@@ -75,13 +75,9 @@ def told() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=usual)
     parser.add_argument("--words", type=int, default=WORDS)
     parser.add_argument("--norm", choices=("batch", "layer"), default="batch")
-    parser.add_argument("--pause", type=float, default=0.0)
-    parser.add_argument(
-        "--stays", type=int, default=0, help="wait after so many steps of a life until there is `hurry`"
-    )
-    parser.add_argument(
-        "--meets", default="", help="wait after these steps, as 20,40, until a change is announced, or there is `hurry`"
-    )
+    until = "until a change is announced, or there is `hurry`"
+    parser.add_argument("--stays", type=int, default=0, help=f"wait after so many steps of a life {until}")
+    parser.add_argument("--meets", default="", help=f"wait after these steps, as 20,40, {until}")
     parser.add_argument("--keeps-buckets", action="store_true", help="DDP that does not rebuild its buckets")
     parser.add_argument("--waits", default="node", help="what commits wait for, in turn: none,node,buddy,disk")
     return parser.parse_args()
@@ -159,11 +155,8 @@ class Training:
             note("kept", step=state.step, tier=reached)
         stamp()
         worker.report_progress(state.step)
-        if not os.path.exists(f"{ROOM}/hurry"):
-            time.sleep(self.options.pause)  # so that there is time for what a test does in mid-epoch
-        while 0 < self.options.stays <= state.step - self._began and not os.path.exists(f"{ROOM}/hurry"):
-            time.sleep(0.01)  # the test tells by a file that it kills no more
-        while str(state.step) in self.options.meets.split(",") and not has_notice():
+        stays = 0 < self.options.stays <= state.step - self._began
+        while (stays or str(state.step) in self.options.meets.split(",")) and not has_notice():
             time.sleep(0.01)  # what the test does now happens at this step, however long it takes
         return worker.should_stop()
 

@@ -34,7 +34,7 @@ async def until(predicate: Callable[[], Any], timeout_s: float = PATIENCE_S) -> 
     """Wait on an event loop for what nobody announces."""
     async with asyncio.timeout(timeout_s):
         while not predicate():
-            await asyncio.sleep(_BETWEEN_LOOKS_S)
+            await asyncio.sleep(_BETWEEN_LOOKS_S)  # as above
 
 
 def wait_dead(pid: int, timeout_s: float = PATIENCE_S) -> bool:

@@ -89,15 +89,24 @@ class Rig:
     def get(self) -> Fetch:
         return Fetch(self.road, "b:1", part(), self.done.append, self.trouble.append, self.unreached.append)
 
+    def name_size(self, size: int = LAYOUT.size_bytes) -> memoryview | str:
+        """Let the holder say how large its part is; return the room there is for it, or why there is none."""
+        into = self.transfers[-1].into
+        assert into is not None
+        return into(size)
+
+    def find_no_room(self, size: int = LAYOUT.size_bytes) -> None:
+        why = self.name_size(size)
+        assert isinstance(why, str)
+        self.transfers[-1].on_done(why)
+
     def bring(self, *, rank: int = 0, spoiled: bool = False) -> None:
-        transfer = self.transfers[-1]
-        assert transfer.into is not None
-        room = transfer.into(LAYOUT.size_bytes)
+        room = self.name_size()
         assert isinstance(room, memoryview)
         sealed(room, rank)
         if spoiled:
             room[-1] ^= 1
-        transfer.on_done("")
+        self.transfers[-1].on_done("")
 
 
 @pytest.fixture
@@ -199,8 +208,7 @@ def test_a_part_that_is_damaged_or_another_is_of_no_use(rig: Rig, wrong: dict[st
 
 def test_a_fetch_goes_on_over_lost_connections_and_uses_its_memory_again(rig: Rig) -> None:
     rig.get()
-    assert rig.transfers[0].into is not None
-    rig.transfers[0].into(LAYOUT.size_bytes)
+    rig.name_size()
     rig.transfers[0].on_done("cut")
     rig.loop.run_until(rig.loop.at + LONG_S)
     rig.bring()
@@ -246,10 +254,7 @@ def test_who_does_not_have_it_says_so_once(rig: Rig) -> None:
 
 def test_a_holder_that_says_another_size_is_of_no_use_and_gets_no_memory(rig: Rig) -> None:
     rig.get()
-    assert rig.transfers[0].into is not None
-    why = rig.transfers[0].into(1 << 50)
-    assert isinstance(why, str)
-    rig.transfers[0].on_done(why)
+    rig.find_no_room(1 << 50)
     assert (len(rig.done), rig.trouble) == (1, [])
     assert "bytes" in rig.done[0]
     assert rig.stock.slots.all() == []
@@ -257,8 +262,7 @@ def test_a_holder_that_says_another_size_is_of_no_use_and_gets_no_memory(rig: Ri
 
 def test_a_holder_that_refuses_after_it_named_the_size_leaves_no_memory_held(rig: Rig) -> None:
     rig.get()
-    assert rig.transfers[0].into is not None
-    rig.transfers[0].into(LAYOUT.size_bytes)
+    rig.name_size()
     rig.transfers[0].on_done(f"{REFUSED}it is not here")
     assert rig.done == ["it is not here"]
     assert [slot.pins for slot in rig.stock.slots.all()] == [0]
@@ -267,10 +271,7 @@ def test_a_holder_that_refuses_after_it_named_the_size_leaves_no_memory_held(rig
 def test_without_room_here_it_is_a_trouble_of_ours(rig: Rig) -> None:
     rig.get()
     rig.free = 100
-    assert rig.transfers[0].into is not None
-    why = rig.transfers[0].into(LAYOUT.size_bytes)
-    assert isinstance(why, str)
-    rig.transfers[0].on_done(why)
+    rig.find_no_room()
     assert (rig.done, len(rig.trouble)) == ([], 1)
     assert "does not fit" in rig.trouble[0]
 
@@ -280,10 +281,7 @@ def test_where_others_give_memory_back_it_is_tried_again(rig: Rig) -> None:
     rig.stock.make_room = lambda: next(given, False)
     rig.get()
     rig.free = 100
-    assert rig.transfers[0].into is not None
-    why = rig.transfers[0].into(LAYOUT.size_bytes)
-    assert isinstance(why, str)
-    rig.transfers[0].on_done(why)
+    rig.find_no_room()
     assert (rig.done, rig.trouble) == ([], [])
     rig.free = 10**9
     rig.loop.run_until(rig.loop.at + 1.0)
@@ -293,8 +291,7 @@ def test_where_others_give_memory_back_it_is_tried_again(rig: Rig) -> None:
 
 def test_a_fetch_that_is_given_up_is_over(rig: Rig) -> None:
     fetch = rig.get()
-    assert rig.transfers[0].into is not None
-    rig.transfers[0].into(LAYOUT.size_bytes)
+    rig.name_size()
     fetch.cancel()
     rig.transfers[0].on_done("")
     assert rig.done == []
@@ -316,8 +313,7 @@ def test_a_part_that_cannot_be_mapped_is_not_sent_and_not_held(rig: Rig) -> None
 def test_without_memory_to_map_it_is_a_trouble_of_ours(rig: Rig) -> None:
     rig.get()
     rig.memory.is_short = True
-    assert rig.transfers[0].into is not None
-    assert rig.transfers[0].into(LAYOUT.size_bytes) == WHY
+    assert rig.name_size() == WHY
     rig.transfers[0].on_done(WHY)
     assert (rig.done, rig.trouble) == ([], [WHY])
     assert [slot.pins for slot in rig.stock.slots.all()] == [0]

@@ -1,97 +1,20 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from clocks import Leaping
-from unmapped import WHY, Unmapped
+from keeper_rig import MEGABYTE, TIMEOUT_S, Rig, life
+from unmapped import WHY
 
-from planaria.agent.control import Peer
 from planaria.agent.keeper import Keeper
 from planaria.agent.rounds import Neighbours
 from planaria.agent.settings import Shelter
 from planaria.agent.stock import Memfd, Stock
-from planaria.archive.shelf import Shelf
-from planaria.archive.writer import SLOW_S
-from planaria.base.loop import Loop
 from planaria.contract import snapshot as snapshots
 from planaria.contract import vault
 from planaria.contract.commit import Stamp
 from planaria.contract.env import Round
-
-TIMEOUT_S = 60.0
-MEGABYTE = 10**6
-
-
-def life(number: int = 0, world_size: int = 2) -> Round:
-    return Round(number, "run", "role", 0, 1, 0, world_size, 0, world_size, world_size, "::1", 1, number, 9)
-
-
-class Rig:
-    """A keeper of two workers whose control socket only writes down what was said."""
-
-    def __init__(self, directory: str | None = None) -> None:
-        self.clock = Leaping()
-        self.loop = Loop(self.clock)
-        self.said: list[str] = []
-        self.free = 1000 * MEGABYTE
-        self.memory = Unmapped()
-        self.answers: list[tuple[Peer, vault.Message | None, tuple[int, ...]]] = []
-        self.keeper = Keeper(
-            self.loop,
-            self,  # type: ignore[arg-type]  # all that it uses of a control server is `reply`
-            Stock(2, lambda: self.free, self.memory),
-            Shelter(directory),
-            self.said.append,
-        )
-        self.new_life(0)
-
-    def reply(self, peer: Peer, line: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        self.answers.append((peer, vault.decode(line), descriptors))
-
-    def new_life(self, number: int) -> None:
-        self.peers = [Peer(-1, 10 + rank, rank) for rank in (0, 1)]
-        self.round = number
-        self.keeper.begin(life(number))
-
-    def ask(self, rank: int, message: vault.Message) -> vault.Message | None:
-        """Return the answer, None when there is none yet."""
-        before = len(self.answers)
-        self.keeper.hear(self.peers[rank], message)
-        return next((found for peer, found, _ in self.answers[before:] if peer is self.peers[rank]), None)
-
-    def commit(self, rank: int, generation: int, size: int = 10_000) -> vault.Slot:
-        before = len(self.answers)
-        slot = self.ask(rank, vault.Open(1, size))
-        if slot is None:  # the directory is being searched
-            self.run_until(lambda: len(self.answers) > before)
-            slot = self.answers[before][1]
-        assert isinstance(slot, vault.Slot), slot
-        self.seal(rank, slot, generation, size)
-        return slot
-
-    def seal(self, rank: int, slot: vault.Slot, generation: int, size: int = 10_000) -> None:
-        stamp = Stamp(self.keeper._ledger.run, self.round, generation, generation * 10, 2, rank)
-        layout = snapshots.arrange([], bytes(size - 5000))
-        buffer = memoryview(bytearray(layout.size_bytes))
-        snapshots.seal(buffer, layout, stamp)
-        os.pwrite(self.keeper._stock._numbers[slot.number], buffer, 0)
-        fields = (stamp.run, stamp.round, generation, stamp.step, stamp.world_size, rank)
-        self.keeper.hear(self.peers[rank], vault.Sealed(slot.number, *fields))
-
-    def spoil(self, rank: int) -> None:
-        """Let the memory of everything that a rank has kept rot."""
-        for slot in self.keeper._stock.slots.of(rank):
-            self.keeper._stock.view(slot)[5000] ^= 1
-
-    def run_until(self, done: Callable[[], object]) -> None:
-        deadline = self.loop.now() + TIMEOUT_S
-        while not done():
-            assert self.loop.now() < deadline
-            self.loop.run_once(1.0)
 
 
 @pytest.fixture
@@ -326,131 +249,10 @@ def test_who_leaves_without_buddy_and_disk_has_handed_nothing_over(rig: Rig) -> 
     assert told == [False]
 
 
-def test_who_leaves_without_a_buddy_waits_for_the_disk(tmp_path: Path) -> None:
-    rig, told = Rig(str(tmp_path)), list[bool]()
-    for rank in (0, 1):
-        rig.commit(rank, 1)
-    rig.keeper.hand_over(told.append)
-    rig.run_until(lambda: told)
-    assert told == [True]
-    assert Shelf(str(tmp_path)).has((1, 0, 1))
-    rig.keeper.close()
-    rig.loop.close()
-
-
 @pytest.mark.parametrize("message", [vault.Reached(1, ""), vault.Await(1, 1, 0, 1, "moon", 1.0)])
 def test_what_no_worker_says_is_an_error(rig: Rig, message: vault.Message) -> None:
     with pytest.raises(ValueError, match=r"agent|tier"):
         rig.keeper.hear(rig.peers[0], message)
-
-
-def test_the_disk_gets_the_newest_commit_of_all_ranks_and_an_earlier_runs_is_found(tmp_path: Path) -> None:
-    rig = Rig(str(tmp_path))
-    for generation in (1, 2, 3):
-        for rank in (0, 1):
-            rig.commit(rank, generation)
-    rig.ask(0, vault.Await(8, 1, 0, 3, "disk", TIMEOUT_S))
-    rig.run_until(lambda: any(found == vault.Reached(8, "disk") for _, found, _ in rig.answers))
-    assert rig.keeper.newest["disk"].step == 30
-    assert rig.keeper.flush(TIMEOUT_S)
-    assert next(Shelf(str(tmp_path)).commits()).order == (1, 0, 3)
-    rig.loop.close()
-    later = Rig(str(tmp_path))
-    assert later.ask(0, vault.Join(1)) is None, "the directory is being looked at"
-    later.run_until(lambda: later.answers)
-    assert later.answers[0][1] == vault.Place(1, 2, 0, 0, 2, True)
-    for rank in (0, 1):
-        found = vault.Found(rank, (), (), str(tmp_path), (1, 0, 3))
-        assert later.ask(rank, vault.Load(rank, False)) == found
-    later.keeper.close()
-    later.loop.close()
-
-
-def test_a_disk_that_fails_is_said_once_and_who_waits_is_told(tmp_path: Path) -> None:
-    directory = tmp_path / "commits"
-    rig = Rig(str(directory))
-    directory.write_text("no folder")
-    for rank in (0, 1):
-        rig.commit(rank, 1)
-    rig.ask(0, vault.Await(8, 1, 0, 1, "disk", TIMEOUT_S))
-    rig.run_until(lambda: any(found == vault.Reached(8, "node") for _, found, _ in rig.answers))
-    assert len(rig.said) == 2
-    assert "to disk" in rig.said[1]
-    assert not rig.keeper.flush(TIMEOUT_S)
-    rig.loop.close()
-
-
-def test_a_disk_that_hangs_is_said_once_although_nobody_orders_another_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began, gate, write = threading.Event(), threading.Event(), Shelf.write
-
-    def hang(shelf: Shelf, memory: memoryview, stamp: Stamp) -> object:
-        began.set()
-        assert gate.wait(TIMEOUT_S)
-        return write(shelf, memory, stamp)
-
-    monkeypatch.setattr(Shelf, "write", hang)
-    rig = Rig(str(tmp_path))
-    for rank in (0, 1):
-        rig.commit(rank, 1)
-    assert began.wait(TIMEOUT_S)
-    before = len(rig.said)
-    for _ in range(3):
-        rig.clock.ahead_s += SLOW_S + 1
-        rig.loop.run_once(0.0)
-        rig.loop.run_once(0.0)
-    assert [line.partition(":")[0] for line in rig.said[before:]] == ["the disk is slow"]
-    gate.set()
-    rig.run_until(lambda: "disk" in rig.keeper.newest)
-    rig.clock.ahead_s += SLOW_S + 1
-    rig.loop.run_once(0.0)
-    assert rig.keeper.disk is not None
-    assert rig.keeper.disk._watching is None, "there is nothing to be watched any more"
-    rig.keeper.close()
-    rig.loop.close()
-
-
-def test_a_directory_that_cannot_be_read_is_not_taken_for_an_empty_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_path: str) -> list[str]:
-        raise PermissionError(13, "Permission denied")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("planaria.archive.shelf.os.listdir", refuse)
-        rig = Rig(str(tmp_path))
-        rig.ask(0, vault.Load(1, False))
-        rig.run_until(lambda: rig.answers)
-    refused = rig.answers[0][1]
-    assert isinstance(refused, vault.Refused)
-    assert "cannot look for commits in" in refused.message
-    rig.ask(0, vault.Load(2, False))
-    rig.run_until(lambda: len(rig.answers) == 2)
-    assert rig.answers[1][1] == vault.Found(2, (), (), "", ()), "it is tried again"
-    rig.keeper.close()
-    rig.loop.close()
-
-
-def test_a_damaged_commit_on_disk_is_passed_over_for_all_ranks(tmp_path: Path) -> None:
-    """The file of rank 1 is cut, which rank 0 would not see by itself."""
-    first = Rig(str(tmp_path))
-    for generation in (1, 2):
-        for rank in (0, 1):
-            first.commit(rank, generation)
-        assert first.keeper.flush(TIMEOUT_S)
-    first.loop.close()
-    newest = max(tmp_path.iterdir()) / "rank-00001.snapshot"
-    content = bytearray(newest.read_bytes())
-    content[5000] ^= 1
-    newest.write_bytes(content)
-    later = Rig(str(tmp_path))
-    later.ask(0, vault.Load(1, False))
-    later.run_until(lambda: later.answers)
-    assert later.answers[0][1] == vault.Found(1, (), (), str(tmp_path), (1, 0, 1))
-    later.run_until(lambda: any("damaged" in line for line in later.said))
-    later.keeper.close()
-    later.loop.close()
 
 
 def test_nobody_can_change_the_size_of_memory_that_is_lent() -> None:
@@ -462,34 +264,6 @@ def test_nobody_can_change_the_size_of_memory_that_is_lent() -> None:
         assert os.pwrite(descriptor, b"x" * 8192, 0) == 8192
     finally:
         os.close(descriptor)
-
-
-def test_a_directory_that_could_be_read_too_late_never_makes_a_commit_count_that_is_not_there(tmp_path: Path) -> None:
-    """The first life was not told of the earlier run; the next one's commits are newer than that run's all the same."""
-    commits = tmp_path / "commits"
-    earlier = Rig(str(commits))
-    earlier.new_life(5)
-    for rank in (0, 1):
-        earlier.commit(rank, 6)
-    assert earlier.keeper.flush(TIMEOUT_S)
-    earlier.keeper.close()
-    earlier.loop.close()
-    os.rename(commits, tmp_path / "away")
-    commits.symlink_to(commits)  # to itself: a directory that cannot be read
-    rig = Rig(str(commits))
-    rig.ask(0, vault.Load(1, False))
-    rig.run_until(lambda: isinstance(rig.answers[-1][1] if rig.answers else None, vault.Refused))
-    commits.unlink()
-    os.rename(tmp_path / "away", commits)
-    rig.new_life(1)
-    for rank in (0, 1):
-        rig.commit(rank, 7)
-    rig.keeper.hear(rig.peers[0], vault.Await(8, rig.keeper._ledger.run, 1, 7, "disk", TIMEOUT_S))
-    rig.run_until(lambda: any(found == vault.Reached(8, "disk") for _, found, _ in rig.answers))
-    newest = next(Shelf(str(commits)).commits())
-    assert (newest.order, newest.step) == ((2, 1, 7), 70)
-    rig.keeper.close()
-    rig.loop.close()
 
 
 def test_a_commit_that_the_agent_cannot_map_to_look_at_it_is_refused_with_the_reason(rig: Rig) -> None:

@@ -183,7 +183,7 @@ def test_an_etcd_that_outlived_its_script_is_ended(host: Host) -> None:
     shutil.copy("/bin/sleep", place / "etcd")
     with subprocess.Popen([place / "etcd", "600"]) as old:
         try:
-            host.run(STORE, "sleep() { command sleep 0.1; }\nend_others")
+            host.run(STORE, "sleep() { command sleep 0.1; }\nend_others")  # between its looks, which are seconds apart
             assert old.wait(30) == -signal.SIGTERM
         finally:
             old.kill()

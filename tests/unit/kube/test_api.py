@@ -261,14 +261,9 @@ def test_a_watch_that_was_forgotten_lists_again_and_misses_nothing(tmp_path: Pat
     said: list[str] = []
 
     async def story(api: Api) -> None:
-        changes: list[tuple[Any, Any]] = []
-        copy = Copy(Selection(POD, ("n",)), lambda old, new: changes.append((old, new)))
-        running = asyncio.ensure_future(Watcher(api, copy, lambda: 0.0, said.append, "n").run())
-        async with asyncio.timeout(30):
-            while len(changes) < 5:
-                await asyncio.sleep(0.01)  # a watch tells nobody else
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        async with followed(api, said) as (copy, changes):
+            for _ in range(5):
+                await changes.get()
         assert [obj["metadata"]["name"] for obj in copy] == ["c"]
 
     speak(tmp_path, server, story)
@@ -282,12 +277,14 @@ def large(name: str, version: str, letters: int) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def followed(api: Api, said: list[str]) -> AsyncIterator[Copy]:
-    copy = Copy(Selection(POD, ("n",)), lambda _old, _new: None)
+async def followed(api: Api, said: list[str]) -> AsyncIterator[tuple[Copy, asyncio.Queue[Any]]]:
+    """Watch the pods of a namespace; yield the copy, and where its changes come."""
+    changes = asyncio.Queue[Any]()
+    copy = Copy(Selection(POD, ("n",)), lambda old, new: changes.put_nowait((old, new)))
     running = asyncio.ensure_future(Watcher(api, copy, lambda: 0.0, said.append, "n").run())
     try:
         async with asyncio.timeout(60):
-            yield copy
+            yield copy, changes
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -302,9 +299,9 @@ def test_a_change_of_many_megabytes_is_read_as_every_other(tmp_path: Path) -> No
     )
 
     async def story(api: Api) -> None:
-        async with followed(api, []) as copy:
+        async with followed(api, []) as (copy, changes):
             while len(copy) < 2:
-                await asyncio.sleep(0.01)
+                await changes.get()
             assert len(copy.get(("n", "b"))["spec"]["containers"][0]["name"]) == 10 << 20  # type: ignore[index]  # it is there
 
     speak(tmp_path, server, story)
@@ -320,9 +317,9 @@ def test_a_change_that_is_too_long_to_be_read_is_found_by_another_list(tmp_path:
     said: list[str] = []
 
     async def story(api: Api) -> None:
-        async with followed(api, said) as copy:
+        async with followed(api, said) as (copy, changes):
             while len(copy) < 2:
-                await asyncio.sleep(0.01)
+                await changes.get()
 
     speak(tmp_path, server, story)
     assert "a watch told of a change in more than 16777216 bytes" in said[0]

@@ -40,10 +40,15 @@ class Bench:
         self.told = self.events.append
         self.before: dict[str, Callable[[], object]] = {}  # what happens just before a call
         self.woken: list[tuple[str, str]] = []
+        self.has_woken = asyncio.Event()
         door: Any = Door(self.server, self)
-        self.books = Books(self.woken.append, clock=lambda: self.time.now)
-        self.gatherer = Gatherer(door, self.woken.append, lambda: 0.5)
+        self.books = Books(self.wake, clock=lambda: self.time.now)
+        self.gatherer = Gatherer(door, self.wake, lambda: 0.5)
         self.reconciler = Reconciler(door, self.books, self.gatherer, lambda: self.time.now, lambda: "token")
+
+    def wake(self, key: tuple[str, str]) -> None:
+        self.woken.append(key)
+        self.has_woken.set()
 
     def call(self, call: Callable[[], T], what: str) -> T:
         self.asked.append(what)
@@ -364,7 +369,8 @@ def test_a_pattern_that_takes_long_holds_up_its_own_job_and_not_the_look() -> No
         assert bench.condition["reason"] == "PatternUntried"
         bench.woken.clear()
         while KEY not in bench.woken:
-            await asyncio.sleep(0.01)  # a child of its own is awaited
+            bench.has_woken.clear()
+            await bench.has_woken.wait()
         await bench.look()
         assert bench.condition["reason"] == "InvalidSpec"
         assert "took more than 0.5 s on the sample" in bench.condition["message"]

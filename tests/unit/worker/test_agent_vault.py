@@ -173,7 +173,14 @@ def test_an_agent_that_says_nothing_is_not_waited_for_longer_than_was_asked(
 def test_a_long_wait_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    waited, say_wait = threading.Semaphore(0), AgentVault._say_wait
+
+    def counted(found: AgentVault) -> None:
+        say_wait(found)
+        waited.release()
+
     monkeypatch.setattr(agent_vault, "WAIT_S", 0.02)
+    monkeypatch.setattr(AgentVault, "_say_wait", counted)
     with socket.socket(socket.AF_UNIX) as slow:
         slow.bind(str(tmp_path / "slow"))
         slow.listen()
@@ -182,7 +189,8 @@ def test_a_long_wait_is_said_once(
         def answer() -> None:
             peer, _ = slow.accept()
             with peer:
-                threading.Event().wait(0.2)
+                for _ in range(3):
+                    waited.acquire(timeout=TIMEOUT_S)
                 peer.sendall(vault.encode(vault.Refused(1, "no", "go home")))
 
         thread = threading.Thread(target=answer)
