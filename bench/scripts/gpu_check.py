@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
+from unittest import mock
 from zlib import adler32
 
 import torch
@@ -12,15 +13,19 @@ from torch import nn
 
 from planaria.contract.snapshot import BLOCK_BYTES
 from planaria.errors import StateRefused
+from planaria.worker import kernel
 from planaria.worker.device import Cuda, block_sums
+from planaria.worker.kernel import BULK, PLAIN, Form, form_for
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
 
 
-def check_sums() -> None:
-    device = Cuda(0)
+def check_sums(form: Form) -> None:
+    with mock.patch.object(kernel, "form_for", return_value=form):
+        device = Cuda(0)
     whole = torch.randint(0, 256, (5 * BLOCK_BYTES + 1000,), dtype=torch.uint8, device="cuda")
     parts = [
+        torch.randint(0, 256, (2000 * BLOCK_BYTES + 20_005,), dtype=torch.uint8, device="cuda"),
         whole,
         whole[16:40_000],
         whole[:1],
@@ -180,8 +185,11 @@ def check_copies() -> None:
 
 
 PATHS = ("whole", "one by one", "not registered", "torch's sums")
+ABOUT = torch.cuda.get_device_properties(0)
+HAS_BULK = form_for(ABOUT.major, ABOUT.shared_memory_per_block_optin) is BULK
 CHECKS: dict[str, Callable[[], None]] = {
-    "sums": check_sums,
+    "sums": partial(check_sums, PLAIN),
+    **({"sums of what is brought": partial(check_sums, BULK)} if HAS_BULK else {}),
     "registered": check_registered,
     "copies": check_copies,
     "overlap": check_overlap,
