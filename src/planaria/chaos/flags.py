@@ -30,7 +30,7 @@ behind, with agents that do not grow, with no commit lost that reached its tier,
 
 Examples:
   planaria chaos --seed=7 -- examples/numpy/main.py --epochs=40 --step-seconds=0.03
-  planaria chaos --faults=300 --time-limit=3600 --keep=campaign -- examples/numpy/main.py --epochs=200 --step-seconds=0.03
+  planaria chaos --faults=300 --keep=campaign -- examples/numpy/main.py --epochs=200 --step-seconds=0.03
   planaria chaos --dry-run --seed=7 --faults=10 -- train.py     # only print what would be done, and when
   planaria chaos --kinds=kill-worker,kill-agent -- train.py     # only these kinds of faults
   planaria chaos --networks -- train.py                         # as root: each node has a network of its own
@@ -41,7 +41,7 @@ Examples:
   --nproc-per-node N   workers of each; 1
   --kinds NAME,...     which kinds of faults, of those below; all
   --pace SECONDS       at least so long between two faults; 0. A job that tells no steps is struck at this pace, or each second
-  --time-limit SECONDS the job is ended when it takes longer than this; 900
+  --time-limit SECONDS the job is ended when it takes longer than this; 900, or 6 for each fault where that is more
   --ttl SECONDS        lease of a node, see --rdzv-conf of planaria run; 3
   --networks           give every node a network namespace of its own; only root can
   --compare FILE       the file in which the job leaves its result, not there yet; without it the last line that rank 0 prints
@@ -100,15 +100,16 @@ def read_flags(argv: Sequence[str]) -> Options:
         raise UsageError(
             "planaria chaos expects the job behind its flags", hint="planaria chaos [flags] -- SCRIPT [ARGS]"
         )
+    faults = _number(found, "--faults", 30, 1, MOST_FAULTS)
     return Options(
         script=script,
         seed=_number(found, "--seed", 0, 0, (1 << 63) - 1),
-        faults=_number(found, "--faults", 30, 1, MOST_FAULTS),
+        faults=faults,
         nodes=_number(found, "--nodes", 3, 2, _MOST_NODES),
         nproc=_number(found, "--nproc-per-node", 1, 1, _MOST_WORKERS),
         kinds=_kinds(found),
         pace_s=_seconds(found, "--pace", 0.0, 0.0),
-        time_limit_s=_seconds(found, "--time-limit", 900.0, 1.0),
+        time_limit_s=_seconds(found, "--time-limit", max(900.0, 6.0 * faults), 1.0),
         ttl_s=_seconds(found, "--ttl", 3.0, _LEAST_TTL_S),
         networks="--networks" in found,
         compare=found.get("--compare", ""),

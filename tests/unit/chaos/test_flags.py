@@ -35,6 +35,11 @@ def test_every_flag_is_read() -> None:
     )
 
 
+def test_many_faults_have_more_time() -> None:
+    assert read_flags(["--faults=150", "train.py"]).time_limit_s == 900.0
+    assert read_flags(["--faults=300", "train.py"]).time_limit_s == 1800.0
+
+
 def test_help_wants_no_job_and_names_every_kind() -> None:
     assert read_flags(["--help"]).help
     assert all(f"\n  {name} " in help_text() for name in NAMES)
