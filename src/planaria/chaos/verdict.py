@@ -26,9 +26,9 @@ WAKING_S = 5.0
 """How long a worker of an older world may live on when its whole machine wakes; a busy one takes its time to end it."""
 LEAST_SAMPLES = 30  # of an agent's memory, one a second: before that it has not met everything yet
 OLD_SAMPLES = (
-    120  # a younger agent may meet its first hang, or lead for the first time, in its last third, and load code for it
+    300  # a younger agent may meet its first hang, or lead for the first time, in its last third, and load code for it
 )
-YOUNG_GROWTH_KIB = 2048  # of eleven such agents in a campaign of 300 faults one grew by 608
+YOUNG_GROWTH_KIB = 2048  # of thirty such agents in a campaign of 300 faults one grew by 1112; without faults by 500 at most
 GROWTH_KIB = 512  # allocators round up
 GROWTH_KIB_OF_A_ROUND = 12
 """An agent keeps the newest thousand events, and for its report a record of every restart. Measured over 200 rounds: 25 KiB a
