@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kube_player import Stage
 
 TTL_S = 6.0
-GONE = "is not waited for any more: the cluster says that it is gone for good"
+GONE = "is not waited for any more: it is gone for good, by its own word or that of the cluster"
 
 
 def pod(rig: Rig, stage: Stage, name: str) -> dict[str, Any] | None:

@@ -28,7 +28,9 @@ LEAST_SAMPLES = 30  # of an agent's memory, one a second: before that it has not
 OLD_SAMPLES = (
     300  # a younger agent may meet its first hang, or lead for the first time, in its last third, and load code for it
 )
-YOUNG_GROWTH_KIB = 2048  # of thirty such agents in a campaign of 300 faults one grew by 1112; without faults by 500 at most
+YOUNG_GROWTH_KIB = (
+    2048  # of thirty such agents in a campaign of 300 faults one grew by 1112; without faults by 500 at most
+)
 GROWTH_KIB = 512  # allocators round up
 GROWTH_KIB_OF_A_ROUND = 12
 """An agent keeps the newest thousand events, and for its report a record of every restart. Measured over 200 rounds: 25 KiB a

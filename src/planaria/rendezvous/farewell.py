@@ -2,7 +2,7 @@
 
 Whoever comes when all have left, at another address, could not tell otherwise whether they live and are only out of reach. Each
 adds its own name, by compare-and-set: nodes that leave in the same moment know nothing of each other. A name stands for good,
-since no node ever has that of another; it is dropped when the store has a newer round than those it was said of.
+since no node ever has that of another; the next to leave drops it when the store has a newer round than those it was said of.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Farewell:
 
     def begin(self, gone: set[str], rounds: Iterable[tuple[Standing, set[str]]], newest: Standing) -> list[Effect]:
         """Say who is gone of some rounds, each with its members, with this node. `newest` is the round in the store."""
-        known = [(one, members & gone) for one, members in rounds if one.round >= 0 and 0 < one.size <= MOST_LEAVING]
+        known = [(one, members & gone) for one, members in rounds if one.round >= 0 and one.size > 0]
+        # Of a large round only whoever knows that all are gone: no two have to write in the same moment.
+        known = [(one, nodes) for one, nodes in known if one.size <= MOST_LEAVING or len(nodes) >= one.size]
         names = frozenset((one.term, one.round, node) for one, nodes in known for node in nodes)
         if names:
             following = max(one.next_round for one, _ in known)

@@ -136,7 +136,7 @@ class Leader:
                 self._orders.touch()
 
     def hear_of_dead(self, buried: frozenset[str]) -> None:
-        """Take the word of whoever runs the machines: these nodes are gone for good."""
+        """Take the word of whoever runs the machines, or of the nodes themselves: these are gone for good."""
         if buried != self.office.buried:
             self.office.buried = buried
             self._orders.touch()

@@ -119,9 +119,10 @@ class Roll:
     def leave(self, nodes: frozenset[str]) -> bool:
         """Take the word of members, said in the store, that they have left; tell whether that was news.
 
-        Of one that has been here nothing is taken: others may have thought it dead, and we would have heard of its goodbye.
+        Not of one that has been here, at once: others may have thought it dead, and mostly its goodbye comes to us, too.
         """
-        news = {node for node in nodes if node not in self.gone and node not in self.here and node not in self.hosts}
+        absent = {node for node in nodes if node not in self.here and node not in self.hosts}
+        news = {node for node in absent if node not in self.gone or node not in self.members}
         free = (slot for slot in range(self.last.size) if slot not in self.members.values())
         for node in sorted(news - self.members.keys()):  # of a large round a leader may know some by nothing else
             self.members[node] = next(free, 0)

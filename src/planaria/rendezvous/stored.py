@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from planaria.base.value import replace
 from planaria.rendezvous import words
 from planaria.rendezvous.messages import Ask, Ended
 from planaria.rendezvous.model import KeyRead, KeyWritten, Say, Standing
@@ -124,11 +125,14 @@ class Stored:
         return is_over
 
     def _lead(self, term: int, standing: Standing, now: float) -> None:
+        """Lead with the newest round that can have started: one that was only announced to us started if the store has it."""
         own = self._member.post.standing
         newest = max(standing, own, key=lambda one: (one.term, one.round))
+        ended = self._claim.untold_end(own.epoch) if own.epoch else None
+        if newest is own and own.ran < own.round and ended is None:
+            newest = replace(standing, next_round=max(standing.next_round, own.next_round))
         leader = self._tenure.begin(term, newest, now)
         leader.ending.round_revision = self._claim.round_revision
-        ended = self._claim.untold_end(own.epoch) if own.epoch else None
         if ended is not None:
             leader.ending.repeat_end(ended, now)
 

@@ -38,9 +38,14 @@ def _take_deaths(roll: Roll, join: Join, now: float) -> None:
 
 
 def _is_better(join: Join, roll: Roll) -> bool:
-    """Tell whether a node's newest round, and not ours, is the last that can have started."""
+    """Tell whether a node's newest round, and not ours, is the last that can have started.
+
+    With a store, ours is the one there or newer, and a round is there before it starts: no other was more than announced.
+    """
     theirs, ours = join.standing, roll.last
     if (theirs.term, theirs.round) > (ours.term, ours.round):
+        if roll.settings.external:
+            return theirs.ran >= theirs.round
         return theirs.ran >= theirs.round or not any(_shows_no_start(seat.join, theirs) for seat in roll.here.values())
     return theirs.round >= 0 and _shows_no_start(join, ours)
 

@@ -93,4 +93,4 @@ def joined(hosts: Sequence[str]) -> str:
 
 def buried(name: str) -> str:
     """Say why a node that fell silent is waited for no longer."""
-    return f"{name} is not waited for any more: the cluster says that it is gone for good"
+    return f"{name} is not waited for any more: it is gone for good, by its own word or that of the cluster"

@@ -151,6 +151,8 @@ class Agent(Talking, Working):
         self.ends.clear()
         if self.records is not None and polite:
             self.records.close()
+        if polite:
+            self.cluster.has_gone(self)
         if self.life is not None and self.life.is_alive:
             self.cluster.after(self.rng.random() * GUARDIAN_S, self.end_life, self.life)
 
@@ -217,6 +219,13 @@ class Agent(Talking, Working):
     def drain(self):
         """Let the owner take this node out, and take half a second for it."""
         self._go(0.5)
+
+    def go_at_once(self):
+        """Say goodbye in this moment, in which no worker takes time to end: the next round is just being made."""
+        self.is_leaving = True
+        if self.life is not None:
+            self.end_life(self.life)
+        self._goodbye()
 
     def _go(self, at_least_s=0.0):
         """End the workers, then say goodbye."""

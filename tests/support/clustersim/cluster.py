@@ -126,6 +126,9 @@ class Cluster:
             len(members) * 2 > newest.size and (started is None or survivors * 2 > started.place.size)
         )
 
+    def has_gone(self, agent):
+        """Let something happen to the host of an agent that has ended in good order."""
+
     def watch(self, agent, event, effects):
         """Show what happened to whoever looks on."""
         if self.watcher is not None:
@@ -177,7 +180,7 @@ class Cluster:
     def strike(self, fault):
         """Let a fault happen."""
         agent = self.find(fault.who)
-        if fault.kind in ("split", "outage", "forget", "ambush") or agent is not None:
+        if fault.kind in ("split", "block", "outage", "forget", "ambush") or agent is not None:
             if self.watcher is not None:
                 self.watcher(self.now, agent, fault, ())
             getattr(self, f"_{fault.kind}")(agent, fault)
@@ -188,6 +191,10 @@ class Cluster:
 
     def _kill(self, agent, _fault):
         agent.die()
+
+    def _block(self, _agent, fault):
+        self.net.block(fault.more)
+        self.after(fault.lasting, self.net.unblock, fault.more)
 
     def _leave(self, agent, _fault):
         agent.leave()

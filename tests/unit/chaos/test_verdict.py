@@ -38,7 +38,7 @@ WELL = Observed(
     expected="weights 1f",
     result="weights 1f",
 )
-GROWING = tuple(Memory(float(at), 20_000 + 15 * at, 500) for at in range(OLD_SAMPLES))
+GROWING = tuple(Memory(float(at), 20_000 + 6 * at, 500) for at in range(OLD_SAMPLES))
 SHARING = tuple(Memory(float(at), 20_000, 500 + 2000 * at) for at in range(LEAST_SAMPLES))
 
 BREACHES = {
@@ -191,7 +191,7 @@ def test_memory_may_grow_with_what_is_kept() -> None:
 
 
 def test_an_agents_own_memory_may_grow_a_little_with_every_round() -> None:
-    later = tuple(replace(NEW, round=2 + number, started_at=61.0 + number) for number in range(8))
+    later = tuple(replace(NEW, round=2 + number, started_at=161.0 + number) for number in range(8))
     lives = tuple(replace(one, last_alive_at=one.started_at) for one in later)
     assert judge(replace(WELL, workers=lives, memory={"n1.1": GROWING})) == ()
 

@@ -103,6 +103,13 @@ def test_of_no_round_and_of_a_large_one_nothing_is_said() -> None:
     assert leave(Farewell(), last=replace(ROUND, size=MOST_LEAVING)) != []
 
 
+def test_of_a_large_round_whoever_knows_that_all_are_gone_says_so() -> None:
+    nodes = {f"n{number}" for number in range(MOST_LEAVING + 1)}
+    large = replace(ROUND, size=len(nodes))
+    assert Farewell().begin(nodes - {"n0"}, [(large, nodes)], large) == []
+    assert Farewell().begin(nodes, [(large, nodes)], large) != []
+
+
 @pytest.mark.parametrize(
     "text",
     [
