@@ -8,6 +8,7 @@ import os
 import pytest
 from clustersim import Fault, Plan, Spec
 from clustersim.farewells import Vacated, draw_farewells
+
 from planaria.rendezvous.messages import Place
 from planaria.rendezvous.model import Send
 
@@ -77,7 +78,7 @@ def test_a_newcomer_does_not_wait_for_a_round_that_was_only_announced_to_it(node
 
 
 def test_a_round_that_was_only_announced_does_not_beat_the_one_in_the_store():
-    """A found run, as it was drawn: a leader whose announced rounds were refused by the store read of another's, of a lower term."""
+    """A run as it was found: a leader whose own rounds the store had refused read there of another's, of a lower term."""
     specs = (
         ("a0-1", "h0x0", 0.184),
         ("a1-1", "h0x1", 0.085),

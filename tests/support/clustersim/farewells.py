@@ -10,7 +10,7 @@ WILD = (*POLITE, "pause", "kill", "host", "freeze", "split", "lossy", "outage", 
 
 
 class Vacated(Cluster):
-    """Hosts of those that left are gone soon after. Whoever is there at last must settle, if all the others left in good order."""
+    """Hosts of those that left are gone soon after. If all did so in good order, those who are there at last must settle."""
 
     def __init__(self, plan, watcher=None, down_s=(0.02, 0.02, 0.15, 1.0)):
         super().__init__(plan, watcher)
