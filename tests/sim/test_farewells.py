@@ -77,6 +77,34 @@ def test_a_newcomer_does_not_wait_for_a_round_that_was_only_announced_to_it(node
     assert ran > 0
 
 
+def test_members_of_a_first_round_that_was_announced_and_never_written_may_leave():
+    """A run as it was found: their leader was stopped for a second meanwhile, so that their goodbyes did not come to it."""
+    comes = (0.552, 0.773, 1.835, 0.137, 0.773, 1.48, 0.17, 0.301, 0.231)
+    later = (3.54, 3.605, 3.536, 4.912, 3.655, 3.46, 3.601)
+    specs = [Spec(f"a{place}-1", f"h0x{place}", 29400, at) for place, at in enumerate(comes)]
+    specs += [Spec(f"b{place}-1", f"h1x{place}", 29400, at) for place, at in enumerate(later)]
+    going = (("go", 0), ("leave", 1), ("leave", 2), ("leave", 4), ("go", 5), ("leave", 6), ("leave", 7), ("go", 8))
+    faults = (
+        Fault(2.312, "pause", "a4-1", 4.5),
+        Fault(3.015, "pause", "leader", 1.0),
+        *(Fault(3.455, kind, f"a{place}-1") for kind, place in going),
+        Fault(4.864, "lossy", "leader", 0.3),
+        Fault(9.924, "ambush", "", 0.0, ("Redirect", 3, "isolate")),
+    )
+    plan = Plan(
+        seed=6560,
+        specs=tuple(specs),
+        faults=faults,
+        **{**PLAIN, "max_restarts": 3, "drift": 0.01},
+        max_nodes=40,
+        ttl_s=2.0,
+        quiet_s=0.5,
+        delay_s=0.0005,
+    )
+    (ran,) = {agent.machine.standing.ran for agent in Vacated(plan).run().agents if agent.is_alive}
+    assert ran >= 0
+
+
 def test_a_round_that_was_only_announced_does_not_beat_the_one_in_the_store():
     """A run as it was found: a leader whose own rounds the store had refused read there of another's, of a lower term."""
     specs = (

@@ -35,6 +35,11 @@ class Farewell:
         """Tell whether something has to be said yet."""
         return self._wanted is not None
 
+    @property
+    def everybody(self) -> frozenset[str]:
+        """Return all who have left, of whatever round: also of one that was announced and never written."""
+        return frozenset(node for _, _, node in self.left.names)
+
     def left_of(self, standing: Standing) -> frozenset[str]:
         """Return who has left a round, as far as the store says."""
         if self.left.epoch != standing.epoch:

@@ -93,9 +93,8 @@ class Tenure:
         office = leader.office
         if self._settings.external:
             office.roll.tie_until = claim.held_until()
-            left = claim.farewell.left_of(office.roll.last)
-            leader.hear_of_dead(claim.buried | left)  # of one that was here it is believed when it would be fenced
-            leader.hear_of_left(left)
+            leader.hear_of_dead(claim.buried | claim.farewell.everybody)  # believed when they would be fenced
+            leader.hear_of_left(claim.farewell.left_of(office.roll.last))
             self._out += claim.claim_again(now)
         elif now >= self._meet_at or (looks and self._meet_at == ALWAYS):
             rivals = self._rivals(leader)

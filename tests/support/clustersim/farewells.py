@@ -25,7 +25,7 @@ class Vacated(Cluster):
 
     def must_settle(self):
         dead = [one for one in self.agents if not one.is_alive]
-        has_said = all(one.has_left and one.name not in self.cut_short for one in dead)
+        has_said = all(one.is_polite and one.name not in self.cut_short for one in dead)
         return len(self.living()) >= self.plan.min_nodes and has_said
 
 
