@@ -50,6 +50,7 @@ class Running:
         "alive",
         "black_box",
         "blame",
+        "child_writes_until",
         "is_promoted",
         "killed_by_us",
         "lifeline",
@@ -69,6 +70,7 @@ class Running:
         self.streams = streams
         self.started_at = started_at
         self.pid = 0
+        self.child_writes_until = 0.0  # by then a process below it has written its stacks into the same black box
         self.alive = False
         self.is_promoted = False
         self.status: int | None = None
