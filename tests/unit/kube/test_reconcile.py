@@ -236,6 +236,21 @@ def test_a_delete_means_the_pod_that_was_seen_and_no_other_of_its_name() -> None
     run(story)
 
 
+def test_a_delete_that_the_server_could_not_do_is_no_delete() -> None:
+    async def story(bench: Bench) -> None:
+        await bench.look()
+        bench.edit(lambda job: job["spec"].update(suspend=True))
+        bench.hear()
+        bench.before["DELETE Pod resnet-worker-0"] = refused(500)
+        with pytest.raises(KubeError):
+            await bench.look()
+        assert bench.names("Pod") == ["resnet-worker-0"]
+        await bench.look()
+        assert bench.names("Pod") == []
+
+    run(story)
+
+
 def test_what_is_in_the_way_is_met_and_nothing_is_made_that_was_decided_without_it() -> None:
     async def story(bench: Bench) -> None:
         bench.server.create("Service", {"kind": "Service", "metadata": {"name": "resnet-worker-0"}})

@@ -81,6 +81,13 @@ def test_a_pod_that_only_the_copy_had_lost_keeps_its_node_alive_whatever_labels_
     assert server.selected == [""], "all pods of the namespace"
 
 
+def test_a_pod_that_is_still_listed_and_has_ended_keeps_no_node_alive() -> None:
+    server = Server(ONE, TWO)
+    server.pods[0]["status"] = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {}}}]}
+    look(server, node(ONE))
+    assert buried(server) == [{node(ONE)}]
+
+
 def test_of_several_only_those_are_named_that_are_gone() -> None:
     server = Server(TWO, NEXT)
     look(server, node(ONE), node(TWO))
