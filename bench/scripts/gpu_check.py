@@ -207,5 +207,6 @@ for name, check in CHECKS.items():
     except Exception:  # noqa: BLE001  the others are worth knowing as well
         failed += 1
         print(f"gpu check: {name} is wrong\n{traceback.format_exc()}", flush=True)
-print(f"gpu check: {failed} wrong" if failed else "gpu check: all is right", flush=True)
+told = f"{failed} of {len(CHECKS)} are wrong" if failed else f"all {len(CHECKS)} are right"
+print(f"gpu check: {told}", flush=True)
 sys.exit(bool(failed))
