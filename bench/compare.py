@@ -121,7 +121,10 @@ def on_gpu(recovery: dict[str, Any], commits: dict[str, Any]) -> str:
 
 
 def _kills(kills: list[dict[str, float]]) -> str:
-    return _cell(summarise([one["stepped"] for one in kills if "stepped" in one]))
+    """Return the time to the next step; a kill that none followed has no time, and is told."""
+    times = [one["stepped"] for one in kills if "stepped" in one]
+    failed = len(kills) - len(times)
+    return _cell(summarise(times)) + (f"; no step after {failed} of {len(kills)} kills" if failed else "")
 
 
 def _figure(told: dict[str, float]) -> str:

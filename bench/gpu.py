@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.children import find_launchers
-from harness.gpu_lives import GOALS, PHASES, environment, lives, ways_of
+from harness.gpu_lives import GOALS, PHASES, environment, has_stepped, lives, ways_of
 from harness.model import OURS
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SCRIPTS = Path(__file__).parent / "scripts"
 KILLS = 11  # of each way of planaria's
 PEERS_KILLS = 5  # of each other one, which takes ten times as long
+CHECK_S = 300.0  # all of `commits`, this included, takes half as long
+CHECK_MARK = "gpu check: "
 AT_A_TIME = 3  # kills before the next way has its turn: to start a job takes longer than a kill
 SIZES = {"1.6GB": "1.6 GB", "12GB": "12 GB"}
 COMMIT_GOALS = {  # for 1.6 GB: what is measured, what is to be reached, and the largest figure that does
@@ -77,9 +79,10 @@ def _turn_of(way: Way, size: str, device: list[str], kills: int, until: float) -
 def recovery_text(found: dict[str, list[Life]]) -> str:
     lines = [
         "kill -9 of the worker to each phase, s: median (least - most). A standby that joined has begun before the kill.",
+        "n is all kills, *no step* those of them that no step followed: their later phases have no figure.",
         "",
-        "| way | n | " + " | ".join(PHASES) + " | goal | kept steps lost |",
-        "|---|---|" + "---|" * (len(PHASES) + 2),
+        "| way | n | no step | " + " | ".join(PHASES) + " | goal | kept steps lost |",
+        "|---|---|---|" + "---|" * (len(PHASES) + 2),
     ]
     for name, kills in found.items():
         cells = []
@@ -87,7 +90,9 @@ def recovery_text(found: dict[str, list[Life]]) -> str:
             values = [kill[phase] for kill in kills if phase in kill]
             cells.append(f"{statistics.median(values):.3f} ({min(values):.3f} - {max(values):.3f})" if values else "")
         lost = sum(kill.get("kept steps lost", 0) for kill in kills)
-        lines.append(f"| {name} | {len(kills)} | " + " | ".join(cells) + f" | {GOALS.get(name, '')} | {lost:.0f} |")
+        failed = sum(not has_stepped(kill) for kill in kills)
+        told = [name, str(len(kills)), str(failed), *cells, str(GOALS.get(name, "")), f"{lost:.0f}"]
+        lines.append(f"| {' | '.join(told)} |")
     return "\n".join(lines)
 
 
@@ -95,8 +100,7 @@ def commits(folder: Path, arguments: argparse.Namespace) -> None:
     sizes = {SIZES[one]: 200 for one in SIZES if not arguments.only or one in arguments.only}
     sizes = {"tiny": 8} if arguments.tiny else sizes
     ours = next(one for one in arguments.found if one.name == OURS)
-    if not arguments.tiny:
-        subprocess.run([sys.executable, str(SCRIPTS / "gpu_check.py")], env=environment(), check=False)
+    checks = ["not made: there is no GPU in a try on a CPU"] if arguments.tiny else checked()
     found = {}
     for size, steps in sizes.items():
         output = folder / f"commits-{size.replace(' ', '')}.json"
@@ -106,7 +110,38 @@ def commits(folder: Path, arguments: argparse.Namespace) -> None:
         ).returncode
         found[size] = json.loads(output.read_text()) if output.exists() else {}
         found[size]["status"] = status
-        write(folder, "commits", found, commits_text(found))
+        write(folder, "commits", found, f"{checks_text(checks)}\n\n{commits_text(found)}", checks=checks)
+
+
+def checked() -> list[str]:
+    """Have the GPU's copies and digests compared with the host's, and return what was found."""
+    argv = [sys.executable, str(SCRIPTS / "gpu_check.py")]
+    try:
+        done = subprocess.run(
+            argv,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=CHECK_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [f"not over after {CHECK_S:.0f} s"]
+    print(done.stdout, flush=True)
+    return check_lines(done.stdout, done.returncode)
+
+
+def check_lines(said: str, status: int) -> list[str]:
+    """Return the lines of the check itself. One that has not come to its last word has failed, whatever it said before."""
+    lines = [line.removeprefix(CHECK_MARK) for line in said.splitlines() if line.startswith(CHECK_MARK)]
+    ends = {0: " are right", 1: " are wrong"}
+    is_whole = status in ends and bool(lines) and lines[-1].endswith(ends[status])
+    return lines if is_whole else [*lines, f"ended with status {status} before its last word"]
+
+
+def checks_text(checks: list[str]) -> str:
+    return f"Checks of copies and digests on the GPU (`bench/scripts/gpu_check.py`): {'; '.join(checks)}."
 
 
 def commits_text(found: dict[str, dict[str, object]]) -> str:
@@ -138,13 +173,13 @@ def cell(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def write(folder: Path, name: str, found: object, text: str) -> None:
+def write(folder: Path, name: str, found: object, text: str, **more: object) -> None:
     told = subprocess.run([sys.executable, "-c", VERSIONS], capture_output=True, text=True, check=False).stdout.strip()
     about = (
         f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC, Python {platform.python_version()}, torch {told}, "
         f"{os.cpu_count()} cores, Linux {platform.release()}"
     )
-    (folder / f"gpu-{name}.json").write_text(json.dumps({"about": about, "found": found}, indent=1))
+    (folder / f"gpu-{name}.json").write_text(json.dumps({"about": about, **more, "found": found}, indent=1))
     command = f"PYTHONPATH=src python3 bench/gpu.py {name} FOLDER"
     (folder / f"gpu-{name}.md").write_text(f"# {TITLES[name]}\n\n{about}: `{command}`\n\n{text}\n")
     print(text, flush=True)

@@ -26,6 +26,7 @@ GOALS = {"planaria, standbys, join()": 0.7, "planaria, standbys, without join()"
 READY_S = 60.0
 PATIENCE_S = 90.0
 PAUSE_S = 2.5
+CLOSING_S = 5.0  # for what was killed to let go of the pipe
 _FLAGS = ("--nproc-per-node=1", "--max-restarts=100")
 _PAPERS_FD, _CHANNEL_FD = 1021, 1022  # a standby has closed the first of them when it is ready
 
@@ -63,20 +64,27 @@ class Job:
 
     def __init__(self, argv: list[str]) -> None:
         self.process = subprocess.Popen(argv, env=environment(), stdout=subprocess.PIPE, text=True)
-        self._said: Queue[tuple[str, int, int, int]] = Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._said: Queue[tuple[str, int, int, int] | None] = Queue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            _, mark, rest = line.rpartition("@ ")
-            if mark:
-                word, pid, moment, number = rest.split()
-                self._said.put((word, int(pid), int(moment), int(number)))
+        with self.process.stdout as lines:
+            for line in lines:
+                _, mark, rest = line.rpartition("@ ")
+                if mark:
+                    word, pid, moment, number = rest.split()
+                    self._said.put((word, int(pid), int(moment), int(number)))
+        self._said.put(None)
 
     def next(self, within_s: float) -> tuple[str, int, int, int]:
-        """Return the next word. Raises Empty."""
-        return self._said.get(timeout=within_s)
+        """Return the next word. Raises Empty when there is none for so long, or never again since the launcher has ended."""
+        said = self._said.get(timeout=within_s)
+        if said is None:
+            self._said.put(None)
+            raise Empty
+        return said
 
     def end(self) -> None:
         """Kill it, and all below it."""
@@ -87,6 +95,7 @@ class Job:
             except ProcessLookupError:
                 continue
         self.process.wait()
+        self._listener.join(CLOSING_S)
 
 
 def standing(job: Job) -> bool:
@@ -99,7 +108,10 @@ def standing(job: Job) -> bool:
 
 
 def lives(argv: list[str], rounds: int, until: float = math.inf) -> list[Life]:
-    """Kill the worker again and again; return for each kill the seconds to each phase, and the steps that were lost."""
+    """Kill the worker again and again; return for each kill the seconds to each phase, and the steps that were lost.
+
+    One that no step follows is the last of this job, and is among them: without `stepped`.
+    """
     job, found = Job(argv), []
     try:
         kept = trained = 0
@@ -120,7 +132,7 @@ def lives(argv: list[str], rounds: int, until: float = math.inf) -> list[Life]:
             found.append(life(job, pid, killed, kept) | {"stood by": float(stood)})
             say(f"  {found[-1]}")
             trained = 0
-            if len(found) == rounds or time.monotonic() > until:
+            if not has_stepped(found[-1]) or len(found) == rounds or time.monotonic() > until:
                 return found
     except Empty:
         say("  nothing was said for too long")
@@ -140,10 +152,14 @@ def drained(job: Job, kept: int) -> int:
 
 
 def life(job: Job, killed_pid: int, killed: int, kept: int) -> Life:
-    """Return what the life after a kill says, up to its first step."""
+    """Return what the life after a kill says, up to its first step, or as far as it comes."""
     phases: Life = {}
-    while "stepped" not in phases:
-        word, pid, moment, number = job.next(PATIENCE_S)
+    while not has_stepped(phases):
+        try:
+            word, pid, moment, number = job.next(PATIENCE_S)
+        except Empty:  # a kill that nobody comes back from counts more than any other
+            say("  no step followed")
+            break
         if pid == killed_pid:
             kept = number if word == "kept" else kept
         elif word in PHASES and moment > killed:
@@ -151,3 +167,8 @@ def life(job: Job, killed_pid: int, killed: int, kept: int) -> Life:
             if word == "restored":
                 phases["kept steps lost"] = max(0, kept - number)
     return phases
+
+
+def has_stepped(life_after: Life) -> bool:
+    """Tell whether a step followed a kill."""
+    return "stepped" in life_after

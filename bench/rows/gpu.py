@@ -9,7 +9,7 @@ import tempfile
 from functools import partial
 from typing import TYPE_CHECKING
 
-from harness.gpu_lives import environment, lives, ways_of
+from harness.gpu_lives import environment, has_stepped, lives, ways_of
 from harness.model import OURS, Bench, MeasurementError, Metric, Sample
 
 from rows.launch import script
@@ -41,8 +41,11 @@ def _kill(kind: str, launcher: Launcher, settings: Settings) -> Sample:
     with tempfile.TemporaryDirectory(dir=settings.scratch) as folder:
         words = (script(settings, "gpu_recover.py"), way.kind, size, folder, *device)
         found = lives([*way.command, *words], settings.kills_per_launch)
-    if len(found) < settings.kills_per_launch:
-        raise MeasurementError(f"{len(found)} of {settings.kills_per_launch} kills came to a step")
+    came_back = sum(map(has_stepped, found))
+    if came_back < settings.kills_per_launch:
+        raise MeasurementError(
+            f"{came_back} of {settings.kills_per_launch} kills came to a step, {len(found) - came_back} did not"
+        )
     lost = sum(one.get("kept steps lost", 0) for one in found)
     facts = {"steps lost that were kept": f"{lost:.0f}"}
     if way.is_ours:

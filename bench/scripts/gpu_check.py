@@ -15,13 +15,13 @@ from planaria.contract.snapshot import BLOCK_BYTES
 from planaria.errors import StateRefused
 from planaria.worker import kernel
 from planaria.worker.device import Cuda, block_sums
-from planaria.worker.kernel import BULK, PLAIN, Form, form_for
+from planaria.worker.kernel import BULK, PLAIN, Form, forms_for
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
 
 
 def check_sums(form: Form) -> None:
-    with mock.patch.object(kernel, "form_for", return_value=form):
+    with mock.patch.object(kernel, "forms_for", return_value=(form,)):
         device = Cuda(0)
     whole = torch.randint(0, 256, (5 * BLOCK_BYTES + 1000,), dtype=torch.uint8, device="cuda")
     parts = [
@@ -186,7 +186,7 @@ def check_copies() -> None:
 
 PATHS = ("whole", "one by one", "not registered", "torch's sums")
 ABOUT = torch.cuda.get_device_properties(0)
-HAS_BULK = form_for(ABOUT.major, ABOUT.shared_memory_per_block_optin) is BULK
+HAS_BULK = BULK in forms_for(ABOUT.major, ABOUT.shared_memory_per_block_optin)
 CHECKS: dict[str, Callable[[], None]] = {
     "sums": partial(check_sums, PLAIN),
     **({"sums of what is brought": partial(check_sums, BULK)} if HAS_BULK else {}),
@@ -207,5 +207,6 @@ for name, check in CHECKS.items():
     except Exception:  # noqa: BLE001  the others are worth knowing as well
         failed += 1
         print(f"gpu check: {name} is wrong\n{traceback.format_exc()}", flush=True)
-print(f"gpu check: {failed} wrong" if failed else "gpu check: all is right", flush=True)
+told = f"{failed} of {len(CHECKS)} are wrong" if failed else f"all {len(CHECKS)} are right"
+print(f"gpu check: {told}", flush=True)
 sys.exit(bool(failed))

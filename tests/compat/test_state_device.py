@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import threading
 import weakref
+from types import SimpleNamespace
 from typing import Any
 from zlib import adler32
 
@@ -26,7 +27,7 @@ from planaria.contract import snapshot as snapshots
 from planaria.contract.snapshot import BLOCK_BYTES, BLOCKS
 from planaria.errors import StateRefused
 from planaria.worker import agent_vault, arrays, runway
-from planaria.worker.device import block_sums
+from planaria.worker.device import Cuda, block_sums
 from planaria.worker.runway import Runway
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
@@ -447,3 +448,24 @@ def test_sums_of_the_largest_bytes_do_not_overflow() -> None:
     content = b"\xff" * (2 * BLOCK_BYTES)
     found = block_sums(torch.frombuffer(bytearray(content), dtype=torch.float32))
     assert [one & 0xFFFFFFFF for one in found.tolist()] == [adler32(content[:BLOCK_BYTES])] * 2
+
+
+def test_a_gpu_without_a_kernel_has_right_sums_and_says_once_why_they_are_slow(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Refused:
+        def launch(self, *_blocks: object) -> None:
+            raise OSError("its compiler refused")
+
+    gpu = Cuda.__new__(Cuda)  # without a GPU to make it of
+    gpu.device, gpu._said, gpu._kernel = torch.device("cpu"), set(), Refused()  # type: ignore[assignment]  # stands in for it
+    gpu._cuda = SimpleNamespace(current_stream=lambda _device: SimpleNamespace(cuda_stream=0))
+    content = bytes(range(256)) * 200
+    parts = [torch.frombuffer(bytearray(content), dtype=torch.uint8), torch.zeros(10, dtype=torch.uint8)]
+    blocks = gpu.blocks(parts)
+    for _ in range(2):
+        gpu.sum_blocks(blocks, parts)
+    wanted = [adler32(content[:BLOCK_BYTES]), adler32(content[BLOCK_BYTES:]), adler32(bytes(10))]
+    assert [found & 0xFFFFFFFF for found in blocks.sums.tolist()] == wanted
+    told = "planaria: the GPU computes digests with torch's operations, which is slower: its compiler refused (said once)\n"
+    assert capfd.readouterr().err == told

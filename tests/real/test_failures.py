@@ -276,6 +276,22 @@ def test_closed_streams_change_nothing_about_the_outcome(room: Room, closed: str
     assert ("job failed: rank 1" in end.err) == ("2>" not in closed)
 
 
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-"])
+def test_a_worker_without_stderr_commits_and_restores_whatever_there_is_to_say(room: Room, closed: str) -> None:
+    script = """
+from planaria.worker import ElasticState
+state = ElasticState(step=0)
+state.sync()
+if LIFE == 0:
+    state.step = 7
+    state.commit(wait="buddy", timeout_s=1.0)  # there is none, which is told
+    os.kill(os.getpid(), signal.SIGKILL)
+tell(f"step {state.step} {sys.stderr}")
+"""
+    end = room.start(("--max-restarts=1",), script, before=["sh", "-c", f'exec "$@" {closed}', "sh"]).wait()
+    assert (end.status, room.heard()) == (0, ["step 7 None"])
+
+
 def test_a_reader_that_leaves_early_does_not_end_workers_whose_output_is_teed(room: Room) -> None:
     room.make_gate("left")
     script = """

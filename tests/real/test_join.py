@@ -49,6 +49,14 @@ def test_a_program_says_the_same_whether_it_waited_or_not(tmp_path: Path) -> Non
     assert ended.stderr.startswith("before\nTraceback (most recent call last):\n")
 
 
+@pytest.mark.parametrize(
+    "how", ["sys.stderr = None", "sys.stderr.close()", "os.close(2)", "os.close(2); sys.stderr = None"]
+)
+def test_a_program_that_has_given_up_its_stderr_is_promoted_as_any_other(tmp_path: Path, how: str) -> None:
+    text = f"import os, sys\nfrom planaria import worker\nprint('before')\n{how}\nworker.join()\nprint('after')\n"
+    assert assert_alike(job(tmp_path, text))[:3] == (0, "before\nafter\n", "")
+
+
 def test_a_program_is_the_same_whether_it_waited_or_not(tmp_path: Path) -> None:
     text = PROBE.replace('"""A docstring."""', '"""A docstring."""\nimport planaria.worker\nplanaria.worker.join()')
     one = job(tmp_path, text, PROBE_OUT=str(tmp_path / "out.json"))

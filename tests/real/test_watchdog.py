@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import patient_launcher
@@ -28,6 +29,7 @@ FILE = (
 )
 BOTH = pytest.mark.parametrize("kind", [OURS, FILE], ids=["socket", "pipe"])
 PATIENT = (sys.executable, patient_launcher.__file__)  # for those who want to see stacks
+STACK_LINE = re.compile(r'(Current thread|Thread) 0x[0-9a-f]+.*:|  File "[^"]+", line \d+ in \S+|  \.\.\.')
 AGENT = "tell(f'agent {os.getppid()}')\n"
 
 
@@ -196,6 +198,55 @@ in_the_parent(pid)
     cause = end.assert_cause(0, "watchdog: scope 'child' ran")
     assert "in_the_child" in cause["traceback"]
     assert "in_the_parent" in cause["traceback"]
+
+
+def test_stacks_of_a_child_and_of_its_worker_are_not_mixed_when_the_worker_was_asked_first(room: Room) -> None:
+    """All show their stacks when rank 1 hangs; the child of rank 0 is late a moment after, while its parent still writes."""
+    script = f"""{OURS}
+import threading
+def in_the_child(depth, there):
+    if depth:
+        in_the_child(depth - 1, there)
+    there.set()
+    threading.Event().wait()
+def in_the_parent(depth, there):
+    if depth:
+        in_the_parent(depth - 1, there)
+    there.set()
+    threading.Event().wait()
+def many_threads(target):
+    for _ in range(60):
+        there = threading.Event()
+        threading.Thread(target=target, args=(60, there), daemon=True).start()
+        there.wait()
+    tell("there")
+if RANK == 0:
+    if os.fork() == 0:
+        many_threads(in_the_child)
+        wait_at("child")
+        with expires(after=0.1, scope="child"):
+            wait_forever()
+    many_threads(in_the_parent)
+    wait_forever()
+wait_at("worker")
+with expires(after=0.1, scope="worker"):
+    tell("hangs")
+    wait_forever()
+"""
+    room.make_gate("child")
+    room.make_gate("worker")
+    job = room.start(("--nproc-per-node=2", "--max-restarts=0"), script, before=PATIENT)
+    for _ in range(2):
+        room.hear("there")
+    room.open_gate("worker")
+    room.hear("hangs")
+    room.open_gate("child")
+    end = job.wait()
+    stacks = next(one for one in end.report["lives"][0]["failures"] if one["rank"] == 0)["traceback"]
+    unreadable = [line for line in stacks.splitlines() if line and not STACK_LINE.fullmatch(line)]
+    assert not unreadable, stacks
+    owners = re.findall(r" in in_the_(child|parent)$", stacks, re.MULTILINE)
+    assert sorted(owner for owner, _ in groupby(owners)) == ["child", "parent"], "each in one piece"
 
 
 @pytest.mark.parametrize(("kind", "count"), [(OURS, 64), (FILE, 8)], ids=["64 by socket", "8 by pipe"])

@@ -201,6 +201,7 @@ def _flush() -> None:
     """Show what was written: this process ends without the interpreter's own farewell."""
     for stream in (sys.stdout, sys.stderr):
         try:
-            stream.flush()
+            if stream is not None:  # a program may have taken it away, or was started without
+                stream.flush()
         except (OSError, ValueError):
             continue

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from planaria.process.model import Call
     from planaria.process.results import Result
     from planaria.process.spawn import Start
+    from planaria.process.stacks import Stacks
     from planaria.process.standby import Standby
     from planaria.process.tee import Pace, Route, Warn
 
@@ -50,13 +51,13 @@ class Running:
         "alive",
         "black_box",
         "blame",
-        "child_writes_until",
         "is_promoted",
         "killed_by_us",
         "lifeline",
         "local_rank",
         "pid",
         "rank",
+        "stacks",
         "started_at",
         "status",
         "status_fd",
@@ -70,7 +71,7 @@ class Running:
         self.streams = streams
         self.started_at = started_at
         self.pid = 0
-        self.child_writes_until = 0.0  # by then a process below it has written its stacks into the same black box
+        self.stacks: Stacks | None = None  # once somebody wanted to see some
         self.alive = False
         self.is_promoted = False
         self.status: int | None = None
@@ -164,10 +165,19 @@ class Running:
             self.killed_by_us = self.killed_by_us or number == signals.SIGKILL
             signal_group(self.pid, number)
 
-    def dump_stacks(self) -> None:
-        """Ask it for its stacks, where it can answer: the signal would end another program."""
-        if self.alive:
-            ask_for_stacks(self.pid)
+    def dump_stacks(self, loop: Loop, pid: int = 0) -> None:
+        """Ask it for its stacks, or a process below it, where that can answer; `loop` says when it is that one's turn."""
+        if not self.alive:
+            return
+        if self.stacks is None:
+            from planaria.process.stacks import Stacks  # most workers are never asked
+
+            self.stacks = Stacks(loop, self.black_box, ask_for_stacks)
+        self.stacks.want(pid or self.pid)
+
+    def _ask_no_more(self) -> None:
+        if self.stacks is not None:
+            self.stacks.close()
 
     def mark_black_box(self) -> None:
         """Remember the end of its black box."""
@@ -202,6 +212,7 @@ class Running:
     def ended(self, status: int) -> None:
         """Note that it ended, and take its last words out of the pipes. `status` may be lost, see `LOST_STATUS`."""
         self.alive = False
+        self._ask_no_more()
         if self._held_fd is not None:
             _kill_group(self.pid)
         for tee in self.tees:
@@ -283,6 +294,7 @@ class Running:
 
     def close(self) -> None:
         """Show whatever its pipes still hold, and read nothing of it any more."""
+        self._ask_no_more()
         for tee in self.tees:
             tee.finish()
         if self._result is not None:
@@ -317,10 +329,12 @@ def signal_one(pid: int, number: int) -> None:
         return
 
 
-def ask_for_stacks(pid: int) -> None:
-    """Ask a process for its stacks, where it can answer: the signal would end another program."""
-    if linux.catches(pid, blackbox.DUMP_STACKS):
-        signal_one(pid, blackbox.DUMP_STACKS)
+def ask_for_stacks(pid: int) -> bool:
+    """Ask a process for its stacks, and tell whether it can answer: the signal would end another program."""
+    if not linux.catches(pid, blackbox.DUMP_STACKS):
+        return False
+    signal_one(pid, blackbox.DUMP_STACKS)
+    return True
 
 
 def _log_files(streams: tuple[Stream, ...]) -> tuple[str, ...]:

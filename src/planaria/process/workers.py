@@ -11,7 +11,7 @@ from planaria.contract.env import worker_environment
 from planaria.process.command import filled, worker_argv
 from planaria.process.lines import line_prefix
 from planaria.process.model import Call
-from planaria.process.running import Running, Scene, ask_for_stacks
+from planaria.process.running import Running, Scene
 from planaria.process.spawn import Start
 from planaria.process.tee import Pace, Route
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from planaria.process.standbys import Standbys
 
 _BLACK_BOX_FD = 1023  # out of the way of programs that close or reuse low descriptors, in reach of select()
-CHILD_WRITES_S = 0.4  # stacks are written word by word: those of two processes at once could not be read
 
 
 class WorkerSettings(Value):
@@ -270,13 +269,9 @@ class Workers:
                 worker.signal(number)
 
     def dump_stacks(self) -> None:
-        """Ask every running worker for its stacks, where it can answer; one whose child is writing its own, after that."""
+        """Ask every running worker for its stacks, where it can answer; one whose child shows its own, after that."""
         for worker in self._life:
-            wait_s = worker.child_writes_until - self._loop.now()
-            if wait_s > 0:
-                self._loop.call_later(wait_s, worker.dump_stacks)
-            else:
-                worker.dump_stacks()
+            worker.dump_stacks(self._loop)
 
     def suspect(self, local_rank: int, message: str, at: float, signal: int) -> Failure:
         """Return the failure of a worker that hangs, as it would be if nothing more were ever heard of it."""
@@ -300,8 +295,7 @@ class Workers:
         worker = self._life[failure.local_rank]
         worker.blame = failure
         if pid != worker.pid:
-            ask_for_stacks(pid)
-            worker.child_writes_until = self._loop.now() + CHILD_WRITES_S
+            worker.dump_stacks(self._loop, pid)
 
     def exited(self, pid: int, status: int) -> WorkerEnd | None:
         """Note that a worker ended; None for one of an earlier life, which the kernel held back until now."""

@@ -159,7 +159,8 @@ class Cuda:
         """Compute the sums of all blocks, on the current stream."""
         try:
             self._kernel.launch(blocks, self._cuda.current_stream(self.device).cuda_stream)
-        except OSError:
+        except OSError as problem:
+            self._say("computes digests with torch's operations", problem)
             torch: Any = sys.modules["torch"]
             torch.cat([block_sums(tensor) for tensor in tensors], out=blocks.sums)
 

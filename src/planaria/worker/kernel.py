@@ -2,6 +2,8 @@
 
 Compiled by the NVRTC that comes with torch, loaded and launched by the driver's own library. One launch reads every byte once;
 with torch's operations it takes two passes and ten launches a tensor (`block_sums` in `device.py`, used where this fails).
+There are two forms. What the device can run is not all that counts: a compiler that is older than the device refuses the
+faster one, as that of CUDA 11 does on Hopper, and the other is still far faster than torch's operations.
 """
 
 from __future__ import annotations
@@ -171,9 +173,12 @@ BULK = Form(is_bulk=True, processors_each_group=5, threads=32 * _WARPS, shared_b
 _MAX_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
-def form_for(major: int, shared_bytes: int) -> Form:
-    """Return the form for a device of a generation, with so much memory that the threads of a processor can share."""
-    return BULK if major >= 9 and shared_bytes >= BULK.shared_bytes else PLAIN
+def forms_for(major: int, shared_bytes: int) -> tuple[Form, ...]:
+    """Return the forms for a device of a generation, with so much memory that the threads of a processor can share.
+
+    The fastest is the first, and the next one is for who is refused it.
+    """
+    return (BULK, PLAIN) if major >= 9 and shared_bytes >= BULK.shared_bytes else (PLAIN,)
 
 
 def source_for(form: Form) -> str:
@@ -204,48 +209,78 @@ class Kernel:
     def __init__(self, index: int) -> None:
         torch: Any = sys.modules["torch"]
         about = torch.cuda.get_device_properties(index)
-        self.form = form_for(
-            about.major, getattr(about, "shared_memory_per_block_optin", 0)
-        )  # torch 2.4 tells it, or later
-        self.groups = max(1, about.multi_processor_count // self.form.processors_each_group)
+        shared_bytes = getattr(about, "shared_memory_per_block_optin", 0)  # torch 2.4 tells it, or later
+        self._forms = list(forms_for(about.major, shared_bytes))
+        self._processors = about.multi_processor_count
+        self._target = f"sm_{about.major}{about.minor}"
         self._library = _nvrtc(torch)
         self._binary = b""
+        self._refusals: list[str] = []
         self._problem = ""
         self._driver: ctypes.CDLL | None = None
         self._function: ctypes.c_void_p | None = None
+        self._take(self._forms.pop(0))
         # A thread, so that a program that builds its model or starts its process group meanwhile does not wait for it.
-        self._thread = threading.Thread(target=self._compile, args=(f"sm_{about.major}{about.minor}",), daemon=True)
+        self._thread = threading.Thread(target=self._compile, daemon=True)
         self._thread.start()
 
-    def _compile(self, target: str) -> None:
-        try:
-            self._binary = _compiled(self._library, source_for(self.form), target)
-        except (OSError, RuntimeError, AttributeError) as problem:
-            self._problem = str(problem)
+    def _take(self, form: Form) -> None:
+        self.form = form
+        self.groups = max(1, self._processors // form.processors_each_group)
+
+    def _compile(self) -> None:
+        """Compile the form that was taken, or the first after it that the compiler takes."""
+        while True:
+            try:
+                self._binary = _compiled(self._library, source_for(self.form), self._target)
+            except (OSError, RuntimeError, AttributeError) as problem:
+                self._refusals.append(str(problem))
+            else:
+                return
+            if not self._forms:
+                self._problem = "; ".join(dict.fromkeys(self._refusals))
+                return
+            self._take(self._forms.pop(0))
 
     def launch(self, blocks: Blocks, stream: int) -> None:
         """Sum all blocks, on a stream of the current device.
 
         Raises:
-            OSError: There is no compiler, or the driver refuses.
+            OSError: There is no compiler, or it or the driver refuses every form.
         """
         self._thread.join()
-        if self._problem:
-            raise OSError(self._problem)
-        if self._driver is None:
-            self._driver = ctypes.CDLL("libcuda.so.1")
-        driver = self._driver
-        if self._function is None:
-            module, function = ctypes.c_void_p(), ctypes.c_void_p()
-            check(driver.cuModuleLoadData(ctypes.byref(module), self._binary))
-            check(driver.cuModuleGetFunction(ctypes.byref(function), module, b"block_sums"))
-            check(driver.cuFuncSetAttribute(function, _MAX_SHARED_BYTES, self.form.shared_bytes))
-            self._function = function
+        driver, function = self._loaded()
         pointers = [ctypes.c_void_p(part.data_ptr()) for part in (blocks.at, blocks.sizes, blocks.sums)]
         count = ctypes.c_uint(len(blocks.at))
         given = (ctypes.c_void_p * 4)(*(ctypes.addressof(one) for one in (*pointers, count)))
         size = (self.groups, 1, 1, self.form.threads, 1, 1, self.form.shared_bytes)
-        check(driver.cuLaunchKernel(self._function, *size, ctypes.c_void_p(stream), given, None))
+        check(driver.cuLaunchKernel(function, *size, ctypes.c_void_p(stream), given, None))
+
+    def _loaded(self) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
+        """Return the driver and the kernel in it. A driver that refuses a form, as the compiler may, gets the next one."""
+        while True:
+            if self._problem:
+                raise OSError(self._problem)
+            if self._driver is None:
+                self._driver = ctypes.CDLL("libcuda.so.1")
+            try:
+                self._function = self._function or _function(self._driver, self._binary, self.form)
+            except OSError as problem:
+                if not self._forms:  # tried again at the next launch: it may have been for want of memory
+                    raise
+                self._refusals.append(str(problem))
+                self._take(self._forms.pop(0))
+                self._compile()
+            else:
+                return self._driver, self._function
+
+
+def _function(driver: ctypes.CDLL, binary: bytes, form: Form) -> ctypes.c_void_p:
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    check(driver.cuModuleLoadData(ctypes.byref(module), binary))
+    check(driver.cuModuleGetFunction(ctypes.byref(function), module, b"block_sums"))
+    check(driver.cuFuncSetAttribute(function, _MAX_SHARED_BYTES, form.shared_bytes))
+    return function
 
 
 def _nvrtc(torch: Any) -> ctypes.CDLL | None:
@@ -270,11 +305,19 @@ def _compiled(library: ctypes.CDLL | None, source: str, target: str) -> bytes:
         lambda: library.nvrtcCompileProgram(program, 1, options),
         lambda: library.nvrtcGetCUBINSize(program, ctypes.byref(size)),
     )
-    for step in steps:
-        if status := step():
-            raise OSError(f"the compiler for kernels refused with status {status}")
-    binary = ctypes.create_string_buffer(size.value)
-    if status := library.nvrtcGetCUBIN(program, binary):
-        raise OSError(f"the compiler for kernels refused with status {status}")
-    library.nvrtcDestroyProgram(ctypes.byref(program))
+    try:
+        for step in steps:
+            _check_compiler(step(), library, target)
+        binary = ctypes.create_string_buffer(size.value)
+        _check_compiler(library.nvrtcGetCUBIN(program, binary), library, target)
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
     return binary.raw
+
+
+def _check_compiler(status: int, library: ctypes.CDLL, target: str) -> None:
+    if status:
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        version = f"NVRTC {major.value}.{minor.value}"
+        raise OSError(f"torch's compiler for kernels, {version}, refused those for {target} with status {status}")

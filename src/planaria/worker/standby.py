@@ -123,6 +123,7 @@ class Standby:
         os.ftruncate(self._papers, 0)
         os.pwrite(self._papers, report, 0)
         os.close(self._papers)
+        _fill_gaps()
         try:
             self._channel.send(b"ready")
         except OSError:
@@ -157,7 +158,7 @@ class Standby:
 
     def _become(self, order: "list[Triple]", descriptors: "list[int]") -> None:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
+            if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
         said = [(number, os.dup(number)) for number in (1, 2)]
         stdout, stderr, black_box = descriptors
@@ -364,6 +365,14 @@ def _renew(stream: "Any", number: int) -> None:
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
+
+
+def _fill_gaps() -> None:
+    """Take the numbers of standard streams that the program has closed: nothing that comes from the agent may get them."""
+    descriptor = os.memfd_create("planaria-closed")
+    while descriptor < 3:
+        descriptor = os.dup(descriptor)
+    os.close(descriptor)
 
 
 def _whole(descriptor: int) -> bytes:

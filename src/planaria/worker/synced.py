@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
+
+from planaria.worker.console import show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ def log_synced(state: object, rank: int, from_rank: int) -> None:
     if _has_been_told:
         return
     _has_been_told = True
-    sys.stderr.write(_head(time.time_ns()) + block(state, rank, from_rank))
-    sys.stderr.flush()
+    show(_head(time.time_ns()) + block(state, rank, from_rank))
 
 
 def block(state: object, rank: int, from_rank: int) -> str:

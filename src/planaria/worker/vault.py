@@ -5,7 +5,6 @@ Under an agent the memory is the agent's, and other nodes and the disk follow. `
 
 from __future__ import annotations
 
-import sys
 import threading
 
 from planaria.base.memory import free_bytes
@@ -13,6 +12,7 @@ from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import Origin, check_memory, slot_to_write
 from planaria.worker import here
+from planaria.worker.console import show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def anonymous(size_bytes: int) -> memoryview:
 
 def say(line: str) -> None:
     """Tell the reader of this process's stderr."""
-    sys.stderr.write(f"planaria: {line}\n")  # in one piece: with python -u, print writes the line's end by itself
-    sys.stderr.flush()
+    show(f"planaria: {line}\n")  # in one piece: with python -u, print writes the line's end by itself
 
 
 def _stamp_in(slot: memoryview) -> Stamp | None:

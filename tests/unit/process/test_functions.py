@@ -239,7 +239,7 @@ def test_a_worker_is_asked_for_its_stacks_while_it_runs(method: str) -> None:
     streams = Streams(Stream("file", worker_fd=write), Stream(), "")
     one = OneWorker(targets.chatter, (), method, streams)
     assert os.read(read, 2) == b"go"
-    one.worker.dump_stacks()
+    one.worker.dump_stacks(one.loop)
     while b"chatter" not in os.pread(one.worker.black_box, 1 << 16, 0):
         one.loop.run_once(0.01)
     one.worker.signal(signal.SIGKILL)

@@ -12,6 +12,7 @@ import pytest
 
 from planaria.base.loop import Loop
 from planaria.contract.env import Round
+from planaria.process import running
 from planaria.process.children import Children
 from planaria.process.logs import RunLogs
 from planaria.process.model import STDERR, STDOUT, Call, Command, LogSettings, StreamMask
@@ -111,6 +112,32 @@ def test_a_signal_reaches_all_and_a_program_returns_nothing(tmp_path: Path, grou
     group.end()
     assert [end.failure.status for end in group.ends.values() if end.failure] == [-15, -15]
     assert group.workers.return_values == {}
+
+
+@pytest.mark.parametrize("worker_first", [True, False])
+def test_a_worker_and_its_child_are_asked_for_stacks_one_after_the_other_whoever_is_first(
+    tmp_path: Path, groups: list[Group], monkeypatch: pytest.MonkeyPatch, *, worker_first: bool
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(running, "ask_for_stacks", lambda pid: asked.append(pid) or True)
+    group = Group(tmp_path, Command("program", "sleep", ("600",), bootstrap=False))
+    groups.append(group)
+    group.begin(size=1)
+    (worker,), child = group.workers.by_pid, os.getpid()  # whose number is nobody's here
+    ((_, box),) = group.workers.black_boxes
+
+    def blame() -> None:
+        group.workers.blame(group.workers.suspect(0, "hangs", 1.0, signal.SIGTERM), child)
+
+    for order in (group.workers.dump_stacks, blame) if worker_first else (blame, group.workers.dump_stacks):
+        order()
+    wanted = [worker, child] if worker_first else [child, worker]
+    assert asked == wanted[:1], "both would write into one black box"
+    os.write(box, b"stacks")
+    while asked != wanted:
+        group.loop.run_once(40.0)
+    group.workers.signal(signal.SIGKILL)
+    group.end(count=1)
 
 
 def test_large_values_of_many_workers_flow_side_by_side(tmp_path: Path, groups: list[Group]) -> None:

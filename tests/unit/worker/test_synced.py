@@ -34,6 +34,14 @@ def test_a_sync_is_told_in_the_words_of_torchelastic_once_a_life(capsys: pytest.
     )
 
 
+@pytest.mark.usefixtures("_new_life")
+def test_a_sync_is_no_error_where_nobody_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    state = ElasticState(step=3, vault=LocalVault())
+    state.sync()
+    assert synced._has_been_told
+
+
 def test_a_sync_in_mid_epoch_tells_where_it_goes_on() -> None:
     sampler = ElasticSampler(96, batch_size=8, rank=0, world_size=1)
     sampler.set_epoch(2)

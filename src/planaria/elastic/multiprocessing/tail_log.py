@@ -20,7 +20,9 @@ _READ_BYTES = 1 << 16
 class _Follower:
     """One file, from its beginning; it need not exist yet."""
 
-    def __init__(self, header: str, path: str, dst: TextIO, log_line_filter: Callable[[str], bool] | None) -> None:
+    def __init__(
+        self, header: str, path: str, dst: TextIO | None, log_line_filter: Callable[[str], bool] | None
+    ) -> None:
         self._header = header
         self._path = path
         self._dst = dst
@@ -53,14 +55,14 @@ class _Follower:
     def _show(self, lines: bytes) -> None:
         text = lines.decode("utf-8", "replace")
         shown = [line for line in text.split("\n")[:-1] if self._filter is None or self._filter(f"{line}\n")]
-        if shown:  # one write, so that lines of two files never mix
+        if shown and self._dst is not None:  # one write, so that lines of two files never mix
             self._dst.write("".join(f"{self._header}{line}\n" for line in shown))
 
 
 def tail_logfile(
     header: str,
     file: str,
-    dst: TextIO,
+    dst: TextIO | None,
     finished: Event,
     interval_sec: float,
     log_line_filter: Callable[[str], bool] | None = None,
@@ -84,14 +86,15 @@ def _follow(followers: list[_Follower], finished: Event, interval_sec: float) ->
 class TailLog:
     """Show files, which need not exist yet, from `start` until `stop`, which shows the rest.
 
-    A line begins with `[<name><local rank>]:`, or with the prefix given for that rank.
+    A line begins with `[<name><local rank>]:`, or with the prefix given for that rank. Where `dst` is None, as `sys.stderr` is
+    in a process that was started without, nothing is shown.
     """
 
     def __init__(
         self,
         name: str,
         log_files: dict[int, str],
-        dst: TextIO,
+        dst: TextIO | None,
         log_line_prefixes: dict[int, str] | None = None,
         interval_sec: float = 0.1,
         log_line_filter: Callable[[str], bool] = lambda _: True,

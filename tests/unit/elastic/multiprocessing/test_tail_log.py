@@ -65,6 +65,13 @@ def test_a_file_that_never_comes_and_none_at_all_end_when_told(tmp_path: Path) -
     assert shown.getvalue() == ""
 
 
+def test_where_there_is_no_console_files_are_followed_and_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "0.log").write_text("a line\n")
+    finished = threading.Event()
+    finished.set()
+    tail_logfile("> ", str(tmp_path / "0.log"), None, finished, 0.01)
+
+
 def test_many_files_need_one_thread(tmp_path: Path) -> None:
     files = {rank: str(tmp_path / str(rank)) for rank in range(64)}
     before = threading.active_count()
