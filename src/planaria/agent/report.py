@@ -186,9 +186,14 @@ def _badly_stopped(one: Failure) -> str:
 
 
 def _where_it_hung(other: Failure) -> str:
-    """Name the innermost line of the stack a worker left before it was killed."""
-    frames = [line.strip() for line in other.traceback.splitlines() if line.startswith("  File ")]
-    return f"; it was at {safe_line(frames[0])}" if other.killer == "us" and frames else ""
+    """Name the line at which the main thread of a worker was before it was killed: other threads wait for something always."""
+    if other.killer != "us" or not other.traceback:
+        return ""
+    from planaria.agent.suspects import frames  # of use to few ends, and every launch imports this module
+
+    for at in frames(other.traceback)[:1]:
+        return "; it was at " + safe_line(f'File "{at.file}", line {at.line} in {at.function}')
+    return ""
 
 
 def as_json(

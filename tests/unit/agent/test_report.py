@@ -62,11 +62,23 @@ def test_colours_are_only_ours():
     assert "\x1b[31m" in final_screen(ended(BOOM), FAILED, COLOURS)
 
 
+STACK = """Thread 0x00007f01 (most recent call first):
+  File "/opt/planaria/worker/deferral.py", line 115 in _look
+  File "/usr/lib/python3.11/threading.py", line 995 in _bootstrap
+
+Thread 0x00007f02 (most recent call first):
+  File "x.py", line 7 in f
+  File "x.py", line 70 in <module>
+  File "/opt/planaria/worker/bootstrap.py", line 31 in _run_script
+  File "/opt/planaria/worker/bootstrap.py", line 281 in <module>
+"""
+
+
 def test_those_we_stopped_are_told_apart_from_those_that_failed_too():
     others = (
         failure(0, 1, 2.6, message="OSError: also"),
         stopped(failure(2, -15, 2.7, "signal", ()), 1),
-        stopped(failure(3, -9, 9.0, "signal", (), killer="us", traceback='Thread 1:\n  File "x.py", line 7 in f\n'), 1),
+        stopped(failure(3, -9, 9.0, "signal", (), killer="us", traceback=STACK), 1),
     )
     text = final_screen(ended(BOOM, *others), FAILED, Style())
     assert "then rank 0 (local rank 0, pid 100 on n0): OSError: also" in text
@@ -117,7 +129,7 @@ ELSEWHERE = failure(0, 3, 900.0, "exit", (), message="exit status 3", host="node
 
 
 def test_every_node_shows_the_first_cause_of_the_job_and_what_hung_here():
-    hung = stopped(failure(1, -9, 9.0, "signal", (), killer="us", traceback='  File "x.py", line 7 in f\n'), ROUND_OVER)
+    hung = stopped(failure(1, -9, 9.0, "signal", (), killer="us", traceback=STACK), ROUND_OVER)
     asked = stopped(failure(2, -15, 9.0, "signal", ()), ROUND_OVER)
     group = among_others(ELSEWHERE, BOOM, lives=(Life(4, 1, "", 2.5, (hung, asked)),))
     lines = final_screen(group, FAILED, Style()).splitlines()
