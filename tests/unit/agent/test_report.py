@@ -62,6 +62,33 @@ def test_colours_are_only_ours():
     assert "\x1b[31m" in final_screen(ended(BOOM), FAILED, COLOURS)
 
 
+EXIT = 'Traceback (most recent call last):\n  File "x.py", line 9, in <module>\n    sys.exit(3)\nSystemExit: 3\n'
+HANDLED = "Traceback (most recent call last):\nKeyError: 1\n\nDuring handling of the above exception, ...\n\n"
+
+
+def test_a_program_that_just_exits_is_shown_by_its_line_and_its_own_words():
+    left = failure(1, 3, 2.5, "exit", (), traceback=EXIT, where="x.py:9", stderr_tail="no data")
+    lines = final_screen(ended(left), FAILED, Style()).splitlines()
+    assert lines[2:] == ["  it ended by sys.exit at x.py:9", "  its last lines on stderr:", "  | no data"]
+
+
+def test_an_exit_while_an_exception_is_handled_shows_both():
+    left = failure(1, 3, 2.5, "exit", (), traceback=HANDLED + EXIT, where="x.py:9")
+    text = final_screen(ended(left), FAILED, Style())
+    assert "  | KeyError: 1" in text
+    assert "  | SystemExit: 3" in text
+
+
+def test_of_wrong_arguments_nothing_is_shown_of_how_they_were_noticed():
+    left = failure(1, 2, 2.5, "exit", (), traceback=HANDLED + EXIT, where="argparse.py:9")
+    assert len(final_screen(ended(left), FAILED, Style()).splitlines()) == 2
+
+
+def test_the_traceback_of_an_error_file_is_shown_however_the_process_ended():
+    told = failure(1, 3, 2.5, "exit", (), traceback="Traceback (most recent call last):\nKeyError: 1\n")
+    assert "  | KeyError: 1" in final_screen(ended(told), FAILED, Style())
+
+
 STACK = """Thread 0x00007f01 (most recent call first):
   File "/opt/planaria/worker/deferral.py", line 115 in _look
   File "/usr/lib/python3.11/threading.py", line 995 in _bootstrap
