@@ -8,7 +8,7 @@ from __future__ import annotations
 from planaria.base import signals
 from planaria.base.text import safe, safe_line
 from planaria.base.value import Value, as_dict
-from planaria.contract.failure import ROUND_OVER, USAGE_STATUS, first_cause_first
+from planaria.contract.failure import ENDED, ROUND_OVER, USAGE_STATUS, first_cause_first
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _other_lines(others: tuple[Failure, ...], style: Style) -> list[str]:
 def _other_line(other: Failure) -> str:
     if other.stopped_for is None:
         return f"then {name_of(other)}: {safe_line(other.message)}"
-    how = "killed by us, it did not stop in time" if other.killer == "us" else "stopped by us"
+    how = _how_killed(other) if other.killer == "us" else "stopped by us"
     why = "when the round ended" if other.stopped_for == ROUND_OVER else f"after rank {other.stopped_for} failed"
     return f"rank {other.rank}: {how} {why}" + _where_it_hung(other)
 
@@ -195,8 +195,14 @@ def _other_line(other: Failure) -> str:
 def _badly_stopped(one: Failure) -> str:
     """Tell of a worker that did not end as it was asked to."""
     if one.killer == "us":
-        return f"rank {one.rank}: killed by us, it did not stop in time{_where_it_hung(one)}"
+        return f"rank {one.rank}: {_how_killed(one)}{_where_it_hung(one)}"
     return f"{name_of(one)} failed meanwhile: {safe_line(one.message)}"
+
+
+def _how_killed(one: Failure) -> str:
+    if one.type == ENDED:
+        return "its program had ended, and it was killed by us while Python closed it down"
+    return "killed by us, it did not stop in time"
 
 
 def _where_it_hung(other: Failure) -> str:

@@ -16,7 +16,7 @@ from planaria.agent.report import (
     standby_line,
 )
 from planaria.base.value import replace
-from planaria.contract.failure import ROUND_OVER, stopped
+from planaria.contract.failure import ENDED, ROUND_OVER, stopped
 
 
 def ended(*failures, restarts=0, max_restarts=0, restart_count=None):
@@ -113,6 +113,14 @@ def test_those_we_stopped_are_told_apart_from_those_that_failed_too():
     assert (
         'rank 3: killed by us, it did not stop in time after rank 1 failed; it was at File "x.py", line 7 in f' in text
     )
+
+
+def test_one_that_is_killed_behind_the_end_of_its_program_did_stop_in_time():
+    late = failure(0, -9, 9.0, "signal", (), killer="us", type=ENDED)
+    told = final_screen(ended(late), Outcome("signal", 143, 15), Style())
+    assert told.splitlines()[1:] == [
+        "  rank 0: its program had ended, and it was killed by us while Python closed it down"
+    ]
 
 
 def test_a_stop_that_was_asked_for_names_those_that_did_not_obey_and_counts_the_rest():
