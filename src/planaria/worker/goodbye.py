@@ -22,10 +22,14 @@ COMMITTED = "this rank has committed and stops"
 
 
 def commit_s(notice: Notice | None, now: float) -> float:
-    """Return how long the last commit may take: of what is left of a grace that has run since the notice was given."""
+    """Return how long the last commit may take, of a grace that has run since the notice was given.
+
+    After a step that has taken most of it, that is half of what is left: more than nothing, and the process has to end too.
+    """
     if notice is None:
         return USABLE * GRACE_S
-    return max(LEAST_S, USABLE * notice.grace_s - _since(notice, now))
+    since = _since(notice, now)
+    return max(LEAST_S, USABLE * notice.grace_s - since, (notice.grace_s - since) / 2)
 
 
 def until_nearly_over_s(notice: Notice, now: float) -> float:

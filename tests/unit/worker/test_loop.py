@@ -287,11 +287,11 @@ def test_the_last_commit_gets_what_is_left_of_the_grace(agent: Agent, monkeypatc
     state = Told()
     state.commit = lambda **options: limits.append(options["timeout_s"])  # type: ignore[method-assign]
     loop.LINK.drain()
-    for at in (100.0, 90.0, None):
+    for at in (100.0, 94.0, 90.0, None):
         agent.tell(Drain("SIGTERM", 10.0, at))
         with pytest.raises(SystemExit):
             worker.leave(state)
-    assert limits == [pytest.approx(5.0), goodbye.LEAST_S, pytest.approx(8.0)]
+    assert limits == [pytest.approx(5.0), pytest.approx(0.5), goodbye.LEAST_S, pytest.approx(8.0)]
 
 
 def test_another_ranks_wish_counts_and_its_agents_notice_is_waited_for(agent: Agent) -> None:
