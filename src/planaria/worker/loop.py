@@ -61,7 +61,7 @@ _told_alone: list[bool] = []  # said once in the life of a process
 
 def _warn_alone(agreement: Agreement) -> None:
     """Say, before the first step is lost, that ranks will not stop at the same one; rank 0 speaks for all."""
-    if agreement.is_impossible and here.rank() == 0 and not _told_alone:
+    if not _told_alone and agreement.is_impossible and here.rank() == 0:
         _told_alone.append(True)
         say(
             "ranks cannot agree on a step to stop at, without a process group of torch and without agree=...: after a drain or "
