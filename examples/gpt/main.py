@@ -15,6 +15,7 @@ import hashlib
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -24,6 +25,9 @@ from torch.distributed.fsdp import fully_shard
 
 from planaria import worker
 from planaria.worker.data import ElasticSampler, weighted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HEADS = 4
 
@@ -80,20 +84,36 @@ def checksum(model: nn.Module) -> str:
     return total.hexdigest()[:16]
 
 
+def at_least(least: float) -> Callable[[str], float]:
+    """Return how to read a number that is not lower, a whole one where `least` is: argparse says in a sentence if it is not."""
+    wanted = f"a {'whole ' if isinstance(least, int) else ''}number from {least} on"
+
+    def number(text: str) -> float:
+        try:
+            found = type(least)(text)
+        except ValueError:
+            found = -1
+        if not least <= found < float("inf"):
+            raise argparse.ArgumentTypeError(f"expects {wanted}, got {text!r}")
+        return found
+
+    return number
+
+
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="a small GPT with FSDP2")
     parser.add_argument(
         "--commits", metavar="DIR", default="gpt-commits", help="where the state is kept; all nodes share it"
     )
-    parser.add_argument("--commit-every", type=int, default=1, help="steps")
-    parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--batch-size", type=int, default=8, help="texts of a rank in a step")
-    parser.add_argument("--length", type=int, default=32, help="letters of a text")
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--depth", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=60, help="of an epoch, with two ranks")
-    parser.add_argument("--print-freq", type=int, default=5)
+    parser.add_argument("--commit-every", type=at_least(1), default=1, help="steps")
+    parser.add_argument("--epochs", type=at_least(1), default=1)
+    parser.add_argument("--batch-size", type=at_least(1), default=8, help="texts of a rank in a step")
+    parser.add_argument("--length", type=at_least(1), default=32, help="letters of a text")
+    parser.add_argument("--width", type=at_least(1), default=64)
+    parser.add_argument("--depth", type=at_least(1), default=2)
+    parser.add_argument("--steps", type=at_least(1), default=60, help="of an epoch, with two ranks")
+    parser.add_argument("--print-freq", type=at_least(1), default=5)
     return parser.parse_args()
 
 

@@ -19,6 +19,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -29,6 +30,9 @@ from torch.utils.data import DataLoader, Dataset
 from planaria import worker
 from planaria.worker import ElasticState
 from planaria.worker.data import ElasticSampler, weighted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ARCHITECTURES = {  # blocks of each stage, and whether they are bottlenecks
     "resnet18": ((2, 2, 2, 2), False),
@@ -173,21 +177,39 @@ def accuracy(scores: torch.Tensor, labels: torch.Tensor, best: int) -> torch.Ten
     return 100.0 * found.any(1).float().mean()
 
 
+def at_least(least: float) -> Callable[[str], float]:
+    """Return how to read a number that is not lower, a whole one where `least` is: argparse says in a sentence if it is not."""
+    wanted = f"a {'whole ' if isinstance(least, int) else ''}number from {least} on"
+
+    def number(text: str) -> float:
+        try:
+            found = type(least)(text)
+        except ValueError:
+            found = -1
+        if not least <= found < float("inf"):
+            raise argparse.ArgumentTypeError(f"expects {wanted}, got {text!r}")
+        return found
+
+    return number
+
+
 def arguments() -> argparse.Namespace:
     """Read the command line. Names with two spellings are those of torchelastic's examples."""
     parser = argparse.ArgumentParser(description="train a residual network on images")
     parser.add_argument("data", metavar="DATA", nargs="?", help="a folder of images; without it they are generated")
     parser.add_argument("--input_path", "--input-path", dest="input_path", metavar="DATA", help="the same")
     parser.add_argument("-a", "--arch", "--model_arch", "--model-arch", choices=ARCHITECTURES, default="resnet18")
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("-b", "--batch-size", "--batch_size", type=int, default=32, help="images of a rank in a step")
-    parser.add_argument("-p", "--print-freq", "--print_freq", type=int, default=10)
-    parser.add_argument("-j", "--workers", type=int, default=0, help="processes that load data, for each rank")
+    parser.add_argument("--epochs", type=at_least(0), default=2)
+    parser.add_argument(
+        "-b", "--batch-size", "--batch_size", type=at_least(1), default=32, help="images of a rank in a step"
+    )
+    parser.add_argument("-p", "--print-freq", "--print_freq", type=at_least(1), default=10)
+    parser.add_argument("-j", "--workers", type=at_least(0), default=0, help="processes that load data, for each rank")
     parser.add_argument("--checkpoint-file", "--checkpoint_file", type=Path, help="written after every epoch")
-    parser.add_argument("--lr", type=float, default=0.05)
-    parser.add_argument("--width", type=int, default=8, help="channels of the first stage")
-    parser.add_argument("--image-size", type=int, default=16)
-    parser.add_argument("--samples", type=int, default=2000, help="how many images to generate")
+    parser.add_argument("--lr", type=at_least(0.0), default=0.05)
+    parser.add_argument("--width", type=at_least(1), default=8, help="channels of the first stage")
+    parser.add_argument("--image-size", type=at_least(1), default=16)
+    parser.add_argument("--samples", type=at_least(1), default=2000, help="how many images to generate")
     args = parser.parse_args()
     args.data = args.data or args.input_path
     if args.data is not None and not Path(args.data).is_dir():

@@ -16,12 +16,16 @@ import socket
 import struct
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planaria import worker
 from planaria.worker import ElasticState
 from planaria.worker.data import ElasticSampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FEATURES, HIDDEN, CLASSES = 32, 64, 10
 RATE = 0.05
@@ -112,14 +116,32 @@ def gradients(weights: list[np.ndarray], points: np.ndarray, labels: np.ndarray)
     return float(loss), np.concatenate([(points.T @ back).ravel(), (hidden.T @ chances).ravel()])
 
 
+def at_least(least: float) -> Callable[[str], float]:
+    """Return how to read a number that is not lower, a whole one where `least` is: argparse says in a sentence if it is not."""
+    wanted = f"a {'whole ' if isinstance(least, int) else ''}number from {least} on"
+
+    def number(text: str) -> float:
+        try:
+            found = type(least)(text)
+        except ValueError:
+            found = -1
+        if not least <= found < float("inf"):
+            raise argparse.ArgumentTypeError(f"expects {wanted}, got {text!r}")
+        return found
+
+    return number
+
+
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="a small network, NumPy alone")
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--batch-size", type=int, default=16, help="samples of a rank in a step")
-    parser.add_argument("--samples", type=int, default=2000)
-    parser.add_argument("--print-freq", type=int, default=20)
-    parser.add_argument("--step-seconds", type=float, default=0.0, help="make each step take longer, to watch it")
+    parser.add_argument("--epochs", type=at_least(1), default=4)
+    parser.add_argument("--batch-size", type=at_least(1), default=16, help="samples of a rank in a step")
+    parser.add_argument("--samples", type=at_least(1), default=2000)
+    parser.add_argument("--print-freq", type=at_least(1), default=20)
+    parser.add_argument(
+        "--step-seconds", type=at_least(0.0), default=0.0, help="make each step take longer, to watch it"
+    )
     return parser.parse_args()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "real"))
 
-from trained import LIMIT_S, Trained, iterations
+from trained import LIMIT_S, Trained, iterations, refused
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -22,6 +22,12 @@ FINISHED = re.compile(rb"finished after step (\d+): weights (\w+)\n")
 def result(out: bytes) -> tuple[int, bytes]:
     ((steps, weights),) = FINISHED.findall(out)
     return int(steps), weights
+
+
+@pytest.mark.parametrize("flag", ["--print-freq", "--batch-size", "--commit-every", "--steps"])
+def test_a_number_that_cannot_be_is_refused_in_a_sentence(flag: str) -> None:
+    said = refused("gpt", f"{flag}=0")
+    assert said.endswith(f"error: argument {flag}: expects a whole number from 1 on, got '0'\n")
 
 
 def test_ranks_that_are_killed_go_on_from_the_last_commit_to_the_same_weights(tmp_path: Path) -> None:

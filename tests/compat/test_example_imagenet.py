@@ -14,7 +14,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "real"))
 
-from trained import EXAMPLES, LIMIT_S, Trained, blocks, iterations
+from trained import EXAMPLES, LIMIT_S, Trained, blocks, iterations, refused
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -30,6 +30,14 @@ LINE = re.compile(
 def result(out: bytes) -> tuple[int, bytes]:
     ((steps, weights),) = FINISHED.findall(out)
     return int(steps), weights
+
+
+@pytest.mark.parametrize(
+    ("flag", "word"),
+    [("-p/--print-freq/--print_freq", "--print-freq=0"), ("-b/--batch-size/--batch_size", "-b0"), ("--lr", "--lr=-1")],
+)
+def test_a_number_that_cannot_be_is_refused_in_a_sentence(flag: str, word: str) -> None:
+    assert f"error: argument {flag}: expects a " in refused("imagenet", word)
 
 
 def test_ranks_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same_weights() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from programs import hide_torch
-from trained import EXAMPLES, Trained, iterations
+from trained import EXAMPLES, Trained, iterations, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +44,21 @@ def result(out: bytes) -> str:
     (found,) = FINISHED.findall(out)
     assert int(found[0]) == STEPS
     return found[1].decode()
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("--print-freq=0", "a whole number from 1 on, got '0'"),
+        ("--batch-size=0", "a whole number from 1 on, got '0'"),
+        ("--samples=0", "a whole number from 1 on, got '0'"),
+        ("--epochs=-1", "a whole number from 1 on, got '-1'"),
+        ("--samples=1.5", "a whole number from 1 on, got '1.5'"),
+        ("--step-seconds=nan", "a number from 0.0 on, got 'nan'"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_in_a_sentence(word: str, expected: str) -> None:
+    assert refused("numpy", word).endswith(f"error: argument {word.partition('=')[0]}: expects {expected}\n")
 
 
 def test_workers_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same_weights(

@@ -218,6 +218,26 @@ raise RuntimeError('the cause')
     assert "in wait_forever" in end.err
 
 
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)"])
+def test_a_worker_that_is_killed_in_what_it_does_at_exit_is_not_said_to_have_hung(room: Room, ending: str) -> None:
+    script = f"""
+import atexit
+def close_down():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    tell('closing')
+    wait_forever()
+atexit.register(close_down)
+{ending}
+"""
+    launcher = room.start(["--shutdown-timeout=1"], script)
+    room.hear("closing")
+    launcher.signal(signal.SIGTERM)
+    end = launcher.wait()
+    assert end.status == 128 + signal.SIGTERM, end.err
+    assert "rank 0: its program had ended, and it was killed by us while Python closed it down" in end.err
+    assert "did not stop in time" not in end.err
+
+
 @pytest.mark.parametrize("ending", ["sys.exit(0)", "raise RuntimeError('boom')"])
 def test_a_grandchild_that_holds_the_tee_pipe_does_not_hold_up_the_end(room: Room, ending: str) -> None:
     script = f"print('first'); sleeper(detached=True, stdout=True, deaf=True)\nprint('last', end='')\n{ending}"

@@ -76,6 +76,38 @@ def test_a_drain_lets_a_rank_finish_its_step_and_the_next_run_goes_on_there(room
         assert f"\titeration={first}\n" in end.err
 
 
+def test_a_rank_that_is_killed_in_a_step_longer_than_the_grace_has_said_what_is_lost(room: Room) -> None:
+    endless = """
+def step(state):
+    tell(f"step {state.step}")
+    if state.step == 2:
+        wait_forever()
+worker.train_loop(state, step, commit_every=100)
+"""
+    job = room.start(("--nproc-per-node=1", "--shutdown-timeout=2"), LOOP + endless)
+    room.hear("step 2")
+    job.signal(signal.SIGTERM)
+    end = job.wait()
+    assert end.status == 128 + signal.SIGTERM, end.err
+    assert "if it is cut off, 2 steps are lost, for nothing was committed" in end.err
+    assert "rank 0: killed by us, it did not stop in time; it was at" in end.err
+    assert "in wait_forever" in end.err, "where the program hung, and not a thread of ours"
+
+
+def test_ranks_that_cannot_agree_say_that_nothing_was_committed(room: Room) -> None:
+    script = LOOP + "worker.train_loop(state, step, commit_every=1000)"
+    job = room.start(("--nproc-per-node=2",), script)
+    room.open_gate("step", 4)
+    room.hear("step 2", 2)
+    job.signal(signal.SIGTERM)
+    end = job.wait()
+    assert end.status == 128 + signal.SIGTERM, end.err
+    assert "has committed" not in end.err
+    said = "this rank stops at the last commit that all ranks have; 3 steps are lost, for nothing was committed"
+    assert end.err.count(f"{said}: this node drains (SIGTERM)") == 2, end.err
+    assert end.err.count("ranks cannot agree on a step to stop at") == 1
+
+
 def test_a_rank_that_is_stopped_because_another_failed_does_not_wait_for_its_step(room: Room) -> None:
     """Also one that hangs where no handler of Python runs: in a library that waits for the dead."""
     hang = """

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import io
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
+import pytest
 from harness import Room, _read, children_of, is_alive, kill, wait_gone, wait_until
 
 if TYPE_CHECKING:
@@ -48,6 +54,23 @@ if os.environ.get("RANK") == "0" and 0 <= life < len(lines):
 
     sys.stdout.write, sys.stdout.flush = keep, stay
 '''
+
+
+def refused(name: str, *words: str) -> str:
+    """Return what an example says of words that it does not take, without a start of it."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / name / "main.py")
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    said = io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["main.py", *words]),
+        contextlib.redirect_stderr(said),
+        pytest.raises(SystemExit, match=r"^2$"),
+    ):
+        example.arguments()
+    return said.getvalue()
 
 
 class Trained:

@@ -39,6 +39,23 @@ TABLE: tuple[Row | str, ...] = (
         ["--standalone"], {}, "no script was named (usage: planaria run [flags] script [arguments]; --help tells more)"
     ),
     Row(["--"], {}, "no script was named (usage: planaria run [flags] script [arguments]; --help tells more)"),
+    Row(["--standbys", "ok.py"], {}, "--standbys expects a number of standbys from 0 to 4194304, or auto, got 'ok.py'"),
+    Row(
+        ["--nproc-per-node", "ok.py"],
+        {},
+        "--nproc-per-node expects a number of workers from 1 to 4194304, or auto, cpu, gpu, xpu, got 'ok.py'",
+    ),
+    Row(["--nnodes", "ok.py"], {}, "--nnodes expects a number of nodes or MIN:MAX, got 'ok.py'"),
+    Row(
+        ["--standbys", "2"],
+        {},
+        "no script was named (--standbys has taken '2' for its value; usage: planaria run [flags] script [arguments]; --help tells more)",
+    ),
+    Row(
+        ["--log-dir", "ok.py"],
+        {},
+        "no script was named (--log-dir has taken 'ok.py' for its value; usage: planaria run [flags] script [arguments]; --help tells more)",
+    ),
     Row(["missing.py"], {}, "there is no script 'missing.py' in '/home/you'"),
     Row(["train"], {}, "there is no script 'train' in '/home/you' (is it a module? then add -m)"),
     Row([""], {}, "the script's name is empty (every worker has to read it: name a file)"),

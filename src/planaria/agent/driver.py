@@ -217,7 +217,7 @@ class Driver:
         from planaria.contract.control import Drain, encode
 
         self._dismiss_reserve()
-        self.control.broadcast(encode(Drain(signals.name_of(number), grace_s)))
+        self.control.broadcast(encode(Drain(signals.name_of(number), grace_s, self._loop.now())))
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:

@@ -198,7 +198,7 @@ class Seat:
             case TakePlace(place):
                 self._take(place)
             case TellResize(reason, grace_s):
-                self._group.control.broadcast(encode(Resize(reason[:LONGEST_REASON], grace_s)))
+                self._group.control.broadcast(encode(Resize(reason[:LONGEST_REASON], grace_s, self._loop.now())))
             case TellFence(reason):
                 self._screen.say(f"killed the workers of this node: {safe_line(reason)}")
             case TellLife(clean):

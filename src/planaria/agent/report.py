@@ -8,7 +8,7 @@ from __future__ import annotations
 from planaria.base import signals
 from planaria.base.text import safe, safe_line
 from planaria.base.value import Value, as_dict
-from planaria.contract.failure import ROUND_OVER, first_cause_first
+from planaria.contract.failure import ENDED, ROUND_OVER, USAGE_STATUS, first_cause_first
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,7 +144,10 @@ def _budget_lines(group: Group, outcome: Outcome, cause: Failure) -> list[str]:
 
 def _evidence_lines(cause: Failure, style: Style) -> list[str]:
     lines: list[str] = []
-    if cause.traceback:
+    is_plain_exit = _is_plain_exit(cause)
+    if is_plain_exit and cause.status != USAGE_STATUS:  # with that one it is where argparse does it
+        lines.append(f"  it ended by sys.exit at {safe_line(cause.where)}")
+    if cause.traceback and not is_plain_exit:
         lines += _quoted(
             "its stack" if cause.kind in ("signal", "watchdog") else "its traceback", cause.traceback, style
         )
@@ -153,6 +156,17 @@ def _evidence_lines(cause: Failure, style: Style) -> list[str]:
     lines += [f"  {what}: {safe_line(path)}" for what, path in (("error file", cause.error_file),) if path]
     lines += [f"  log: {safe_line(path)}" for path in cause.log_files]
     return lines
+
+
+def _is_plain_exit(cause: Failure) -> bool:
+    """Tell whether a program just called sys.exit. It has said what it had to say, and Python shows no traceback either.
+
+    What it was handling then may be the failure; but not where its arguments are wrong, which argparse notices by exceptions.
+    """
+    lines = cause.traceback.splitlines()
+    if cause.kind != "exit" or not any(line.startswith("SystemExit") for line in lines):
+        return False
+    return cause.status == USAGE_STATUS or lines.count("Traceback (most recent call last):") == 1
 
 
 def _quoted(title: str, text: str, style: Style) -> list[str]:
@@ -173,7 +187,7 @@ def _other_lines(others: tuple[Failure, ...], style: Style) -> list[str]:
 def _other_line(other: Failure) -> str:
     if other.stopped_for is None:
         return f"then {name_of(other)}: {safe_line(other.message)}"
-    how = "killed by us, it did not stop in time" if other.killer == "us" else "stopped by us"
+    how = _how_killed(other) if other.killer == "us" else "stopped by us"
     why = "when the round ended" if other.stopped_for == ROUND_OVER else f"after rank {other.stopped_for} failed"
     return f"rank {other.rank}: {how} {why}" + _where_it_hung(other)
 
@@ -181,14 +195,25 @@ def _other_line(other: Failure) -> str:
 def _badly_stopped(one: Failure) -> str:
     """Tell of a worker that did not end as it was asked to."""
     if one.killer == "us":
-        return f"rank {one.rank}: killed by us, it did not stop in time{_where_it_hung(one)}"
+        return f"rank {one.rank}: {_how_killed(one)}{_where_it_hung(one)}"
     return f"{name_of(one)} failed meanwhile: {safe_line(one.message)}"
 
 
+def _how_killed(one: Failure) -> str:
+    if one.type == ENDED:
+        return "its program had ended, and it was killed by us while Python closed it down"
+    return "killed by us, it did not stop in time"
+
+
 def _where_it_hung(other: Failure) -> str:
-    """Name the innermost line of the stack a worker left before it was killed."""
-    frames = [line.strip() for line in other.traceback.splitlines() if line.startswith("  File ")]
-    return f"; it was at {safe_line(frames[0])}" if other.killer == "us" and frames else ""
+    """Name the line at which the main thread of a worker was before it was killed: other threads wait for something always."""
+    if other.killer != "us" or not other.traceback:
+        return ""
+    from planaria.agent.suspects import frames  # of use to few ends, and every launch imports this module
+
+    for at in frames(other.traceback)[:1]:
+        return "; it was at " + safe_line(f'File "{at.file}", line {at.line} in {at.function}')
+    return ""
 
 
 def as_json(

@@ -1,8 +1,9 @@
 """The black box: an anonymous file of a Python worker's that its agent can read after any kind of death.
 
 `worker/bootstrap.py` begins it with the moment it began to run, `worker/crash.py` appends records; both are the byte 0x1e, a
-JSON object, a newline. Where standbys are wanted, `worker/learn.py` appends which modules were loaded. Python's fault
-handler appends stacks as plain text on a fatal signal and on `DUMP_STACKS`; a start that failed leaves one line of text.
+JSON object, a newline. A program that ended well leaves a word there: what Python does after it may still have to be killed.
+Where standbys are wanted, `worker/learn.py` appends which modules were loaded. Python's fault handler appends stacks as plain
+text on a fatal signal and on `DUMP_STACKS`; a start that failed leaves one line of text.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _RECORD = b"\x1e"
 _SIGN = b'{"started":'
 _MODULES = b"modules\0"
 _JOINS = b"joins"
+_ENDED = b"ended"
 SIGN_BYTES = 64
 """How much of a black box's beginning holds a sign of life."""
 
@@ -39,10 +41,11 @@ class Ending(Value):
 
 
 class BlackBox(Value):
-    """What was found in a black box: the last record, if any, and all text beside the records."""
+    """What was found in a black box: the last record, if any, all text beside the records, whether the program ended well."""
 
     ending: Ending | None = None
     text: str = ""
+    has_ended: bool = False
 
 
 class Learned(Value):
@@ -57,12 +60,15 @@ def read(data: bytes) -> BlackBox:
     head, *records = data.split(_RECORD)
     texts = [head]
     ending = None
+    has_ended = False
     for record in records:
         line, _, rest = record.partition(b"\n")
-        if not line.startswith((_SIGN, _MODULES, _JOINS)):
+        if line == _ENDED:
+            has_ended = True
+        elif not line.startswith((_SIGN, _MODULES, _JOINS)):
             ending = _ending(line) or ending
         texts.append(rest)
-    return BlackBox(ending, b"".join(texts).decode("utf-8", "replace").strip("\0"))
+    return BlackBox(ending, b"".join(texts).decode("utf-8", "replace").strip("\0"), has_ended)
 
 
 def has_records(data: bytes) -> bool:

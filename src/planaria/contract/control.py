@@ -6,8 +6,8 @@ From a worker:  {"type": "progress", "step": 12, ...numbers}
                 {"type": "witness"}: this connection is that of a thread which only answers "look"
                 {"type": "acquire", "id": 7, "scope": "step", "after_s": 60.0, "at": 1234.5}
                 {"type": "release", "id": 7}
-To a worker:    {"type": "drain", "reason": "SIGTERM", "grace_s": 30.0}
-                {"type": "resize", "reason": "node b joined", "grace_s": 10.0}
+To a worker:    {"type": "drain", "reason": "SIGTERM", "grace_s": 30.0, "at": 1234.5}
+                {"type": "resize", "reason": "node b joined", "grace_s": 10.0, "at": 1234.5}
                 {"type": "look", "folder": "/path"}: write there what can be seen from within
 Unknown types are ignored, so that old workers and new agents get along.
 """
@@ -59,17 +59,19 @@ class Look(Value):
 
 
 class Drain(Value):
-    """Stop soon, in good order: `grace_s` seconds are left."""
+    """Stop soon, in good order: `grace_s` seconds are left, from `at` on the node's monotonic clock."""
 
     reason: str
     grace_s: float
+    at: float | None = None
 
 
 class Resize(Value):
-    """The world is about to change: end by yourself after the next commit, within `grace_s` seconds."""
+    """The world is about to change: end by yourself after the next commit, within `grace_s` seconds from `at` on."""
 
     reason: str
     grace_s: float
+    at: float | None = None
 
 
 class Acquire(Value):
@@ -105,7 +107,7 @@ def encode(message: Message) -> bytes:
         fields = {"type": type(message).__name__.lower(), **as_dict(message)}
     else:
         kind = "drain" if isinstance(message, Drain) else "resize"
-        fields = {"type": kind, "reason": message.reason, "grace_s": message.grace_s}
+        fields = {"type": kind, "reason": message.reason, "grace_s": message.grace_s, "at": message.at}
     return json.dumps(fields).encode() + b"\n"
 
 
@@ -152,8 +154,11 @@ def _is_number(value: object) -> bool:
 
 
 def _notice(kind: type[Drain | Resize], found: Mapping[str, Any]) -> Drain | Resize:
+    at = found.get("at")
+    if at is not None and (type(at) is not float or not -_INFINITY < at < _INFINITY):
+        raise ValueError(f"a {kind.__name__.lower()} message takes a moment")
     try:
-        return kind(str(found.get("reason", "")), float(found.get("grace_s", 0.0)))
+        return kind(str(found.get("reason", "")), float(found.get("grace_s", 0.0)), at)
     except (TypeError, OverflowError) as exc:
         raise ValueError(f"a {kind.__name__.lower()} message takes a number of seconds") from exc
 

@@ -44,6 +44,8 @@ class Failure(Value):
 HANG = "planaria.hang"
 """The type of a failure that is no end: the worker shows no progress, and its agent ends it. `where` is its phase then, and
 empty where it only waits for a rank of another node."""
+ENDED = "planaria.ended"
+"""The type of a failure that is only late: the program had ended well, and we killed what Python does after that."""
 WAITS_ELSEWHERE = "waits for a rank of another node that nobody named"
 ROUND_OVER = -1
 """Stands for a rank in `stopped_for` when the round ended for a reason that is not on this node."""

@@ -117,10 +117,28 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         script, rest = argv[at : at + 1], argv[at + 1 :]
         rest = rest[1:] if rest and rest[0] == "--" else rest
     if not script:
-        raise UsageError(
-            "no script was named", hint="usage: planaria run [flags] script [arguments]; --help tells more"
-        )
+        raise _nameless(argv[:at])
     return _options(script[0], tuple(rest), values, _from_variables(environ, values))
+
+
+def _nameless(flags: Sequence[str]) -> UsageError:
+    """Return what is wrong with a command line without a script: perhaps the last flag has taken it for its value."""
+    hint = "usage: planaria run [flags] script [arguments]; --help tells more"
+    *_, name, word = ("", "", *flags)
+    if not name.startswith("--") or "=" in name or not _is_value(word):  # else the word would have been the script
+        return UsageError("no script was named", hint=hint)
+    from planaria.launch import values  # the words for a value that cannot be one
+
+    flag = _find(name)
+    readers = {"standbys": values.standbys, "nproc_per_node": values.worker_count, "nnodes": values.node_range}
+    if flag.dest in readers:
+        try:
+            readers[flag.dest](word, _called(flag, name))
+        except UsageError as wrong:
+            return wrong
+    return UsageError(
+        "no script was named", hint=f"{_called(flag, name)} has taken {quoted(word)} for its value; {hint}"
+    )
 
 
 def _options(script: str, args: tuple[str, ...], values: dict[str, Any], variables: dict[str, Any]) -> Options:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from planaria.base import signals
 from planaria.base.value import Value
 from planaria.contract import blackbox, error_file
-from planaria.contract.failure import Failure
+from planaria.contract.failure import ENDED, Failure
 from planaria.process.spawn import SPAWN_FAILED
 
 TYPE_CHECKING = False
@@ -68,7 +68,7 @@ def diagnose(seen: Evidence) -> Failure:
         at=at,
         age_s=seen.at - seen.started_at,
         kind=kind,
-        type=seen.blame.type if seen.blame is not None else ending.type if ending and kind == "exception" else "",
+        type=_type(seen, box, kind),
         bases=ending.bases if ending is not None and kind == "exception" else (),
         message=message,
         traceback=trace,
@@ -78,6 +78,14 @@ def diagnose(seen: Evidence) -> Failure:
         error_file=seen.error_file_path if seen.error_file is not None else "",
         log_files=seen.log_files,
     )
+
+
+def _type(seen: Evidence, box: blackbox.BlackBox, kind: FailureKind) -> str:
+    if seen.blame is not None:
+        return seen.blame.type
+    if box.ending is not None:
+        return box.ending.type if kind == "exception" else ""
+    return ENDED if box.has_ended and _killer(seen) == "us" else ""
 
 
 def _from_status(seen: Evidence, text: str) -> tuple[FailureKind, str, str]:

@@ -1,7 +1,7 @@
 """Write how a worker's main program ended into its black box. Loaded by path, only after an error, by `bootstrap.py`.
 
-One record is the byte 0x1e, a JSON object in ASCII, and a newline (`contract.blackbox` reads it). JSON is written by hand:
-a user's `json.py` may stand in the way of the real one.
+One record is the byte 0x1e, a JSON object in ASCII, or a word after a good end, and a newline (`contract.blackbox` reads it).
+JSON is written by hand: a user's `json.py` may stand in the way of the real one.
 """
 
 import os
@@ -15,12 +15,13 @@ LIMIT_CHARACTERS = 100_000
 
 
 def record(descriptor: int, error: BaseException, trace: "TracebackType | None") -> None:
-    """Append one record for an uncaught exception; SystemExit with status 0 or None is a good end and leaves none."""
+    """Append one record for an uncaught exception; SystemExit with status 0 or None is a good end and leaves that word."""
     at = time.monotonic()  # before the traceback is made, which takes 10 ms: the order of failures hangs on it
     leaving = isinstance(error, SystemExit)
     said = error.code if isinstance(error, SystemExit) else error
     said = int(said) if isinstance(said, int) else said  # True is 1
     if leaving and (said is None or (type(said) is int and said == 0)):  # 0.0 is not a status but a text, and fails
+        os.write(descriptor, b"\x1eended\n")
         return
     fields = {
         "kind": "exit" if leaving else "exception",

@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from time import monotonic
 
 from planaria.base import signals
 from planaria.base.linux import unhandle_signal
+from planaria.worker import goodbye
 from planaria.worker.link import LINK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from planaria.worker.link import Link
 
 # What a launcher handles unless told otherwise.
 SIGNALS = (signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGQUIT)
+
+
+def _nothing_lost() -> str:
+    return ""
 
 
 class Deferral:
@@ -37,13 +43,18 @@ class Deferral:
         self._has_begun = False
         self._mask: set[int] | None = None
         self._sets_apart = False
+        self._lost: Callable[[], str] = _nothing_lost
         os.register_at_fork(before=self._fork, after_in_parent=self._forked, after_in_child=self._be_a_child)
 
-    def begin(self) -> None:
-        """Take the signals over, in the main thread; elsewhere, and the second time, this does nothing."""
+    def begin(self, lost: Callable[[], str] = _nothing_lost) -> None:
+        """Take the signals over, in the main thread; elsewhere, and the second time, this does nothing.
+
+        `lost` says what an end at this moment would cost; it is told where that is about to be.
+        """
         if self._has_begun or threading.current_thread() is not threading.main_thread():
             return
         self._has_begun = True
+        self._lost = lost
         for number in SIGNALS:
             if signals.is_unhandled(number):
                 self._before[number] = signals.handler_of(number)  # before ours is there: it needs to know
@@ -56,6 +67,7 @@ class Deferral:
         if not self._has_begun:
             return
         self._has_begun = False
+        self._lost = _nothing_lost
         for number, handler in self._before.items():
             signals.set_handler(number, handler)
         self._before = {}
@@ -90,12 +102,44 @@ class Deferral:
         threading.Thread(target=self._look, args=(reader,), name="planaria signals", daemon=True).start()
 
     def _look(self, reader: int) -> None:
-        """Obey SIGTERM at once unless it was announced. The kernel's handler of Python writes each number as a byte."""
-        while heard := os.read(reader, 64):
-            for number in heard:
-                if number in self._before and not self._is_announced(number) and number != signals.SIGINT:
-                    self._obey(number)
+        """Obey SIGTERM at once unless it was announced. The kernel's handler of Python writes each number as a byte.
+
+        After one that was, wait only until the grace is nearly over: whoever is killed in the middle of a step says nothing.
+        """
+        import select  # not needed by whoever is never asked to stop
+
+        poll = select.poll()
+        poll.register(reader, select.POLLIN)
+        within_ms: int | None = None
+        while True:
+            if not poll.poll(within_ms):
+                within_ms = None
+                self._tell_lost("the grace is nearly over, and this rank's step is not; if it is cut off, ")
+            elif heard := os.read(reader, 64):
+                within_ms = self._heed(heard)
+            else:
+                break
         os.close(reader)
+
+    def _heed(self, numbers: bytes) -> int | None:
+        """Obey what was not announced; of what was, return how many milliseconds are left before that has to be said."""
+        announced = False
+        for number in numbers:
+            if number not in self._before:
+                continue
+            if self._is_announced(number):
+                announced = True
+            elif number != signals.SIGINT:
+                self._obey(number)
+        drain = self._link.drain() if announced else None
+        return None if drain is None else int(1000 * goodbye.until_nearly_over_s(drain, monotonic()))
+
+    def _tell_lost(self, words: str) -> None:
+        """Say what an end in the middle of a step costs, past Python's own stderr: this may have interrupted a write to it."""
+        lost, self._lost = self._lost(), _nothing_lost
+        if lost:
+            with suppress(OSError):
+                os.write(2, f"planaria: {words}{lost}\n".encode())
 
     def _handle(self, number: int, frame: object) -> None:
         self._link.once_whole(lambda: self._decide(number, frame))
@@ -114,6 +158,8 @@ class Deferral:
         return drain is not None and drain.reason == signals.name_of(number)
 
     def _obey(self, number: int) -> None:
+        if self._link.resize() is not None or self._link.drain() is not None:
+            self._tell_lost("this rank is ended in the middle of a step: ")
         unhandle_signal(number)
         os.kill(os.getpid(), number)
 

@@ -17,8 +17,8 @@ import threading
 from time import monotonic
 
 from planaria.base.value import Value
-from planaria.contract.control import Resize
 from planaria.errors import UsageError
+from planaria.worker import goodbye, here
 from planaria.worker.agreement import COMMIT, NOTHING, STOP, Agreement
 from planaria.worker.deferral import DEFERRAL
 from planaria.worker.link import LINK
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, Protocol, TypeVar
 
     from planaria.contract.commit import Stamp, Tier
-    from planaria.contract.control import Drain
+    from planaria.worker.goodbye import Notice
 
     class Keeping(Protocol):
         """A state, as far as a loop needs it: `ElasticState`, `ShardedState`, or your own."""
@@ -48,16 +48,25 @@ if TYPE_CHECKING:
     State = TypeVar("State", bound=Keeping)
 
 READ_EVERY_S = 1.0  # a loss that lies on a GPU: reading it waits for that GPU
-GRACE_S = 30.0  # where nobody says how long a goodbye may take
-USABLE = 0.8  # of a grace; the rest is for the process to end in
 LOOK_EVERY_S = 0.02
 
 
-def _notice() -> Drain | Resize | None:
+def _notice() -> Notice | None:
     return LINK.drain() or LINK.resize()
 
 
 _PLAIN = Agreement()  # of `should_stop`
+_told_alone: list[bool] = []  # said once in the life of a process
+
+
+def _warn_alone(agreement: Agreement) -> None:
+    """Say, before the first step is lost, that ranks will not stop at the same one; rank 0 speaks for all."""
+    if not _told_alone and agreement.is_impossible and here.rank() == 0:
+        _told_alone.append(True)
+        say(
+            "ranks cannot agree on a step to stop at, without a process group of torch and without agree=...: after a drain or "
+            "a resize training goes on at the last commit that all have made, and the steps since are lost"
+        )
 
 
 class Pace(Value):
@@ -88,12 +97,12 @@ def train_loop(  # noqa: PLR0913  each is the user's to choose, by name
     last one waits for its node at least.
 
     On the notice of a drain or a resize all ranks stop after the same step, commit and raise SystemExit(0). With a process
-    group of torch they agree by a message of four bytes every `check_every` steps. Without one, `agree` is given a number and
-    has to return the highest of all ranks; without it a rank stops alone, at the last commit that all have made. Every rank
-    takes part, in its main thread.
+    group of torch they agree by a message of eight bytes every `check_every` steps, or after each where steps are long.
+    Without one, `agree` is given a number and has to return the highest of all ranks; without it a rank stops alone, at the
+    last commit that all have made. Every rank takes part, in its main thread.
 
     Raises:
-        SystemExit: The worker was asked to stop, and has committed.
+        SystemExit: The worker was asked to stop, and has committed if it could: a line says so.
         UsageError: An option is not what it has to be.
     """
     pace = _pace(commit_every, commit_every_s)
@@ -130,12 +139,14 @@ class _Loop:
         self._reporter = _Reporter(state)
         self._uncommitted = 0
         self._committed_at = 0.0
+        self._is_leaving = False
 
     def run(self) -> None:
         """Train to the end, or until a notice."""
-        DEFERRAL.begin()
+        DEFERRAL.begin(self._lost_if_cut_off)
         try:
             LINK.drain()  # who is not connected is not told
+            _warn_alone(self._agreement)
             self._state.sync()
             self._committed_at = monotonic()
             while self._one_step():
@@ -156,7 +167,7 @@ class _Loop:
         if hasattr(self._state, "step"):
             self._state.step += 1
         self._reporter.report(told)
-        found = self._agreement.ask(self._wish())
+        found = self._agreement.ask(self._wish(), monotonic())
         if found == STOP:
             self._stop()
         if found == COMMIT or self._pace.is_due(self._uncommitted):
@@ -172,9 +183,16 @@ class _Loop:
 
     def _stop(self) -> NoReturn:
         """Leave, with a commit of this step unless ranks may stand at different ones."""
+        self._is_leaving = True
         if self._agreement.is_impossible:
-            leave()
+            _leave(goodbye.without_commit(self._uncommitted, self._state.stamp))
         leave(self._state, wait=self._wait or "node")
+
+    def _lost_if_cut_off(self) -> str:
+        """Return what an end in the middle of a step would cost; empty where that is this one step at most."""
+        if self._is_leaving or not self._uncommitted:
+            return ""
+        return goodbye.lost(self._uncommitted, self._state.stamp)
 
     def _finish(self) -> None:
         """Commit what is not, and let the last commit be as safe as was asked for."""
@@ -188,11 +206,12 @@ def should_stop() -> bool:
     """Tell whether this worker is to stop now, because of a drain or a resize: the same answer on all ranks.
 
     With a process group of torch it is a collective call: every rank makes it equally often, after each step. The answer is
-    that of the call before, so that nobody waits for the network. From the first call on, the signal of an announced drain does
-    not end this process any more: `leave` does.
+    that of the call before, so that nobody waits for the network; where steps are long it is that of this call. From the
+    first call on, the signal of an announced drain does not end this process any more: `leave` does.
     """
     DEFERRAL.begin()
-    return _PLAIN.ask(NOTHING if _notice() is None else STOP) == STOP
+    _warn_alone(_PLAIN)
+    return _PLAIN.ask(NOTHING if _notice() is None else STOP, monotonic()) == STOP
 
 
 def leave(state: Keeping | None = None, *, wait: Tier = "node") -> NoReturn:
@@ -205,18 +224,21 @@ def leave(state: Keeping | None = None, *, wait: Tier = "node") -> NoReturn:
     Raises:
         SystemExit: Always; the status is 0.
     """
-    began = monotonic()
-    if state is not None:
-        notice = _notice()
-        state.commit(wait=wait, timeout_s=USABLE * (notice.grace_s if notice else GRACE_S))
-    notice = _own_notice(began + GRACE_S)
+    if state is None:
+        _leave(goodbye.UNCOMMITTED)
+    made = state.commit(wait=wait, timeout_s=goodbye.commit_s(_notice(), monotonic()))
+    # A state of the user's own need not say how far its commit came.
+    _leave(goodbye.after_commit(wait, made.reached) if hasattr(made, "reached") else goodbye.COMMITTED)
+
+
+def _leave(words: str) -> NoReturn:
+    notice = _own_notice(monotonic() + goodbye.GRACE_S)
     if notice is not None:
-        kind = "the world changes" if isinstance(notice, Resize) else "this node drains"
-        say(f"this rank has committed and stops: {kind} ({notice.reason})")
+        say(goodbye.line(words, notice))
     raise SystemExit(0)
 
 
-def _own_notice(deadline: float) -> Drain | Resize | None:
+def _own_notice(deadline: float) -> Notice | None:
     """Wait for the notice of our own agent: those of other nodes may be heard of first, through a rank over there.
 
     An agent that does not know yet would take our end for that of the training.

@@ -16,7 +16,7 @@ from planaria.agent.report import (
     standby_line,
 )
 from planaria.base.value import replace
-from planaria.contract.failure import ROUND_OVER, stopped
+from planaria.contract.failure import ENDED, ROUND_OVER, stopped
 
 
 def ended(*failures, restarts=0, max_restarts=0, restart_count=None):
@@ -62,11 +62,50 @@ def test_colours_are_only_ours():
     assert "\x1b[31m" in final_screen(ended(BOOM), FAILED, COLOURS)
 
 
+EXIT = 'Traceback (most recent call last):\n  File "x.py", line 9, in <module>\n    sys.exit(3)\nSystemExit: 3\n'
+HANDLED = "Traceback (most recent call last):\nKeyError: 1\n\nDuring handling of the above exception, ...\n\n"
+
+
+def test_a_program_that_just_exits_is_shown_by_its_line_and_its_own_words():
+    left = failure(1, 3, 2.5, "exit", (), traceback=EXIT, where="x.py:9", stderr_tail="no data")
+    lines = final_screen(ended(left), FAILED, Style()).splitlines()
+    assert lines[2:] == ["  it ended by sys.exit at x.py:9", "  its last lines on stderr:", "  | no data"]
+
+
+def test_an_exit_while_an_exception_is_handled_shows_both():
+    left = failure(1, 3, 2.5, "exit", (), traceback=HANDLED + EXIT, where="x.py:9")
+    text = final_screen(ended(left), FAILED, Style())
+    assert "  | KeyError: 1" in text
+    assert "  | SystemExit: 3" in text
+
+
+def test_of_wrong_arguments_nothing_is_shown_of_how_they_were_noticed():
+    left = failure(1, 2, 2.5, "exit", (), traceback=HANDLED + EXIT, where="argparse.py:9")
+    assert len(final_screen(ended(left), FAILED, Style()).splitlines()) == 2
+
+
+def test_the_traceback_of_an_error_file_is_shown_however_the_process_ended():
+    told = failure(1, 3, 2.5, "exit", (), traceback="Traceback (most recent call last):\nKeyError: 1\n")
+    assert "  | KeyError: 1" in final_screen(ended(told), FAILED, Style())
+
+
+STACK = """Thread 0x00007f01 (most recent call first):
+  File "/opt/planaria/worker/deferral.py", line 115 in _look
+  File "/usr/lib/python3.11/threading.py", line 995 in _bootstrap
+
+Thread 0x00007f02 (most recent call first):
+  File "x.py", line 7 in f
+  File "x.py", line 70 in <module>
+  File "/opt/planaria/worker/bootstrap.py", line 31 in _run_script
+  File "/opt/planaria/worker/bootstrap.py", line 281 in <module>
+"""
+
+
 def test_those_we_stopped_are_told_apart_from_those_that_failed_too():
     others = (
         failure(0, 1, 2.6, message="OSError: also"),
         stopped(failure(2, -15, 2.7, "signal", ()), 1),
-        stopped(failure(3, -9, 9.0, "signal", (), killer="us", traceback='Thread 1:\n  File "x.py", line 7 in f\n'), 1),
+        stopped(failure(3, -9, 9.0, "signal", (), killer="us", traceback=STACK), 1),
     )
     text = final_screen(ended(BOOM, *others), FAILED, Style())
     assert "then rank 0 (local rank 0, pid 100 on n0): OSError: also" in text
@@ -74,6 +113,14 @@ def test_those_we_stopped_are_told_apart_from_those_that_failed_too():
     assert (
         'rank 3: killed by us, it did not stop in time after rank 1 failed; it was at File "x.py", line 7 in f' in text
     )
+
+
+def test_one_that_is_killed_behind_the_end_of_its_program_did_stop_in_time():
+    late = failure(0, -9, 9.0, "signal", (), killer="us", type=ENDED)
+    told = final_screen(ended(late), Outcome("signal", 143, 15), Style())
+    assert told.splitlines()[1:] == [
+        "  rank 0: its program had ended, and it was killed by us while Python closed it down"
+    ]
 
 
 def test_a_stop_that_was_asked_for_names_those_that_did_not_obey_and_counts_the_rest():
@@ -117,7 +164,7 @@ ELSEWHERE = failure(0, 3, 900.0, "exit", (), message="exit status 3", host="node
 
 
 def test_every_node_shows_the_first_cause_of_the_job_and_what_hung_here():
-    hung = stopped(failure(1, -9, 9.0, "signal", (), killer="us", traceback='  File "x.py", line 7 in f\n'), ROUND_OVER)
+    hung = stopped(failure(1, -9, 9.0, "signal", (), killer="us", traceback=STACK), ROUND_OVER)
     asked = stopped(failure(2, -15, 9.0, "signal", ()), ROUND_OVER)
     group = among_others(ELSEWHERE, BOOM, lives=(Life(4, 1, "", 2.5, (hung, asked)),))
     lines = final_screen(group, FAILED, Style()).splitlines()

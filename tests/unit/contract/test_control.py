@@ -26,11 +26,13 @@ NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name not in ("type",
 INTEGERS = st.integers(-INTEGER_LIMIT, INTEGER_LIMIT - 1)
 NUMBERS = st.floats(allow_nan=False) | INTEGERS
 
+MOMENTS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+
 
 @given(
     st.builds(Progress, INTEGERS, st.dictionaries(NAMES, NUMBERS, max_size=5).map(lambda it: tuple(it.items())))
-    | st.builds(Drain, st.text(), st.floats(allow_nan=False))
-    | st.builds(Resize, st.text(), st.floats(allow_nan=False))
+    | st.builds(Drain, st.text(), st.floats(allow_nan=False), MOMENTS)
+    | st.builds(Resize, st.text(), st.floats(allow_nan=False), MOMENTS)
     | st.builds(
         Acquire,
         INTEGERS,

@@ -6,6 +6,7 @@ import pytest
 
 from planaria.base.value import replace
 from planaria.contract import error_file
+from planaria.contract.failure import ENDED
 from planaria.process.diagnose import TAIL_LINES, Evidence, diagnose
 
 SEEN = Evidence(rank=5, local_rank=1, host="h", pid=77, status=1, started_at=10.0, at=12.5)
@@ -88,6 +89,15 @@ def test_an_exception_is_not_forgotten_when_a_signal_ends_the_process_after_it()
 def test_the_stack_of_a_worker_that_hung_after_an_exception_is_where_it_hung() -> None:
     found = diagnose(replace(SEEN, status=-9, killed_by_us=True, black_box=record() + b"  File x.py\n"))
     assert (found.kind, found.killer, found.traceback) == ("exception", "us", "  File x.py\n")
+
+
+def test_a_worker_that_is_killed_after_its_program_had_ended_is_only_late() -> None:
+    black_box = b"\x1eended\n  File x.py\n"
+    found = diagnose(replace(SEEN, status=-9, killed_by_us=True, black_box=black_box))
+    assert (found.type, found.killer, found.traceback) == (ENDED, "us", "  File x.py\n")
+    assert diagnose(replace(SEEN, status=-9, black_box=black_box)).type == "", "somebody else's kill is no lateness"
+    failed = diagnose(replace(SEEN, status=-9, killed_by_us=True, black_box=record() + black_box))
+    assert failed.type == "E"
 
 
 def test_a_keyboard_interrupt_that_dies_of_sigint_as_python_has_it_is_a_sigint() -> None:

@@ -5,14 +5,16 @@ import os
 import signal
 import socket
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from planaria import worker
+from planaria.contract.commit import Origin
 from planaria.contract.control import Drain, Finished, Progress, Resize, decode, encode
 from planaria.errors import UsageError
-from planaria.worker import ElasticState, deferral, loop
+from planaria.worker import ElasticState, deferral, goodbye, loop
 from planaria.worker.data import ElasticSampler
 from planaria.worker.link import Link
 from planaria.worker.vault import LocalVault
@@ -20,6 +22,8 @@ from planaria.worker.vault import LocalVault
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from planaria.contract.commit import Stamp
 
 
 class Agent:
@@ -60,7 +64,7 @@ class Told:
 
     def __init__(self) -> None:
         self.step = 0
-        self.stamp = None
+        self.stamp: Stamp | None = None
         self.done: list[object] = []
 
     def sync(self) -> None:
@@ -69,6 +73,7 @@ class Told:
     def commit(self, wait: str | None = None, timeout_s: float = 600.0) -> None:
         assert timeout_s > 0
         self.done.append((self.step, wait))
+        self.stamp = Origin().stamp(len(self.done), self.step)
 
 
 def stepping(count: int, then: Callable[[int], object] = lambda _: None) -> Callable[[Any], object]:
@@ -217,13 +222,76 @@ def delayed() -> Callable[[int], int]:
 
 
 def test_ranks_that_cannot_agree_leave_with_the_last_commit_that_all_have(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     state = Told()
     with pytest.raises(SystemExit):
         worker.train_loop(state, stepping(9, lambda n: n == 2 and agent.tell(Drain("SIGTERM", 5.0))))
     assert state.done == ["sync", (1, None), (2, None)]
+    said = capsys.readouterr().err
+    assert "has committed" not in said
+    assert (
+        "this rank stops at the last commit that all ranks have; 1 step since its own last commit (step 2) is lost: this"
+        in said
+    )
+
+
+def test_ranks_that_cannot_agree_are_told_at_the_start_what_a_stop_will_cost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loop, "_told_alone", [])
+    worker.train_loop(Told(), stepping(1))
+    assert not capsys.readouterr().err, "a world of one agrees with itself"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for _ in range(2):
+        worker.train_loop(Told(), stepping(1))
+    assert capsys.readouterr().err.count("ranks cannot agree on a step to stop at") == 1
+
+
+@pytest.mark.parametrize(
+    ("wait", "reached", "said"),
+    [
+        ("node", "node", "planaria: this rank has committed and stops: this node drains (SIGTERM)\n"),
+        ("node", "disk", "planaria: this rank has committed and stops: this node drains (SIGTERM)\n"),
+        ("disk", "node", "this rank has committed, which has reached node and not disk, and stops: this node drains"),
+        ("node", None, "this rank stops, and its commit has not reached node in time: the commit before it may be"),
+    ],
+)
+def test_a_rank_says_how_far_its_last_commit_came(
+    agent: Agent, wait: Any, reached: Any, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = Told()
+    state.commit = lambda **_: SimpleNamespace(reached=reached)  # type: ignore[method-assign]
+    loop.LINK.drain()
+    agent.tell(Drain("SIGTERM", 30.0))
+    with pytest.raises(SystemExit):
+        worker.leave(state, wait=wait)
+    assert said in capsys.readouterr().err
+
+
+def test_a_rank_that_leaves_without_a_state_does_not_say_that_it_has_committed(
+    agent: Agent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop.LINK.drain()
+    agent.tell(Resize("node b joined", 30.0))
+    with pytest.raises(SystemExit):
+        worker.leave()
+    assert capsys.readouterr().err == "planaria: this rank stops: the world changes (node b joined)\n"
+
+
+def test_the_last_commit_gets_what_is_left_of_the_grace(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The notice has lain there while a step went on; the grace has run since."""
+    monkeypatch.setattr(loop, "monotonic", lambda: 103.0)
+    limits: list[float] = []
+    state = Told()
+    state.commit = lambda **options: limits.append(options["timeout_s"])  # type: ignore[method-assign]
+    loop.LINK.drain()
+    for at in (100.0, 94.0, 90.0, None):
+        agent.tell(Drain("SIGTERM", 10.0, at))
+        with pytest.raises(SystemExit):
+            worker.leave(state)
+    assert limits == [pytest.approx(5.0), pytest.approx(0.5), goodbye.LEAST_S, pytest.approx(8.0)]
 
 
 def test_another_ranks_wish_counts_and_its_agents_notice_is_waited_for(agent: Agent) -> None:
@@ -353,6 +421,47 @@ def test_a_signal_that_comes_while_its_notice_is_being_read_is_deferred(
         assert worker.should_stop(), "and this process is there to tell"
     finally:
         loop.DEFERRAL.end()
+
+
+def test_a_rank_that_is_ended_in_a_resize_says_what_that_costs(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(deferral, "unhandle_signal", ended.append)
+    monkeypatch.setattr(os, "kill", lambda _pid, number: ended.append(number))
+    deferred = deferral.Deferral(loop.LINK)
+    deferred.begin(lambda: goodbye.lost(3, None))
+    try:
+        loop.LINK.resize()
+        agent.tell(Resize("node b joined", 10.0))
+        deferred._obey(signal.SIGTERM)
+    finally:
+        deferred.end()
+    assert ended == [signal.SIGTERM] * 2
+    said = "this rank is ended in the middle of a step: 3 steps are lost, for nothing was committed"
+    assert capfd.readouterr().err == f"planaria: {said}\n"
+
+
+def test_when_a_grace_is_nearly_over_is_counted_from_the_notice_and_fits_into_the_kernels_integer() -> None:
+    assert goodbye.until_nearly_over_s(Drain("SIGTERM", 10.0, 100.0), 103.0) == pytest.approx(6.0)
+    assert goodbye.until_nearly_over_s(Drain("SIGTERM", 10.0, 100.0), 120.0) == 0.0
+    assert goodbye.until_nearly_over_s(Drain("SIGTERM", math.inf), 103.0) * 1000 < 1 << 31
+
+
+def test_what_a_cut_off_would_cost_are_the_steps_since_the_last_commit(agent: Agent) -> None:
+    costs: list[str] = []
+
+    def step(number: int) -> None:
+        costs.append(made._lost_if_cut_off())
+        if number == 4:
+            agent.tell(Drain("SIGTERM", 5.0))
+
+    made = loop._Loop(Told(), stepping(9, step), loop.Pace(3, None), None, loop.Agreement())
+    with pytest.raises(SystemExit):
+        made.run()
+    one, two = "1 step since its own last commit (step 3) is lost", "2 steps are lost, for nothing was committed"
+    assert costs == ["", "1 step is lost, for nothing was committed", two, "", one]
+    assert made._lost_if_cut_off() == "", "it has committed"
 
 
 def test_a_loop_of_ones_own_asks_and_leaves(agent: Agent) -> None:
