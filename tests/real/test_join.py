@@ -89,6 +89,9 @@ READS = {
     "a copy": "os.environ.copy()['RANK']",
     "get of a copy": "os.environ.copy().get('RANK', 0)",
     "a copy of a copy": "'RANK' in os.environ.copy().copy()",
+    "pop of a copy": "os.environ.copy().pop('RANK', None)",
+    "setdefault of a copy": "os.environ.copy().setdefault('RANK', '0')",
+    "a copy with more": "(os.environ | {'A': '1'})['RANK']",
     "bytes": "os.environb[b'RANK']",
     "os.getenvb": "os.getenvb(b'RANK')",
     "the restart count": "os.environ.get('TORCHELASTIC_RESTART_COUNT')",
@@ -121,6 +124,31 @@ def test_reading_all_else_before_join_is_fine(tmp_path: Path) -> None:
         )
     )
     assert "x 3 <class 'os._Environ'>" in ended.stdout
+
+
+# What is taken before join() and read after it: also by children, by whoever unpickles it, and in what was made of it.
+COPIES = """\
+import copy, os, pickle, subprocess
+from planaria import worker
+kept, raw, own, bare, empty = (one.copy() for one in (os.environ, os.environb, *[os.environ] * 3))
+more, again, deep = kept | {"A": "1"}, copy.copy(kept), copy.deepcopy(kept)
+own["RANK"], own["MINE"] = "77", "x"
+del bare["RANK"]
+bare = bare.copy()
+empty.clear()
+worker.join()
+print(kept["RANK"], kept.get("MASTER_ADDR"), "WORLD_SIZE" in kept, kept == dict(os.environ), raw == dict(os.environb))
+print(own["RANK"], own["MINE"], own["WORLD_SIZE"], "RANK" in bare, bare["WORLD_SIZE"], empty)
+print(more["RANK"], again["RANK"], deep["RANK"], (kept | {"B": "2"})["RANK"], kept.copy() == kept)
+print(type(pickle.loads(pickle.dumps(kept))), pickle.loads(pickle.dumps(kept))["RANK"], kept.pop("RANK"), "RANK" in kept)
+for env in (again, own, bare):
+    print(subprocess.check_output(["sh", "-c", "echo $RANK $MASTER_ADDR $MINE"], env=env))
+"""
+
+
+def test_copies_of_the_environment_that_were_taken_before_join_know_the_rank_after_it(tmp_path: Path) -> None:
+    ended = assert_alike(job(tmp_path, COPIES))
+    assert ended.stdout.startswith("3 node-a True True True\n77 x 8 False 8 {}\n"), ended.stderr
 
 
 def test_a_program_that_ends_before_join_is_a_standby_that_died(tmp_path: Path) -> None:

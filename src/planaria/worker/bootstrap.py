@@ -239,7 +239,9 @@ def _get_ready(mode: str, black_box: int) -> None:
         _sign(black_box)  # its place is at the beginning
     learning = _load("learn")
     _AT_END.append(learning["learn"](black_box))
-    standby = _load("standby")["Standby"](descriptors, black_box, learning["file_of"]) if word == "standby" else None
+    standby = None
+    if word == "standby":
+        standby = _load("standby")["Standby"](descriptors, black_box, learning, _load("early"))
     _offer_join(black_box, standby)
     if standby is not None and standby.mode == "preload":
         standby.preload()
