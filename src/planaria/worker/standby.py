@@ -1,8 +1,9 @@
 """Wait, in a process started ahead of its life, for the order to be the worker. Loaded by path by `bootstrap.py`.
 
 A standby has the whole environment of a worker but the variables of its rank. It loads the modules that the life before had
-loaded, or runs the program up to `planaria.worker.join()`, tells its agent that it is ready, and sleeps. The order brings the
-missing variables, and as descriptors the streams and the black box of the worker that it is from then on.
+loaded, or runs the program up to `planaria.worker.join()` and loads the rest of them there, tells its agent that it is ready,
+and sleeps. The order brings the missing variables, and as descriptors the streams and the black box of the worker that it is
+from then on.
 
 Only built-in modules and `_socket` are imported: a user's `json.py` must win over the real one. What is said on the socket
 and in the papers is in `contract.standby`.
@@ -12,6 +13,7 @@ import _io
 import _socket
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _PACKET = 1 << 18
 _DESCRIPTORS = 16  # at most; with the promotion come three: stdout, stderr, black box
 _MEMORY = "memory"
+_JOIN = "join"
 _PARTS = 3
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
@@ -44,7 +47,7 @@ class Standby:
     def __init__(self, words: str, black_box: int, learning: "dict[str, Any]", early: "dict[str, Any]") -> None:
         channel, papers = map(int, words.split(":"))
         self._black_box = black_box
-        self._file_of = learning["file_of"]
+        self._file_of, self._main_file = learning["file_of"], learning["main_file"]
         self._channel = _socket.socket(fileno=_out_of_the_way(channel, black_box - 1))
         self._papers = _out_of_the_way(papers, black_box - 2)
         told = decode(_whole(self._papers))
@@ -54,14 +57,40 @@ class Standby:
         self._files = {first: second for word, first, second in told if word in ("load", "own")}
         self._report: list[Triple] = []
         self._importing = ""
+        self._ran: frozenset[str] = frozenset()
         self._pid = os.getpid()
+        self._since = time.monotonic()
         self.waiting = True
         self._too_early = early["too_early"]
         self._environ = early["Environment"](unknown, self._reads)
         self._group = early["Group"](lambda: self.waiting)
 
+    def age_s(self) -> float:
+        """Return how long this process is what it is: a standby, or the worker."""
+        return time.monotonic() - self._since
+
+    def restart_clock(self) -> None:
+        """Count from now on: the worker's life begins."""
+        self._since = time.monotonic()
+
+    def arrive(self) -> None:
+        """Say that the program has come to `join()`.
+
+        Raises:
+            RuntimeError: It must not wait here.
+        """
+        self._check()
+        self._say(b"joined")
+
     def preload(self) -> None:
-        """Import what the life before had imported. A failure is told and harms nobody."""
+        """Import what the life before had imported, and this process has not. A failure is told and harms nobody.
+
+        What the program itself has done by then is its own: a device that it has started, files that it has chosen. But it
+        may have seeded random numbers, and a cold start would draw from them when it imports, which may be later.
+        """
+        joins = self.mode == _JOIN
+        self._ran = frozenset(sys.modules) if joins else frozenset()
+        is_started, states = _device_started(), _random_states() if joins else {}
         for name in self._wanted:
             if name in sys.modules or not self._is_where_it_was(name):
                 continue
@@ -70,8 +99,13 @@ class Standby:
                 __import__(name)
             except BaseException as problem:  # noqa: BLE001  SystemExit too: it is the module's, and the program may never import it
                 self._report.append(("failed", name, f"{type(problem).__name__}: {_words(problem)}"))
-            if _device_started():
+            if not is_started and _device_started():
+                is_started = True
                 self._report.append(("device", name, ""))
+            now = _random_states() if joins else {}
+            if any(now.get(kind) != state for kind, state in states.items()):
+                self._report.append(("draws", name, ""))
+            states = now
         self._importing = ""
 
     def _is_where_it_was(self, name: str) -> bool:
@@ -94,12 +128,14 @@ class Standby:
             self._report.append(("reads", self._importing, what))
 
     def _look_around(self) -> "Iterator[Triple]":
+        if self.mode == _JOIN and (main := self._main_file()):
+            yield ("watch", main, "")
         library = f"{os.path.dirname(os.__file__)}/"
         for name, module in sys.modules.copy().items():
             file = self._file_of(name, module)
             if file is None:
                 continue
-            if self._files.get(name) not in (None, "", file):
+            if name not in self._ran and self._files.get(name) not in (None, "", file):
                 yield ("differs", name, file)
             if file and not any(part in file for part in _INSTALLED) and not file.startswith(library):
                 yield ("watch", os.path.realpath(file), "")
@@ -114,10 +150,7 @@ class Standby:
         os.ftruncate(self._papers, 0)
         os.pwrite(self._papers, report, 0)
         os.close(self._papers)
-        try:
-            self._channel.send(b"ready")
-        except OSError:
-            os._exit(0)
+        self._say(b"ready")
         order, descriptors = self._next()
         while order[0][0] == _MEMORY:
             _map_ahead(order[1:], descriptors, self._is_due)
@@ -126,6 +159,12 @@ class Standby:
         self.waiting = False
         self._become(order, descriptors)
         return left
+
+    def _say(self, word: bytes) -> None:
+        try:
+            self._channel.send(word)
+        except OSError:  # without an agent there is nothing to wait for
+            os._exit(0)
 
     def _next(self) -> "tuple[list[Triple], list[int]]":
         """Wait for what the agent has to say; without an agent there is nothing to wait for."""
@@ -165,7 +204,7 @@ class Standby:
             _write(number, _whole(descriptor))
             os.close(descriptor)
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """See that this is the process, and the state of it, in which `join()` may wait.
 
         Raises:
@@ -210,6 +249,19 @@ def _out_of_the_way(descriptor: int, number: int) -> int:
 def _device_started() -> bool:
     cuda = sys.modules.get("torch.cuda")
     return bool(cuda is not None and cuda.__dict__.get("_initialized"))
+
+
+def _random_states() -> "dict[str, object]":
+    """Return where the global generators of random numbers are, those that there are; one that will not say is left out."""
+    found: dict[str, object] = {}
+    for kind, ask in (("random", "getstate"), ("numpy.random", "get_state"), ("torch.random", "get_rng_state")):
+        try:
+            state = getattr(sys.modules[kind], ask)()
+            parts = state if isinstance(state, tuple) else (state,)
+            found[kind] = [part.tolist() if hasattr(part, "tolist") else part for part in parts]
+        except Exception:  # noqa: BLE001, S112  there is no such module, or the program has put something else into its place
+            continue
+    return found
 
 
 def _renew(stream: "Any", number: int) -> None:
