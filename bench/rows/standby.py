@@ -1,4 +1,4 @@
-"""What standbys bring and cost on one node: SIGKILL of a worker → Gloo group ready again; a job that never fails."""
+"""What standbys bring and cost on one node: SIGKILL of a worker → Gloo group or first step again; a job that never fails."""
 
 from __future__ import annotations
 
@@ -27,11 +27,19 @@ _PAPERS_FD, _CHANNEL_FD = 1021, 1022  # a standby of planaria has closed the fir
 
 
 def _measure(launcher: Launcher, settings: Settings) -> Sample:
+    return _recover(launcher, settings, "reduce.py")
+
+
+def _measure_joined(launcher: Launcher, settings: Settings) -> Sample:
+    return _recover(launcher, settings, "joined.py")
+
+
+def _recover(launcher: Launcher, settings: Settings, program: str) -> Sample:
     flags = ("--standbys=auto",) if launcher.name == "planaria" else ()
     begin: list[float] = []
     ready: list[float] = []
     promoted = life = at_once = 0
-    argv = (*launcher.command, *TWO_WORKERS, "--max-restarts=100", *flags, script(settings, "reduce.py"))
+    argv = (*launcher.command, *TWO_WORKERS, "--max-restarts=100", *flags, script(settings, program))
     with Child(argv, settings.scratch, variables={} if flags else WORK_AROUND) as child:
         pids = [pid for pid, _ in first_group(child.next_line, 0)[1][b"ready"]]
         for _ in range(settings.kills_per_launch):
@@ -128,6 +136,19 @@ BENCHES = (
         ),
         measure=_measure,
         floors={"two ranks of the script started directly → group ready": _direct},
+    ),
+    Bench(
+        name="standby-join",
+        title="worker killed → first step of DDP and AdamW again, torch script with `join()`, 1 node, 2 workers, with standbys",
+        method="the script imports torch, builds its model and joins; then it makes the process group, DDP and the optimizer, "
+        "whose imports are not over when it joins. Rank 1 gets SIGKILL at a random moment while both train, "
+        "`--max-restarts=100`, `--standbys=auto`, killed once they are ready. To the last rank's first step in the next life.",
+        metrics=(
+            Metric("ready", "worker SIGKILLed → first step again, torch script with `join()`, standbys", "s"),
+            Metric("begin", "… → both workers out of `join()`", "s"),
+        ),
+        measure=_measure_joined,
+        only=frozenset({"planaria"}),
     ),
     Bench(
         name="standby-cost",

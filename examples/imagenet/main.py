@@ -310,13 +310,13 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="[%(levelname)s] %(asctime)s %(module)s: %(message)s")
     args = arguments()
     torch.manual_seed(1)
+
+    worker.join()  # a standby has come to here before it is needed; what it had read of the folder by then would be old
     log.info("Loading data from: %s", args.data or "a generator")
     size = args.image_size
     dataset = Folder(Path(args.data), size) if args.data else Generated(args.samples, size)
     log.info("Loading model: %s", args.arch)
     model = residual_network(args.arch, args.width, dataset.classes)
-
-    worker.join()  # a standby has come to here before it is needed
     if "RANK" not in os.environ:
         sys.exit("start me with: planaria run --standalone --nproc-per-node=2 --max-restarts=100 " + sys.argv[0])
     if torch.cuda.is_available():

@@ -29,6 +29,7 @@ ahead = "torch" in sys.modules
 import json, time
 from planaria import worker
 JOIN
+ahead = ahead or "torch._dynamo" in sys.modules
 import torch
 import torch.distributed as dist
 
@@ -94,7 +95,7 @@ def test_a_crash_of_a_torch_job_is_recovered_by_promotion(tmp_path: Path, way: s
     assert launcher.returncode == 0, said
     assert [note["total"] for note in (*before, *after)] == [3.0] * 4
     assert {note["pid"] for note in after} == ready, said
-    assert [note["ahead"] for note in after] == [way == "preload"] * 2
+    assert [note["ahead"] for note in (*before, *after)] == [False] * 2 + [True] * 2, "with what an optimizer imports"
     (record,) = json.loads((tmp_path / "report.json").read_text())["restart_records"]
     assert (record["promoted"], record["cold"]) == ([0, 1], {})
     assert not any(os.path.exists(f"/proc/{pid}") for pid in ready)

@@ -80,6 +80,20 @@ def test_workers_that_are_killed_in_mid_epoch_go_on_at_the_same_step_to_the_same
     assert result(end.out) == plain
 
 
+def test_those_who_stood_by_go_on_at_the_same_step_to_the_same_weights(example: Trained) -> None:
+    plain = result(example.run().out)
+    job = example.start("--max-restarts=3", "--standbys=2", stays_at=["iteration: 7,"])
+    example.wait_line("iteration: 7,")
+    example.wait_standbys(job, 2)
+    example.kill(job, 1)
+    end = job.wait()
+    assert end.status == 0, end.err
+    assert "planaria: promoted 2 standbys\n" in end.err
+    began = iterations(end.err)
+    assert began[2] == began[3] >= 7, "no step that was committed is made again"
+    assert result(end.out) == plain
+
+
 def test_a_drain_stops_all_ranks_after_the_same_step_and_the_next_run_ends_with_the_same_weights(
     example: Trained, slow: Trained
 ) -> None:

@@ -128,6 +128,52 @@ def test_a_script_that_has_changed_starts_cold_and_the_reason_is_told(room: Room
     assert (record["promoted"], record["cold"]) == ([], {"0": why, "1": why})
 
 
+JOINS = """
+from planaria import worker
+worker.join()
+worker.report_progress(1)
+from told import *
+tell(f'pid {os.getpid()}')
+wait_at('crash')
+"""
+# It knows nothing of ranks: whoever runs it, a standby too, would do all of its work.
+NEVER_JOINS = """
+import os, time
+from planaria import worker
+with open('ran', 'a') as file:
+    file.write(f'{os.getpid()}\\n')
+worker.report_progress(1)
+while not os.path.exists('stop'):
+    time.sleep(0.02)  # training, until the file is there
+"""
+
+
+def test_a_program_that_joins_no_more_is_run_by_its_worker_alone(room: Room) -> None:
+    room.make_gate("crash")
+    script = room.write("job.py", JOINS)
+    launcher = room.start_command(["--nproc-per-node=1", "--max-restarts=3", "--standbys=auto", script])
+    agent, known = launcher.agent(), [room.hear_value("pid")]
+
+    def wait_standby() -> int:
+        def standing() -> list[int]:
+            return [pid for pid in children_of(agent) if pid not in known and stands_ready(pid)]
+
+        (pid,) = wait_until(standing, "a standby")
+        return int(pid)
+
+    known.append(wait_standby())
+    room.write("job.py", NEVER_JOINS)
+    kill(known[0])
+    known += map(
+        int, wait_until(lambda: os.path.exists(room.path("ran")) and room.read("ran").split(), "a second life")
+    )
+    wait_standby()
+    room.write("stop", "")
+    end = launcher.wait()
+    assert end.status == 0, end.err
+    assert len(room.read("ran").split()) == 1, "a standby has run the program too"
+
+
 # A log plan of another package may give every life another variable.
 PLAN = """
 from planaria.elastic.multiprocessing import LogsDest, LogsSpecs

@@ -49,7 +49,7 @@ def test_devices_threads_and_cpus_are_known_when_libraries_are_loaded(tmp_path: 
     job = Bound(tmp_path, "script", "main.py", PYTHONPATH=str(library), **known)
     cold = job.cold()
     assert f"[[{job.cpu}], '1', '2', '7', '1', '/nowhere', 'trainer', " in cold.stdout
-    plan = Plan(JOIN) if way == "join" else make_plan(replace(cold.learned, joins=False), (str(tmp_path),))
+    plan = Plan(JOIN) if way == "join" else make_plan(cold.learned, (str(tmp_path),))
     assert way == "join" or "sees" in dict(plan.load)
     assert job.promoted(plan)[:3] == cold[:3]
 
@@ -107,7 +107,7 @@ def check_knows(folder: Path, text: str, before: Callable[[Standby], None], *num
 @pytest.mark.parametrize("way", ["preload", "join"])
 def test_memory_that_is_lent_is_mapped_while_a_standby_waits(tmp_path: Path, slots: dict[int, int], way: str) -> None:
     job, cold = keeping(tmp_path)
-    plan = Plan(JOIN) if way == "join" else make_plan(replace(cold.learned, joins=False), (str(tmp_path),))
+    plan = Plan(JOIN) if way == "join" else make_plan(cold.learned, (str(tmp_path),))
     promoted = job.promoted(plan, before=lambda standby: lend(standby, slots, 4, 5))
     count, told = cold.stdout.splitlines()
     assert told == "{}"

@@ -21,7 +21,7 @@ from planaria.process.children import Children
 from planaria.process.logs import RunLogs
 from planaria.process.model import STDERR, STDOUT, Command, LogSettings, StreamMask
 from planaria.process.sink import ConsoleSink
-from planaria.process.spares import Plan, make_plan
+from planaria.process.spares import Lesson, Plan, make_plan, make_plans
 from planaria.process.standby import Standby
 from planaria.process.standbys import Standbys, StandbysSeen
 from planaria.process.workers import Console, Workers, WorkerSettings
@@ -244,7 +244,7 @@ def kept(
             tell=told.append,
             free=lambda: free,
         )
-        standbys.keep((job.order(),) * count, plan)
+        standbys.keep((job.order(),) * count, (plan,) * count)
         try:
             yield standbys, told, loop
         finally:
@@ -299,13 +299,13 @@ def test_another_environment_or_other_modules_replace_the_standbys(job: Job) -> 
     with kept(job, Plan()) as (standbys, _, loop):
         turn_until(loop, lambda: all_ready(standbys, 1))
         first = standbys.seen[0].pid
-        standbys.keep((job.order(),), Plan())
+        standbys.keep((job.order(),), (Plan(),))
         assert standbys.seen[0].pid == first
         changed = replace(job.order(), environment={**job.environment, "NEW": "1"})
-        standbys.keep((changed,), Plan())
+        standbys.keep((changed,), (Plan(),))
         turn_until(loop, lambda: all_ready(standbys, 1))
         second = standbys.seen[0].pid
-        standbys.keep((changed,), Plan(load=(("json", ""),)))
+        standbys.keep((changed,), (Plan(load=(("json", ""),)),))
         turn_until(loop, lambda: all_ready(standbys, 1))
         assert len({first, second, standbys.seen[0].pid}) == 3
 
@@ -314,7 +314,7 @@ def test_one_that_is_on_its_way_is_left_to_get_ready(job: Job) -> None:
     with kept(job, Plan()) as (standbys, _, loop):
         first = standbys.seen
         assert not first[0].is_ready
-        standbys.keep((job.order(),), Plan())
+        standbys.keep((job.order(),), (Plan(),))
         assert standbys.seen == first
         turn_until(loop, lambda: all_ready(standbys, 1))
         assert standbys.seen[0].pid == first[0].pid
@@ -352,7 +352,7 @@ def test_modules_that_must_not_be_loaded_ahead_are_left_out_the_next_time(tmp_pa
         turn_until(loop, lambda: len(told) > 0 and all_ready(standbys, 1))
         assert told == ["reader is not loaded ahead: it reads RANK when it is imported"]
         first = standbys.seen[0].pid
-        standbys.keep((one.order(),), plan)  # the next life loaded it again, and it is as unfit as before
+        standbys.keep((one.order(),), (plan,))  # the next life loaded it again, and it is as unfit as before
         assert standbys.seen[0].pid == first
         taken = standbys.take(0, one.order()).standby
         assert taken is not None
@@ -400,7 +400,8 @@ class Node:
         pids = [one.pid for one in self.workers.seen]
         turn_until(self.loop, lambda: len(self.ends) == 2)
         if keep:
-            self.standbys.keep(self.workers.orders(), make_plan(self.workers.learned, (str(self.folder),)))
+            plans = make_plans(Lesson(self.workers.learned), (str(self.folder),), 2)
+            self.standbys.keep(self.workers.orders(), plans)
             turn_until(self.loop, lambda: all_ready(self.standbys, 2))
         self.children.bury()
         self.workers.end()

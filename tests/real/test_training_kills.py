@@ -4,8 +4,8 @@ Ten million parameters, AdamW, dropout, BatchNorm, a schedule, four loader proce
 weights and buffers, optimizer, schedule and random numbers of every rank at the end of every epoch, every step's loss, and
 all samples in their order with what augmentation drew for them.
 
-PLANARIA_TEST_TRAINING_KILLS says how many kills (3; 20 at night, and then in worlds of 2, 3 and 4 with several seeds);
-PLANARIA_TEST_SEED says which.
+PLANARIA_TEST_TRAINING_KILLS says how many kills (3; 20 at night, and then in worlds of 2, 3 and 4 with several seeds, and with
+standbys that take the places of those who died); PLANARIA_TEST_SEED says which.
 """
 
 from __future__ import annotations
@@ -71,28 +71,31 @@ def untouched() -> Callable[[int], History]:
     return run
 
 
-# Nodes, and workers of each. A life costs six seconds of CPU for its imports, so by day there is one.
-SHAPES = [(1, 2), (2, 1), (3, 1), (2, 2), (4, 1)] if IS_NIGHT else [(2, 1)]
+# Nodes, workers of each, and how many stand by on each when somebody dies: then the program joins. A life costs six seconds of
+# CPU for its imports, and as many for each standby, so by day there is one shape.
+SHAPES = [(1, 2, 0), (2, 1, 0), (3, 1, 0), (2, 2, 0), (4, 1, 0), (2, 1, 1)] if IS_NIGHT else [(2, 1, 0)]
 SEEDS = [SEED, SEED + 1, SEED + 2] if IS_NIGHT else [SEED]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape[0]} nodes of {shape[1]}")
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "{} nodes of {} and {} standbys".format(*shape))
 def test_a_run_with_kills_ends_bit_by_bit_as_one_without(
-    room: Room, untouched: Callable[[int], History], shape: tuple[int, int], seed: int
+    room: Room, untouched: Callable[[int], History], shape: tuple[int, int, int], seed: int
 ) -> None:
-    nodes, workers = shape
+    nodes, workers, standbys = shape
     rng = random.Random(seed)
     kinds = [kind for kind, can in (("worker", True), ("workers", workers > 1), ("agent", nodes > 1)) if can]
-    flags = (f"--nproc-per-node={workers}", f"--max-restarts={KILLS}")
-    waits = "--waits=none,node,buddy" if nodes > 1 else "--waits=none,node"
-    training = Training(room, *options(nodes * workers, waits, f"--stays={LIFE_STEPS}"), nodes=str(nodes), flags=flags)
+    flags = (f"--nproc-per-node={workers}", f"--max-restarts={KILLS}", *(["--standbys=auto"] if standbys else []))
+    more = ["--waits=none,node,buddy" if nodes > 1 else "--waits=none,node", f"--stays={LIFE_STEPS}"]
+    more += ["--joins"] if standbys else []
+    training = Training(room, *options(nodes * workers, *more), nodes=str(nodes), flags=flags)
     for _ in range(nodes):
         training.add()
-    for number in range(KILLS):
-        training.strike(rng, [kinds[-1 - number]] if number < len(kinds) else kinds)  # each kind once, then as it falls
+    for number in range(KILLS):  # each kind once, then as it falls
+        training.strike(rng, [kinds[-1 - number]] if number < len(kinds) else kinds, standbys)
     room.write("hurry", "")
     end, plain = training.finish(), untouched(nodes * workers)
     assert sorted(plain.steps) == [*range(1, 6 * EPOCHS + 1)]
     assert sorted(plain.samples_of(0)) == [*range(SAMPLES)]
     assert end.what_counts() == plain.what_counts(), training.told
+    assert not standbys or len(training.promoted()) >= KILLS // 2, training.told

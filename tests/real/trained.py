@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 from harness import Room, _read, children_of, is_alive, kill, wait_gone, wait_until
+from standing import stands_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,6 +106,12 @@ class Trained:
 
     def wait_blocks(self, count: int) -> None:
         wait_until(lambda: len(blocks(self.room.read("err").decode())) >= count, f"{count} ranks in sync", LIMIT_S)
+
+    def wait_standbys(self, job: Launcher, count: int) -> None:
+        """Wait until so many stand by."""
+        wait_until(
+            lambda: len([pid for pid in children_of(job.agent()) if stands_ready(pid)]) == count, "standbys", LIMIT_S
+        )
 
     def workers(self, job: Launcher) -> dict[int, int]:
         """Return the pids of the workers that run now, by rank."""

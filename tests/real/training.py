@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crew import Crew
-from harness import PATIENCE_S, kill, wait_gone, wait_until
+from harness import PATIENCE_S, children_of, kill, wait_gone, wait_until
+from standing import stands_ready
 from stopping import stop
 
 if TYPE_CHECKING:
@@ -183,6 +184,7 @@ class Training:
         self._floor = 0
         self.alive: list[CrewNode] = []
         self.told: list[str] = []
+        self.stood: set[int] = set()  # everybody who was seen standing by
 
     @property
     def next_name(self) -> str:
@@ -276,11 +278,23 @@ class Training:
         wait_gone(below)
         self.agent_lost(life, f"agent of {node.name}", seen)
 
-    def strike(self, rng: random.Random, kinds: Sequence[str]) -> None:
-        """Wait for a life and kill some of it, at a random moment of one of its first steps."""
+    def wait_standbys(self, count: int) -> None:
+        """Wait until so many stand by on every node, and remember them."""
+
+        def standing() -> bool:
+            found = [[pid for pid in children_of(node.agent()) if stands_ready(pid)] for node in self.alive]
+            self.stood.update(pid for pids in found for pid in pids)
+            return all(len(pids) >= count for pids in found)
+
+        self._wait(standing, f"{count} standbys on every node", LIFE_S)
+
+    def strike(self, rng: random.Random, kinds: Sequence[str], standbys: int = 0) -> None:
+        """Wait for a life and kill some of it, at a random moment of one of its first steps, with so many standing by."""
         life = self.wait_life()
         kind = rng.choice(kinds)
         self.wait_step(life.step + rng.randint(1, 2), life)
+        if standbys:
+            self.wait_standbys(standbys)
         if kind == "agent":
             self.wait_kept("buddy", life)
         threading.Event().wait(rng.random() * 0.4)  # anywhere in a step or its commit
@@ -308,6 +322,10 @@ class Training:
             end = node.wait(timeout_s)
             assert end.status == 0, f"{node.name} ended with {end.status}\n{self.story()}"
         return history(self.crew.log())
+
+    def promoted(self) -> set[int]:
+        """Return the workers that had stood by."""
+        return self.stood.intersection(line["pid"] for line in self.crew.log() if line["what"] == "began")
 
     def story(self) -> str:
         return f"strikes: {self.told}\n{self.crew.story()}"

@@ -39,6 +39,7 @@ RANKS = {
     "PLANARIA_ROUND": "5",
     "PLANARIA_RESTART_REASON": "rank 1 failed",
 }
+LOCAL_RANK = 1
 KNOWN = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "7"}
 
 
@@ -63,12 +64,12 @@ class Job:
         self.environment = {**kept, **KNOWN, **RANKS, **variables}
 
     def order(self, black_box: int = -1, stdout: int | None = None, stderr: int | None = None) -> Start:
-        argv = worker_argv(self.command, 1, BLACK_BOX_FD, learn=True)
+        argv = worker_argv(self.command, LOCAL_RANK, BLACK_BOX_FD, learn=True)
         return Start(argv, self.environment, black_box, stdout, stderr, inherit_black_box_as=BLACK_BOX_FD)
 
     def standby(self, plan: Plan) -> Standby:
         with contextlib.chdir(self.folder):
-            return Standby(1, self.order(), plan)
+            return Standby(LOCAL_RANK, self.order(), plan)
 
     def cold(self) -> Ended:
         def start_cold(start: Start) -> int:
@@ -109,14 +110,17 @@ class Job:
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         data = os.pread(box, blackbox.LIMIT_BYTES, 0)
         os.close(box)
-        return Ended(status, stdout, stderr[0], data, blackbox.learned(data))
+        return Ended(status, stdout, stderr[0], data, blackbox.learned(data, LOCAL_RANK))
 
 
 def ready(standby: Standby) -> bool:
     """Wait until a standby is ready; False: it is gone."""
-    found, _, _ = select.select([standby], [], [], PATIENCE_S)
-    assert found, "the standby says nothing"
-    return standby.hear()
+    is_talking = True
+    while is_talking:
+        found, _, _ = select.select([standby], [], [], PATIENCE_S)
+        assert found, "the standby says nothing"
+        is_talking = standby.hear()
+    return standby.is_ready
 
 
 def end(standby: Standby) -> int:

@@ -9,14 +9,23 @@ What it notes, one line each (`notes.py`), always before the commit that makes i
     kept    a step whose commit has reached a tier, after the wait for it
 
 A step that was computed in two lives was noted twice: the later one counts.
+With `--joins` a standby runs it up to here, with torch imported: the notes ask for the rank.
 """
+
+import sys
+
+if "--joins" in sys.argv:
+    import torch
+
+    from planaria import worker
+
+    worker.join()
 
 from notes import *  # noqa: F403  isort: skip
 import argparse
 import hashlib
 import os
 import random
-import sys
 import time
 import warnings
 from datetime import timedelta
@@ -79,6 +88,7 @@ def told() -> argparse.Namespace:
     parser.add_argument("--stays", type=int, default=0, help=f"wait after so many steps of a life {until}")
     parser.add_argument("--meets", default="", help=f"wait after these steps, as 20,40, {until}")
     parser.add_argument("--keeps-buckets", action="store_true", help="DDP that does not rebuild its buckets")
+    parser.add_argument("--joins", action="store_true", help="let standbys come to where the rank is needed")
     parser.add_argument("--waits", default="node", help="what commits wait for, in turn: none,node,buddy,disk")
     return parser.parse_args()
 

@@ -138,13 +138,13 @@ def _shelter(job: Job, loop: Loop, driver: Driver, outcome: Outcome) -> Outcome:
 
 def _stand_by(job: Job, loop: Loop, driver: Driver, screen: Screen) -> None:
     """Keep processes ready to be workers. A job that wants none imports nothing of this."""
-    from planaria.agent.reserve import Reserve, folders_of
+    from planaria.agent.reserve import Reserve, tree_of
     from planaria.process.standbys import Standbys
 
     standbys = Standbys(loop, job.standbys, watch=driver.watch, tell=screen.say, free=driver.unclaimed_bytes)
     standbys.memory = driver.snapshot_memory
     driver.workers.standbys = standbys
-    driver.reserve = Reserve(loop, driver.workers, standbys, folders_of(job.command), screen.say)
+    driver.reserve = Reserve(loop, driver.workers, standbys, tree_of(job.command), screen.say)
 
 
 def timer_path(job: Job, scratch_dir: str) -> str:

@@ -1,9 +1,9 @@
 """See to it that standbys are kept for the workers that run: when to look at what these have loaded, and when to stop.
 
 A young life has loaded a part of what it will. So its list counts when it stood still between two looks, or when a worker
-has reported progress; until then what an earlier life has loaded counts, if there was one. Then looks become rare, and a list
-that has grown replaces the standbys. A list may have stood still in the middle of a slow import, so the first progress counts
-after that as well. Only a job that wants standbys imports this file.
+has reported progress; until then what an earlier life has loaded counts, if there was one and it ran the same program. Then
+looks become rare, and a list that has grown replaces the standbys. A list may have stood still in the middle of a slow import,
+so the first progress counts after that as well. Only a job that wants standbys imports this file.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 
 from planaria.agent.report import standby_line
-from planaria.contract.blackbox import Learned
+from planaria.base.value import Value
+from planaria.process import prints
 from planaria.process.model import Call
-from planaria.process.spares import make_plan, newer
+from planaria.process.spares import Lesson, make_plans, newer, own_files
 from planaria.process.standbys import StandbysSeen
 
 TYPE_CHECKING = False
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     from planaria.agent.model import Group
     from planaria.base.loop import Loop, Timer
+    from planaria.contract.blackbox import Learned
     from planaria.process.model import Command
+    from planaria.process.prints import Print
     from planaria.process.spares import Plan
     from planaria.process.spawn import Start
 
@@ -59,8 +62,8 @@ if TYPE_CHECKING:
         def has_joined(self, local_rank: int) -> bool:
             """Whether one waits for this local rank in `join()`."""
 
-        def keep(self, orders: tuple[Start, ...], plan: Plan) -> None:
-            """Stand by for these starts."""
+        def keep(self, orders: tuple[Start, ...], plans: tuple[Plan, ...]) -> None:
+            """Stand by for these starts, as planned for each."""
 
         def lend(self, local_rank: int) -> None:
             """Have one map what its rank writes commits into."""
@@ -80,18 +83,26 @@ EMPTY_LOOKS = 5  # a program that has told of no module by then imports none; be
 LONGEST_LOOK_S = 60.0  # a library that is loaded hours later is worth a new standby, and no haste
 
 
+class Tree(Value):
+    """What is the user's own: the folders of the program, and its script, links followed; empty for a module."""
+
+    folders: tuple[str, ...]
+    script: str = ""
+
+
 class Reserve:
     """Keeps standbys as long as they can be of use. `tell` takes a line for people."""
 
     def __init__(
-        self, loop: Loop, workers: Workers, standbys: Standbys, folders: tuple[str, ...], tell: Callable[[str], object]
+        self, loop: Loop, workers: Workers, standbys: Standbys, tree: Tree, tell: Callable[[str], object]
     ) -> None:
         self._loop = loop
         self._workers = workers
         self._standbys = standbys
-        self._folders = folders
+        self._tree = tree
         self._tell = tell
-        self._before = Learned()
+        self._before = Lesson()
+        self._prints: dict[str, Print] = {}  # of this life's program, as far as it is known
         self._seen = self._looks = 0
         self._timer: Timer | None = None
         self._is_settled = self._has_progressed = False
@@ -119,7 +130,16 @@ class Reserve:
         if not self._is_closed:
             self._seen = self._looks = 0
             self._is_settled = self._has_progressed = False
+            self._read_program()
             self._look_after(LOOK_S)
+
+    def _read_program(self) -> None:
+        """Take note of the program that this life runs. When it is not the one that taught us, we know nothing."""
+        script = self._tree.script
+        self._prints = {script: prints.take(script)} if script else {}
+        mains = {script, *(join.main for join in self._before.learned.joins)}
+        if prints.first_changed((file, found) for file, found in self._before.program if file in mains):
+            self._before = Lesson()
 
     def progressed(self) -> None:
         """Take note that a worker has moved on: the beginning of this life is over."""
@@ -127,7 +147,7 @@ class Reserve:
             return
         self._has_progressed = True
         self._timer.cancel()
-        self._settle(self._workers.learned)
+        self._settle(self._lesson(), is_under_way=False)  # another rank may be about to join
         self._look_after(LOOK_S)
 
     def has_joined(self, local_rank: int) -> bool:
@@ -145,8 +165,8 @@ class Reserve:
     def ended(self) -> None:
         """Remember what the workers of a life had loaded, before nobody knows any more."""
         self._stop_looking()
-        if self._is_settled or self._before == Learned():
-            self._before = newer(self._before, self._workers.learned)
+        if self._is_settled or self._before == Lesson():
+            self._before = newer(self._before, self._lesson(), is_under_way=self._has_progressed)
 
     def exited(self, pid: int, status: int) -> bool:
         """Take note of a child's end; False when it did not stand by."""
@@ -168,34 +188,43 @@ class Reserve:
             self._timer = None
 
     def _look(self, waited_s: float) -> None:
-        learned = self._workers.learned
-        count, before = len(learned.files), self._seen
+        lesson = self._lesson()
+        count, before = len(lesson.learned.files), self._seen
         self._seen, self._looks = count, self._looks + 1
-        stands_still = count == before and (count > 0 or self._looks >= EMPTY_LOOKS)
-        if learned.joins or stands_still:
-            self._settle(learned)
+        if count == before and (count > 0 or self._looks >= EMPTY_LOOKS):
+            self._settle(lesson, is_under_way=self._has_progressed)
             self._look_after(min(2 * waited_s, LONGEST_LOOK_S))
             return
-        if self._before != Learned():
+        if self._before != Lesson():
             self._keep()
         self._look_after(LOOK_S)
 
-    def _settle(self, learned: Learned) -> None:
+    def _lesson(self) -> Lesson:
+        """Return what the workers of this life teach, and the program that does."""
+        learned = self._workers.learned
+        for file in map(os.path.realpath, own_files(learned, self._tree.folders)):
+            if file not in self._prints:
+                self._prints[file] = prints.take(file)
+        return Lesson(learned, tuple(self._prints.items()))
+
+    def _settle(self, lesson: Lesson, *, is_under_way: bool) -> None:
         self._is_settled = True
-        self._before = newer(self._before, learned)
+        self._before = newer(self._before, lesson, is_under_way=is_under_way)
         self._keep()
 
     def _keep(self) -> None:
         orders = self._workers.orders()
         if orders:
             self._keeps = True
-            self._standbys.keep(orders, make_plan(self._before, self._folders))
+            self._standbys.keep(orders, make_plans(self._before, self._tree.folders, len(orders)))
 
 
-def folders_of(command: Command | Call) -> tuple[str, ...]:
+def tree_of(command: Command | Call) -> Tree:
     """Return the user's own tree: the script's folder, as it was named and as it really is, and the current one."""
     here = os.getcwd()
     if isinstance(command, Call) or command.kind == "module":
-        return (here,)
+        return Tree((here,))
     script = os.path.abspath(command.target)
-    return tuple(dict.fromkeys((os.path.dirname(script), os.path.dirname(os.path.realpath(script)), here)))
+    real = os.path.realpath(script)
+    folders = dict.fromkeys((os.path.dirname(script), os.path.dirname(real), here))
+    return Tree(tuple(folders), prints.main_of(script))

@@ -22,7 +22,7 @@ DUMP_STACKS = 62
 _RECORD = b"\x1e"
 _SIGN = b'{"started":'
 _MODULES = b"modules\0"
-_JOINS = b"joins"
+_JOINS = b"joins\0"
 _ENDED = b"ended"
 SIGN_BYTES = 64
 """How much of a black box's beginning holds a sign of life."""
@@ -48,11 +48,19 @@ class BlackBox(Value):
     has_ended: bool = False
 
 
+class Join(Value):
+    """That a worker's program has called `join()`, how long after its start, and the file of its main module, if it has one."""
+
+    local_rank: int
+    after_s: float
+    main: str = ""
+
+
 class Learned(Value):
-    """What a life taught us for a standby: the modules it loaded, by name, and whether its program calls `join()`."""
+    """What a life taught us for a standby: the modules it loaded, by name, and which of its workers have called `join()`."""
 
     files: tuple[tuple[str, str], ...] = ()
-    joins: bool = False
+    joins: tuple[Join, ...] = ()
 
 
 def read(data: bytes) -> BlackBox:
@@ -88,18 +96,28 @@ def started_at(data: bytes) -> float | None:
     return at if 0 <= at < float("inf") else None
 
 
-def learned(data: bytes) -> Learned:
+def learned(data: bytes, local_rank: int = 0) -> Learned:
     """Return the modules that a worker has loaded so far, in that order, each with its file: empty for one without a file."""
     found: dict[str, str] = {}
-    joins = False
+    join: Join | None = None
     for record in data.split(_RECORD)[1:]:
         line, end, _ = record.partition(b"\n")
-        joins = joins or line == _JOINS
+        if end and line.startswith(_JOINS):
+            join = join or _join(line, local_rank)
         if not end or not line.startswith(_MODULES):
             continue
         parts = line[len(_MODULES) :].decode("utf-8", "surrogateescape").split("\0")
         found.update(zip(parts[0::2], parts[1::2], strict=False))
-    return Learned(tuple(found.items()), joins)
+    return Learned(tuple(found.items()), () if join is None else (join,))
+
+
+def _join(line: bytes, local_rank: int) -> Join | None:
+    after, _, main = line[len(_JOINS) :].decode("utf-8", "surrogateescape").partition("\0")
+    try:
+        after_s = float(after)
+    except ValueError:
+        return None
+    return Join(local_rank, after_s, main) if 0 <= after_s < float("inf") else None
 
 
 def _ending(line: bytes) -> Ending | None:

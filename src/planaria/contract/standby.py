@@ -4,7 +4,8 @@ Everything is a list of triples of text, each part ended by a NUL: what can be i
 has none. `worker/standby.py` speaks the same without importing it, and a test compares the two.
 
     papers, agent to standby     mode preload|join · rank NAME · load MODULE FILE · own MODULE FILE
-    report, standby to agent     failed MODULE WHY · differs MODULE FILE · reads MODULE NAME · device MODULE · watch FILE
+    report, standby to agent     failed MODULE WHY · differs MODULE FILE · reads MODULE NAME · device MODULE · draws MODULE
+                                 watch FILE
     memory, agent to standby     memory · memory NUMBER [new], with the descriptors of the new ones
     promotion, agent to standby  set NAME VALUE, with the descriptors of stdout, stderr and the black box
 """
@@ -24,7 +25,9 @@ PRELOAD = "preload"
 JOIN = "join"
 """The standby runs the program, which waits in `planaria.worker.join()`."""
 READY = b"ready"
-"""The one packet that a standby sends: its report is written, and it waits."""
+"""The last packet that a standby sends: its report is written, and it waits."""
+JOINED = b"joined"
+"""What it sends before that where it runs the program: this has called `join()`, and will not go on by itself."""
 MEMORY = "memory"
 """The first word of a packet about memory for snapshots: all that this local rank has. Any other packet is the promotion."""
 MOST_MEMORIES = 16
@@ -36,8 +39,8 @@ class Report(Value):
     """What became of a standby that is ready, by name of a module.
 
     `failed`: it could not be imported, which harms nobody. `differs`: another file answers to the name than in the life
-    before. `reads`: it read a variable, named second, that is not known yet. `device`: it started a device. `watched`:
-    loaded files that their owner may edit.
+    before. `reads`: it read a variable, named second, that is not known yet. `device`: it started a device. `draws`: it
+    drew from random numbers that the program may have seeded. `watched`: loaded files that their owner may edit.
     """
 
     failed: tuple[tuple[str, str], ...] = ()
@@ -45,11 +48,12 @@ class Report(Value):
     reads: tuple[tuple[str, str], ...] = ()
     device: tuple[str, ...] = ()
     watched: tuple[str, ...] = ()
+    draws: tuple[str, ...] = ()
 
     @property
     def unfit(self) -> frozenset[str]:
         """Return the modules that must not be loaded ahead: a program that finds them loaded could tell."""
-        return frozenset((*(name for name, _ in (*self.differs, *self.reads)), *self.device))
+        return frozenset((*(name for name, _ in (*self.differs, *self.reads)), *self.device, *self.draws))
 
 
 def encode(triples: Iterable[Triple]) -> bytes:
@@ -84,4 +88,5 @@ def read_report(data: bytes) -> Report:
         reads=pairs("reads"),
         device=tuple(first for first, _ in pairs("device")),
         watched=tuple(first for first, _ in pairs("watch")),
+        draws=tuple(first for first, _ in pairs("draws")),
     )

@@ -284,7 +284,7 @@ class Running:
     @property
     def learned(self) -> blackbox.Learned:
         """Return what its modules teach a standby, so far; nothing where it does not write them down."""
-        return blackbox.learned(os.pread(self.black_box, blackbox.LIMIT_BYTES, 0))
+        return blackbox.learned(os.pread(self.black_box, blackbox.LIMIT_BYTES, 0), self.local_rank)
 
     def _stderr_tail(self) -> bytes:
         stream = self.streams.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planaria.base.value import Value, replace
+from planaria.contract.blackbox import Learned
 from planaria.contract.env import RANK_VARIABLES
 from planaria.contract.standby import JOIN, PRELOAD
 
@@ -10,23 +11,41 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from planaria.contract.blackbox import Learned
     from planaria.contract.standby import Report, Triple
+    from planaria.process.prints import Print
     from planaria.process.spawn import Start
 
 RESERVE_BYTES = 1 << 30  # memory that standbys leave to everybody else
 FIRST_BYTES = 1 << 29  # what the first one is taken to need: about twice a process that has imported torch
+LATE_LEAST_S = 60.0  # a standby shares its CPUs with workers that train, and may be many times slower
+LATE_TIMES = 10.0
 _INSTALLED = ("site-packages", "dist-packages")
 _FEW = 5  # names in a sentence
 _MB = 1 << 20
 
 
+class Lesson(Value):
+    """What a life taught us for a standby, and the files of the program that did: of another program it says nothing.
+
+    `program` are the user's own files, the main one first, each with its fingerprint in that life.
+    """
+
+    learned: Learned = Learned()
+    program: tuple[tuple[str, Print], ...] = ()
+
+
 class Plan(Value):
-    """What a standby does before it waits. Modules are pairs of name and file; `own` are never loaded ahead."""
+    """What a standby does before it waits. Modules are pairs of name and file; `own` are never loaded ahead.
+
+    One that runs the program does so as long as `program`, files with their fingerprints, is what it was when a worker joined:
+    another one may never join. It has `patience_s` to come to `join()`, and may be ended then.
+    """
 
     mode: str = PRELOAD
     load: tuple[tuple[str, str], ...] = ()
     own: tuple[tuple[str, str], ...] = ()
+    program: tuple[tuple[str, Print], ...] = ()
+    patience_s: float = LATE_LEAST_S
 
     def papers(self) -> list[Triple]:
         """Return the plan as a standby reads it."""
@@ -38,15 +57,33 @@ class Plan(Value):
         ]
 
 
+def is_same(one: Plan, other: Plan) -> bool:
+    """Tell whether two plans come to the same; how long the last life took to join is no reason for a new standby."""
+    return replace(one, patience_s=0.0) == replace(other, patience_s=0.0)
+
+
+def make_plans(lesson: Lesson, folders: tuple[str, ...], count: int) -> tuple[Plan, ...]:
+    """Return, by local rank, what the next standbys do: only for a rank that has joined the program is run."""
+    plan = replace(make_plan(lesson.learned, folders), program=lesson.program)
+    patience_s = {join.local_rank: patience(join.after_s) for join in lesson.learned.joins}
+    return tuple(
+        replace(plan, mode=JOIN, patience_s=patience_s[local_rank]) if local_rank in patience_s else plan
+        for local_rank in range(count)
+    )
+
+
+def patience(after_s: float) -> float:
+    """Return how long a standby may take to come to `join()`, where a worker took so long."""
+    return max(LATE_TIMES * after_s, LATE_LEAST_S)
+
+
 def make_plan(learned: Learned, folders: tuple[str, ...]) -> Plan:
-    """Return what the next standby does after a life that loaded these modules.
+    """Return what the next standby does after a life that loaded these modules, unless it runs the program.
 
     `folders` are the user's own tree, absolute: the script's folder and the current one. Everything in them is the user's,
     also a package that is installed from there in place, but for an environment that lies in them and Python's own library.
     A module of the user's, and what is found below it, is never loaded ahead: its file may be about to change.
     """
-    if learned.joins:
-        return Plan(JOIN)
     library = dict(learned.files).get("os", "").rpartition("/")[0]
     own = {name for name, file in learned.files if file and _is_own(file, folders, library)}
     is_own = [_has_package(name, own) for name, _ in learned.files]
@@ -66,13 +103,30 @@ def _has_package(name: str, names: set[str]) -> bool:
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 
 
-def newer(before: Learned, now: Learned) -> Learned:
-    """Return which of two lists teaches a standby more: the newer one, unless it is only a part of the one before.
+def newer(before: Lesson, now: Lesson, *, is_under_way: bool = False) -> Lesson:
+    """Return which of two lives teaches a standby more: the newer one, unless it has shown only a part of the one before.
 
     A life that is young, or was short, has come through a part of its imports; what it will load is what its predecessor did.
+    Not so when it runs another program. And one that `is_under_way`, so that a worker has reported progress, has shown who
+    joins: a rank that did so only in the life before does not do it any more.
     """
-    is_part = now.joins <= before.joins and set(now.files) <= set(before.files)
-    return before if is_part else now
+    then, program = {join.local_rank: join for join in before.learned.joins}, dict(before.program)
+    joined = {join.local_rank: join for join in now.learned.joins}
+    is_other = any(program.get(file, found) != found for file, found in now.program)
+    is_part = joined.keys() <= then.keys() and set(now.learned.files) <= set(before.learned.files)
+    if is_other or not is_part:
+        return now
+    joins = joined if is_under_way else then | joined
+    learned = replace(before.learned, joins=tuple(joins[local_rank] for local_rank in sorted(joins)))
+    return Lesson(learned, tuple((program | dict(now.program)).items()))
+
+
+def own_files(learned: Learned, folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the files of the program that are the user's own, as far as they are known: its main one, where it has joined, and
+    what it has loaded of the user's tree.
+    """
+    own = [file for _, file in make_plan(learned, folders).own]
+    return tuple(dict.fromkeys(file for file in (*(join.main for join in learned.joins), *own) if file))
 
 
 def narrow(plan: Plan, report: Report) -> Plan:

@@ -10,10 +10,11 @@ from planaria.base.files import write_all
 from planaria.base.value import Value, replace
 from planaria.contract import blackbox
 from planaria.contract.env import RANK_VARIABLES
-from planaria.contract.standby import JOIN, MEMORY, MOST_MEMORIES, READY, Report, encode, read_report
+from planaria.contract.standby import JOIN, JOINED, MEMORY, MOST_MEMORIES, READY, Report, encode, read_report
 from planaria.errors import SpawnFailed
+from planaria.process import prints
 from planaria.process.command import BOOTSTRAP, LEARN
-from planaria.process.running import signal_one
+from planaria.process.running import signal_group
 from planaria.process.spares import refusal, standby_environment
 from planaria.process.spawn import spawn_on_lifeline
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _REPORT_BYTES = 4 << 20
 _TAIL_BYTES = 2000
+_WORD_BYTES = 64
 _SIGKILL = 9
 
 
@@ -59,9 +61,12 @@ class Standby:
         self.order = order
         self.plan = plan
         self.report: Report | None = None
+        self.has_arrived = plan.mode != JOIN
         self._around = here()
-        self._script = _script_of(order.argv)
-        self._prints = {self._script: _fingerprint(self._script)}
+        script = _script_of(order.argv)
+        self._prints = {script: prints.take(script)}
+        if plan.mode == JOIN:  # what it reads now, it has read when it is ready: an edit in between is one
+            self._prints.update(plan.program)
         self._lent: frozenset[int] = frozenset()
         self._lifeline: int | None = None
         self._files: list[int] = []
@@ -108,16 +113,18 @@ class Standby:
         return self._channel.fileno()
 
     def hear(self) -> bool:
-        """Take what it says; tell whether it is ready. Without a word it is gone, or about to be."""
+        """Take what it says; tell whether there will be more. Without a word it is gone, or about to be."""
         try:
-            said = self._channel.recv(len(READY), _socket.MSG_DONTWAIT)
+            said = self._channel.recv(_WORD_BYTES, _socket.MSG_DONTWAIT)
         except OSError:
             said = b""
-        if said != READY:
-            return False
-        self.report = read_report(os.pread(self._papers, _REPORT_BYTES, 0))
-        self._prints.update((file, _fingerprint(file)) for file in self.report.watched)
-        return True
+        if said == JOINED:
+            self.has_arrived = True
+        elif said == READY:
+            self.report = read_report(os.pread(self._papers, _REPORT_BYTES, 0))
+            for file in self.report.watched:
+                self._prints.setdefault(file, prints.take(file))
+        return said == JOINED
 
     @property
     def has_joined(self) -> bool:
@@ -145,10 +152,8 @@ class Standby:
             return "the current folder differs"
         if now.umask != self._around.umask:
             return "the umask differs"
-        for file, before in self._prints.items():
-            if _fingerprint(file) != before:
-                return f"{file} has changed"
-        return ""
+        changed = prints.first_changed(self._prints.items())
+        return f"{changed} has changed" if changed else ""
 
     def refusal(self, cold: Start) -> str:
         """Say why it cannot stand in for this start; empty when it can."""
@@ -213,8 +218,8 @@ class Standby:
         return tail.rpartition("\n")[2] or found.text.strip()
 
     def end(self) -> None:
-        """Kill it. Its parent reaps it as any child."""
-        signal_one(self.pid, _SIGKILL)
+        """Kill it, and what it has started. Its parent reaps it as any child."""
+        signal_group(self.pid, _SIGKILL)
 
     def close(self) -> None:
         """Let go of what is held for it: it is promoted, or dead."""
@@ -238,12 +243,4 @@ def _socketpair() -> tuple[_socket.socket, int]:
 def _script_of(argv: tuple[str, ...]) -> str:
     """Return the file that is run, or nothing for a module: that is found when it is imported."""
     at = argv.index(LEARN, argv.index(BOOTSTRAP))
-    return "" if argv[at + 1] == "module" else os.path.realpath(argv[at + 2])
-
-
-def _fingerprint(path: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ()
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return "" if argv[at + 1] == "module" else prints.main_of(argv[at + 2])

@@ -6,9 +6,11 @@ One is started at a time, the next when it is ready: they share the CPUs with th
 from __future__ import annotations
 
 from planaria.base.memory import free_bytes
-from planaria.base.value import Value
+from planaria.base.value import Value, replace
+from planaria.contract.standby import JOIN, PRELOAD
 from planaria.errors import SpawnFailed
-from planaria.process.spares import Plan, how_many, narrow
+from planaria.process import prints
+from planaria.process.spares import how_many, is_same, narrow
 from planaria.process.standby import Standby
 
 TYPE_CHECKING = False
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from planaria.base.loop import Loop, Timer
     from planaria.contract.standby import Report
+    from planaria.process.prints import Print
+    from planaria.process.spares import Plan
     from planaria.process.spawn import Start
 
 LOOK_S = 5.0  # how often files are looked at
@@ -71,10 +75,12 @@ class Standbys:
         self._tell = tell
         self._free = free
         self._orders: tuple[Start, ...] = ()
-        self._plan = Plan()
+        self._plans: tuple[Plan, ...] = ()
         self._standing: dict[int, Standby] = {}
         self._ending: dict[int, Standby] = {}  # by pid: killed, and not reaped yet
         self._stale: dict[int, str] = {}  # by local rank: why there is none, or none that is ready, at the moment
+        self._since: dict[int, float] = {}  # by local rank: when the last one was started
+        self._never_joins: tuple[tuple[str, Print], ...] | None = None  # the program that was run and did not
         self._each_bytes = 0
         self._is_short = False  # a commit found no room beside them
         self._not_before = 0.0
@@ -103,24 +109,41 @@ class Standbys:
         """Return every process of ours: whoever ends what workers left behind must spare them."""
         return frozenset(one.pid for one in self._standing.values()) | frozenset(self._ending)
 
-    def keep(self, orders: tuple[Start, ...], plan: Plan) -> None:
-        """Keep standbys from now on: `orders` has, by local rank, the cold start that each is to save.
+    def keep(self, orders: tuple[Start, ...], plans: tuple[Plan, ...]) -> None:
+        """Keep standbys from now on: `orders` has, by local rank, the cold start that each is to save, `plans` what it does.
 
         Those that stand for other orders, or have other modules, are replaced. What was seen to be unfit stays left out.
         """
-        for report in self._unfit:
-            plan = narrow(plan, report)
-        if plan != self._plan or orders != self._orders:
+        plans = tuple(map(self._narrowed, plans))
+        is_known = len(plans) == len(self._plans) and all(map(is_same, plans, self._plans))
+        if not is_known or orders != self._orders:
             self._failures, self._why = 0, ""
-        self._orders, self._plan = orders, plan
+        self._orders, self._plans = orders, plans
         for standby in list(self._standing.values()):
             if (
                 standby.local_rank >= len(orders)
-                or standby.plan != plan
+                or not is_same(standby.plan, self._plan_of(standby.local_rank))
                 or standby.mismatch(orders[standby.local_rank])
             ):
                 self._end(standby)
         self._go_on()
+
+    def _narrowed(self, plan: Plan) -> Plan:
+        """Return a plan without what was seen to be unfit; without anything, where that never came to an end."""
+        for report in self._unfit:
+            plan = narrow(plan, report)
+        return replace(plan, load=()) if len(self._unfit) > RETRIES else plan
+
+    def _plan_of(self, local_rank: int) -> Plan:
+        """Return what a standby does that is started now. One that does not join would run the program beside the worker."""
+        plan = self._plans[local_rank]
+        if plan.mode != JOIN:
+            return plan
+        if changed := prints.first_changed(plan.program):
+            self._tell_once(f"{changed} has changed: standbys do not run the program before a worker has joined again")
+        elif self._never_joins is None or prints.first_changed(self._never_joins):
+            return plan
+        return replace(plan, mode=PRELOAD)
 
     def take(self, local_rank: int, cold: Start) -> Taken:
         """Take the standby of a local rank out, for the caller to promote; or say why a cold start it is. Never waits.
@@ -179,8 +202,11 @@ class Standbys:
         if standby is None:
             return False
         self._failures += 1
-        words = standby.last_words() or f"status {status}"
-        self._tell_once(f"a standby of local rank {standby.local_rank} ended: {words}")
+        if status == 0 and not standby.has_arrived:
+            self._run_no_more(standby, "has come to the end of the program without join()")
+        else:
+            words = standby.last_words() or f"status {status}"
+            self._tell_once(f"a standby of local rank {standby.local_rank} ended: {words}")
         del self._standing[standby.local_rank]
         self._loop.forget(standby.fileno())
         standby.close()
@@ -227,27 +253,29 @@ class Standbys:
 
     def _start(self, local_rank: int) -> None:
         try:
-            standby = Standby(local_rank, self._orders[local_rank], self._plan)
+            standby = Standby(local_rank, self._orders[local_rank], self._plan_of(local_rank))
         except SpawnFailed as problem:
             self._failures += 1
             self._why = str(problem)
             self._tell_once(self._why)
             return
-        self._standing[local_rank] = standby
+        self._standing[local_rank], self._since[local_rank] = standby, self._loop.now()
         self._watch(standby.pid, standby.hand_over_lifeline())
         self._loop.on_readable(standby.fileno(), lambda: self._hear(standby))
 
     def _hear(self, standby: Standby) -> None:
         """Take a standby's word that it is ready. When it has none it is dying, and its end is reported by itself."""
-        is_ready = standby.hear()
+        if standby.hear():
+            return
         self._loop.forget(standby.fileno())
-        if not is_ready or standby.report is None:
+        if standby.report is None:
             return
         if standby.report.unfit:
-            self._failures += 1
             self._tell_once(_sentence(standby))
             self._unfit.append(standby.report)
-            self._plan = narrow(self._plan, standby.report)
+            # One that loads nothing is fit in the end, and better than none.
+            self._failures = 0 if len(self._unfit) == RETRIES + 1 else self._failures + 1
+            self._plans = tuple(map(self._narrowed, self._plans))
             self._end(standby)
             return
         self._failures = 0
@@ -261,7 +289,22 @@ class Standbys:
             if why := standby.staleness():
                 self._stale[standby.local_rank] = why
                 self._end(standby)
+            elif not standby.has_arrived:
+                self._end_if_late(standby)
         self._go_on()
+
+    def _end_if_late(self, standby: Standby) -> None:
+        patience_s = standby.plan.patience_s
+        if self._loop.now() - self._since[standby.local_rank] > patience_s:
+            self._run_no_more(standby, f"was ended: it has not come to join() after {patience_s:.0f} s")
+            self._end(standby)
+
+    def _run_no_more(self, standby: Standby, why: str) -> None:
+        self._never_joins = standby.plan.program
+        self._tell_once(
+            f"a standby of local rank {standby.local_rank} {why}; standbys do not run the program any more, "
+            "they only load what it loads"
+        )
 
     def _end(self, standby: Standby) -> None:
         """End one. The next is started when this one's memory is free."""
@@ -284,4 +327,6 @@ def _sentence(standby: Standby) -> str:
         return f"nothing is loaded ahead: {name} was {dict((*standby.plan.load, *standby.plan.own))[name]}, now it is {file}"
     for name, variable in report.reads:
         return f"{name} is not loaded ahead: it reads {variable} when it is imported"
+    for name in report.draws:
+        return f"{name} is not loaded ahead: it draws random numbers when it is imported"
     return f"{report.device[0]} is not loaded ahead: it starts a device when it is imported"

@@ -217,7 +217,8 @@ class Workers:
         found = [worker.learned for worker in self._life]
         files = {name: file for one in reversed(found) for name, file in one.files}
         ordered = dict.fromkeys(name for one in found for name, _ in one.files)
-        return blackbox.Learned(tuple((name, files[name]) for name in ordered), any(one.joins for one in found))
+        joins = tuple(join for one in found for join in one.joins)
+        return blackbox.Learned(tuple((name, files[name]) for name in ordered), joins)
 
     def _order(self, life: Round, worker: Running) -> Start:
         settings, streams = self._settings, worker.streams

@@ -181,24 +181,31 @@ def _wait(standby: "Any", black_box: int) -> None:
     _AT_END[-1]()  # while there is time
     learned = standby.wait()
     _sign(black_box)
+    standby.restart_clock()
     os.write(black_box, learned)
     _call_witness()
 
 
-def _offer_join(black_box: int, standby: "Any") -> None:
-    """Give `planaria.worker.join` something to find: in a standby it waits, in a worker it says that this program joins."""
-    import os
+def _offer_join(black_box: int, standby: "Any", main_file: "Callable[[], str]") -> None:
+    """Give `planaria.worker.join` something to find: in a standby it waits, in a worker it says that this program joins.
 
-    told = False
+    It says how long that took as well: one day a standby may come here much later, or never.
+    """
+    import os
+    import time
+
+    told, begun = False, time.monotonic()
 
     def join() -> None:
         nonlocal told
+        after_s = time.monotonic() - begun if standby is None else standby.age_s()
         if is_waiting():
-            standby.check()
+            standby.arrive()
+            standby.preload()
             _wait(standby, black_box)
         if not told:
             told = True
-            os.write(black_box, b"\x1ejoins\n")
+            os.write(black_box, b"\x1ejoins\0%r\0%b\n" % (after_s, os.fsencode(main_file())))
 
     def is_waiting() -> bool:
         return standby is not None and standby.waiting
@@ -249,8 +256,10 @@ def _get_ready(mode: str, black_box: int) -> None:
         _sign(black_box)  # its place is at the beginning
     learning = _load("learn")
     _AT_END.append(learning["learn"](black_box))
-    standby = _load("standby")["Standby"](descriptors, black_box, learning["file_of"]) if word == "standby" else None
-    _offer_join(black_box, standby)
+    standby = None
+    if word == "standby":
+        standby = _load("standby")["Standby"](descriptors, black_box, learning, _load("early"))
+    _offer_join(black_box, standby, learning["main_file"])
     if standby is not None and standby.mode == "preload":
         standby.preload()
         _wait(standby, black_box)

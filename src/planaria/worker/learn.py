@@ -3,7 +3,7 @@
 A worker may be killed at any moment, so the list cannot wait for its end. The interpreter tells an audit hook of every
 import, and of much else that happens rarely; the hook looks at the number of loaded modules and writes the new ones into the
 black box, many at a time. `import torch`, with 1,900 modules, takes 13 ms more. A record is the byte 0x1e, `modules`, and
-name and file of each, with NULs between.
+name and file of each, with NULs between. `bootstrap.py` adds one of its own when the program joins.
 """
 
 import os
@@ -52,6 +52,13 @@ def learn(black_box: int) -> "Callable[[], None]":
 
     sys.addaudithook(hook)
     return safely_flush
+
+
+def main_file() -> str:
+    """Return where the main program came from, links followed; empty when it has no file."""
+    own = getattr(sys.modules.get("__main__"), "__dict__", {})
+    file = own.get("__file__")
+    return os.path.realpath(file) if isinstance(file, str) and file and not any(odd in file for odd in _ODD) else ""
 
 
 def file_of(name: str, module: object) -> "str | None":

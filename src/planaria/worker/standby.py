@@ -1,8 +1,9 @@
 """Wait, in a process started ahead of its life, for the order to be the worker. Loaded by path by `bootstrap.py`.
 
 A standby has the whole environment of a worker but the variables of its rank. It loads the modules that the life before had
-loaded, or runs the program up to `planaria.worker.join()`, tells its agent that it is ready, and sleeps. The order brings the
-missing variables, and as descriptors the streams and the black box of the worker that it is from then on.
+loaded, or runs the program up to `planaria.worker.join()` and loads the rest of them there, tells its agent that it is ready,
+and sleeps. The order brings the missing variables, and as descriptors the streams and the black box of the worker that it is
+from then on.
 
 Only built-in modules and `_socket` are imported: a user's `json.py` must win over the real one. What is said on the socket
 and in the papers is in `contract.standby`.
@@ -12,19 +13,19 @@ import _io
 import _socket
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import ModuleType
     from typing import Any
 
     Triple = tuple[str, str, str]
 
-GROUP = "torch.distributed.distributed_c10d"
 _PACKET = 1 << 18
 _DESCRIPTORS = 16  # at most; with the promotion come three: stdout, stderr, black box
 _MEMORY = "memory"
+_JOIN = "join"
 _PARTS = 3
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
@@ -40,37 +41,56 @@ def decode(data: bytes) -> "list[Triple]":
     return list(zip(parts[0::_PARTS], parts[1::_PARTS], parts[2::_PARTS]))  # noqa: B905  a torn end is left out
 
 
-def too_early(what: str) -> RuntimeError:
-    """Return the error for what a standby cannot know or do yet."""
-    return RuntimeError(
-        f"{what} before planaria.worker.join(): this process is a standby, whose rank and world are known only when it "
-        "takes the place of a worker; call join() first (in a process that is a worker already it returns at once)"
-    )
-
-
 class Standby:
-    """This process until it is promoted. `file_of(name, module)` says where a module came from."""
+    """This process until it is promoted. `learning` and `early` are the names of `learn.py` and `early.py`."""
 
-    def __init__(self, words: str, black_box: int, file_of: "Callable[[str, object], str | None]") -> None:
+    def __init__(self, words: str, black_box: int, learning: "dict[str, Any]", early: "dict[str, Any]") -> None:
         channel, papers = map(int, words.split(":"))
         self._black_box = black_box
-        self._file_of = file_of
+        self._file_of, self._main_file = learning["file_of"], learning["main_file"]
         self._channel = _socket.socket(fileno=_out_of_the_way(channel, black_box - 1))
         self._papers = _out_of_the_way(papers, black_box - 2)
         told = decode(_whole(self._papers))
         self.mode = next(first for word, first, _ in told if word == "mode")
-        self._unknown = {first for word, first, _ in told if word == "rank"}
+        unknown = {first for word, first, _ in told if word == "rank"}
         self._wanted = [first for word, first, _ in told if word == "load"]
         self._files = {first: second for word, first, second in told if word in ("load", "own")}
         self._report: list[Triple] = []
         self._importing = ""
+        self._ran: frozenset[str] = frozenset()
         self._pid = os.getpid()
+        self._since = time.monotonic()
         self.waiting = True
-        self._environ = _Guard(self._unknown, self._reads)
-        self._group = _Group(self)
+        self._too_early = early["too_early"]
+        self._environ = early["Environment"](unknown, self._reads)
+        self._group = early["Group"](lambda: self.waiting)
+
+    def age_s(self) -> float:
+        """Return how long this process is what it is: a standby, or the worker."""
+        return time.monotonic() - self._since
+
+    def restart_clock(self) -> None:
+        """Count from now on: the worker's life begins."""
+        self._since = time.monotonic()
+
+    def arrive(self) -> None:
+        """Say that the program has come to `join()`.
+
+        Raises:
+            RuntimeError: It must not wait here.
+        """
+        self._check()
+        self._say(b"joined")
 
     def preload(self) -> None:
-        """Import what the life before had imported. A failure is told and harms nobody."""
+        """Import what the life before had imported, and this process has not. A failure is told and harms nobody.
+
+        What the program itself has done by then is its own: a device that it has started, files that it has chosen. But it
+        may have seeded random numbers, and a cold start would draw from them when it imports, which may be later.
+        """
+        joins = self.mode == _JOIN
+        self._ran = frozenset(sys.modules) if joins else frozenset()
+        is_started, states = _device_started(), _random_states() if joins else {}
         for name in self._wanted:
             if name in sys.modules or not self._is_where_it_was(name):
                 continue
@@ -79,8 +99,13 @@ class Standby:
                 __import__(name)
             except BaseException as problem:  # noqa: BLE001  SystemExit too: it is the module's, and the program may never import it
                 self._report.append(("failed", name, f"{type(problem).__name__}: {_words(problem)}"))
-            if _device_started():
+            if not is_started and _device_started():
+                is_started = True
                 self._report.append(("device", name, ""))
+            now = _random_states() if joins else {}
+            if any(now.get(kind) != state for kind, state in states.items()):
+                self._report.append(("draws", name, ""))
+            states = now
         self._importing = ""
 
     def _is_where_it_was(self, name: str) -> bool:
@@ -103,12 +128,14 @@ class Standby:
             self._report.append(("reads", self._importing, what))
 
     def _look_around(self) -> "Iterator[Triple]":
+        if self.mode == _JOIN and (main := self._main_file()):
+            yield ("watch", main, "")
         library = f"{os.path.dirname(os.__file__)}/"
         for name, module in sys.modules.copy().items():
             file = self._file_of(name, module)
             if file is None:
                 continue
-            if self._files.get(name) not in (None, "", file):
+            if name not in self._ran and self._files.get(name) not in (None, "", file):
                 yield ("differs", name, file)
             if file and not any(part in file for part in _INSTALLED) and not file.startswith(library):
                 yield ("watch", os.path.realpath(file), "")
@@ -124,10 +151,7 @@ class Standby:
         os.pwrite(self._papers, report, 0)
         os.close(self._papers)
         _fill_gaps()
-        try:
-            self._channel.send(b"ready")
-        except OSError:
-            os._exit(0)
+        self._say(b"ready")
         order, descriptors = self._next()
         while order[0][0] == _MEMORY:
             _map_ahead(order[1:], descriptors, self._is_due)
@@ -136,6 +160,12 @@ class Standby:
         self.waiting = False
         self._become(order, descriptors)
         return left
+
+    def _say(self, word: bytes) -> None:
+        try:
+            self._channel.send(word)
+        except OSError:  # without an agent there is nothing to wait for
+            os._exit(0)
 
     def _next(self) -> "tuple[list[Triple], list[int]]":
         """Wait for what the agent has to say; without an agent there is nothing to wait for."""
@@ -169,149 +199,21 @@ class Standby:
             os.close(descriptor)
         _renew(sys.__stdout__, 1)
         _renew(sys.__stderr__, 2)
-        self._environ.leave()
-        for _, name, value in order:
-            os.environ[name] = value  # noqa: TID251  this is where the environment is made
+        self._environ.leave({name: value for _, name, value in order})
         self._group.leave()
         for number, descriptor in said:
             _write(number, _whole(descriptor))
             os.close(descriptor)
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """See that this is the process, and the state of it, in which `join()` may wait.
 
         Raises:
             RuntimeError: It is not.
         """
         if os.getpid() != self._pid:
-            raise too_early("a forked child went on")
+            raise self._too_early("a forked child went on")
         self._group.check()
-
-
-class _Copy(dict):  # type: ignore[type-arg]
-    """A copy of the environment that was taken too early: it refuses what the environment itself refused."""
-
-    guard: "_Guard"
-
-    def __getitem__(self, key: object) -> object:
-        self.guard.refuse(key)
-        return super().__getitem__(key)
-
-    def __contains__(self, key: object) -> bool:
-        self.guard.refuse(key)
-        return super().__contains__(key)
-
-    def get(self, key: object, default: object = None) -> object:
-        self.guard.refuse(key)
-        return super().get(key, default)
-
-    def copy(self) -> "_Copy":
-        return type(self)(self)
-
-
-class _Early(type(os.environ)):  # type: ignore[misc]  # noqa: TID251  the guard stands around it
-    """`os.environ` as long as it is not whole. `get`, `in`, `setdefault` and `os.getenv` come through here too."""
-
-    guard: "_Guard"
-
-    def __getitem__(self, key: object) -> object:
-        self.guard.refuse(key)
-        return super().__getitem__(key)
-
-    def __setitem__(self, key: object, value: object) -> None:
-        self.guard.refuse(key)  # promotion would overwrite it, and a cold start would not
-        super().__setitem__(key, value)
-
-    def copy(self) -> _Copy:
-        self.guard.note("the whole environment")
-        return _Copy(self)
-
-
-class _Guard:
-    """Make `os.environ` refuse the variables that are not known yet, and a copy of it too; `note` is told of each try."""
-
-    def __init__(self, unknown: "set[str]", note: "Callable[[str], None]") -> None:
-        self._names = {*unknown, *map(os.fsencode, unknown)}  # os.environb has bytes
-        self.note = note
-        self._kind = type(os.environ)  # noqa: TID251
-        self._entered: list[Any] = [os.environ, os.environb]  # noqa: TID251
-        _Copy.guard = _Early.guard = self
-        for environ in self._entered:
-            environ.__class__ = _Early
-
-    def refuse(self, key: object) -> None:
-        """Raise when there is a value to come, and it has not come."""
-        if isinstance(key, (str, bytes)) and key in self._names:
-            self.note(os.fsdecode(key))
-            raise too_early(f"{os.fsdecode(key)} was read from the environment")
-
-    def leave(self) -> None:
-        """Make it what it was."""
-        for environ in self._entered:
-            environ.__class__ = self._kind
-
-
-class _Group:
-    """Make `torch.distributed` refuse a process group before `join()`, should the program import it. A finder of modules."""
-
-    def __init__(self, standby: Standby) -> None:
-        self._standby = standby
-        self._module: ModuleType | None = None
-        self._start: Any = None
-        self._refusing: Any = None
-        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
-
-    def find_spec(self, name: str, path: object = None, _target: object = None) -> object:
-        """Let others find everything; see to it that we are asked when the one module has been run."""
-        if name != GROUP:
-            return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
-        spec: Any = sys.modules["_frozen_importlib"]._find_spec(name, path)  # noqa: SLF001
-        loader = getattr(spec, "loader", None)
-        if loader is not None:
-            run = loader.exec_module
-
-            def run_and_wrap(module: "ModuleType") -> None:
-                del loader.exec_module
-                run(module)
-                self._wrap(module)
-
-            loader.exec_module = run_and_wrap
-        return spec
-
-    def _wrap(self, module: "ModuleType") -> None:
-        start = getattr(module, "init_process_group", None)
-        if start is None:
-            return
-
-        def init_process_group(*args: object, **named: object) -> object:
-            if self._standby.waiting:
-                raise too_early("a process group was started")
-            return start(*args, **named)
-
-        init_process_group.__doc__ = start.__doc__
-        init_process_group.__wrapped__ = start  # type: ignore[attr-defined]  # what `inspect.signature` follows
-        self._module, self._start, self._refusing = module, start, init_process_group
-        module.init_process_group = init_process_group  # type: ignore[attr-defined]
-
-    def check(self) -> None:
-        """Refuse a group that was started all the same, by a way we do not know."""
-        is_started = getattr(self._module, "is_initialized", None)
-        if is_started is not None and is_started():
-            raise too_early("a process group was started")
-
-    def leave(self) -> None:
-        """Put the real function back wherever the program can see ours."""
-        finders: list[Any] = sys.meta_path
-        if self in finders:
-            finders.remove(self)
-        if self._module is None:
-            return
-        for name, module in sys.modules.copy().items():
-            if name == "__main__" or name.startswith("torch.distributed"):
-                own = getattr(module, "__dict__", {})
-                for key in [key for key, value in own.items() if value is self._refusing]:
-                    own[key] = self._start
 
 
 def _map_ahead(memories: "list[Triple]", descriptors: "list[int]", is_due: "Callable[[], bool]") -> None:
@@ -348,6 +250,19 @@ def _out_of_the_way(descriptor: int, number: int) -> int:
 def _device_started() -> bool:
     cuda = sys.modules.get("torch.cuda")
     return bool(cuda is not None and cuda.__dict__.get("_initialized"))
+
+
+def _random_states() -> "dict[str, object]":
+    """Return where the global generators of random numbers are, those that there are; one that will not say is left out."""
+    found: dict[str, object] = {}
+    for kind, ask in (("random", "getstate"), ("numpy.random", "get_state"), ("torch.random", "get_rng_state")):
+        try:
+            state = getattr(sys.modules[kind], ask)()
+            parts = state if isinstance(state, tuple) else (state,)
+            found[kind] = [part.tolist() if hasattr(part, "tolist") else part for part in parts]
+        except Exception:  # noqa: BLE001, S112  there is no such module, or the program has put something else into its place
+            continue
+    return found
 
 
 def _renew(stream: "Any", number: int) -> None:

@@ -7,10 +7,10 @@ import pytest
 from clocks import FakeLoop
 
 from planaria.agent.model import Group, Life
-from planaria.agent.reserve import EMPTY_LOOKS, LONGEST_LOOK_S, LOOK_S, Reserve, folders_of
+from planaria.agent.reserve import EMPTY_LOOKS, LONGEST_LOOK_S, LOOK_S, Reserve, Tree, tree_of
 from planaria.base.value import replace
-from planaria.contract.blackbox import Learned
-from planaria.contract.standby import JOIN
+from planaria.contract.blackbox import Join, Learned
+from planaria.contract.standby import JOIN, PRELOAD
 from planaria.process.model import Command
 from planaria.process.standbys import Seen, StandbysSeen
 
@@ -40,7 +40,8 @@ class FakeWorkers:
 class FakeStandbys:
     def __init__(self) -> None:
         self.kept: list[tuple[str, ...]] = []
-        self.modes: list[str] = []
+        self.modes: list[list[str]] = []
+        self.plans: tuple[Plan, ...] = ()
         self.pids = frozenset({7, 8})
         self.closed = 0
         self.ended: list[int] = []
@@ -54,10 +55,11 @@ class FakeStandbys:
         then()
         return True
 
-    def keep(self, orders: tuple[Any, ...], plan: Plan) -> None:
+    def keep(self, orders: tuple[Any, ...], plans: tuple[Plan, ...]) -> None:
         assert orders == ("order 0", "order 1")
-        self.kept.append(tuple(name for name, _ in plan.load))
-        self.modes.append(plan.mode)
+        self.kept.append(tuple(name for name, _ in plans[0].load))
+        self.modes.append([plan.mode for plan in plans])
+        self.plans = plans
 
     def exited(self, pid: int, status: int) -> bool:
         self.ended.append(status)
@@ -70,12 +72,13 @@ class FakeStandbys:
 class Rig:
     """A reserve with everything it talks to."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: Tree | None = None) -> None:
         self.loop = FakeLoop()
         self.workers = FakeWorkers()
         self.standbys = FakeStandbys()
         self.told: list[str] = []
-        self.reserve = Reserve(self.loop, self.workers, self.standbys, ("/job",), self.told.append)  # type: ignore[arg-type]
+        tree = tree or Tree(("/job",))
+        self.reserve = Reserve(self.loop, self.workers, self.standbys, tree, self.told.append)  # type: ignore[arg-type]
 
     def pass_s(self, seconds: float) -> int:
         return self.loop.run_until(self.loop.at + seconds)
@@ -135,11 +138,79 @@ def test_a_program_that_imports_nothing_has_standbys_in_the_end(rig: Rig) -> Non
     assert rig.standbys.kept == [()]
 
 
-def test_a_program_that_joins_need_not_stand_still(rig: Rig) -> None:
+def joined(learned: Learned, *local_ranks: int, main: str = "") -> Learned:
+    return replace(learned, joins=tuple(Join(local_rank, 1.0, main) for local_rank in local_ranks))
+
+
+def test_a_program_that_joins_has_to_stand_still_too_since_what_it_loads_after_that_is_loaded_ahead(rig: Rig) -> None:
     rig.reserve.began(FIRST)
-    rig.workers.learned = Learned(SOME.files, joins=True)
+    rig.workers.learned = joined(SOME, 0, 1)
     rig.pass_s(LOOK_S)
-    assert rig.standbys.modes == [JOIN]
+    rig.workers.learned = joined(MORE, 0, 1)
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.kept == []
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.modes == [[JOIN, JOIN]]
+    assert rig.standbys.kept == [("os", "torch", "numpy")]
+
+
+def test_only_those_ranks_that_have_joined_in_the_last_life_run_the_program_ahead(rig: Rig) -> None:
+    rig.reserve.began(FIRST)
+    rig.workers.learned = joined(SOME, 0, 1)
+    rig.reserve.progressed()
+    assert rig.standbys.modes == [[JOIN, JOIN]]
+    rig.reserve.ended()
+    rig.reserve.began(SECOND)
+    rig.workers.learned = joined(SOME, 1)
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.modes[-1] == [JOIN, JOIN], "the first may be about to join"
+    rig.reserve.progressed()
+    assert rig.standbys.modes[-1] == [JOIN, JOIN]
+    rig.pass_s(2 * LOOK_S)
+    assert rig.standbys.modes[-1] == [PRELOAD, JOIN]
+
+
+def life_of(rig: Rig, group: Group, learned: Learned) -> None:
+    rig.reserve.began(group)
+    rig.workers.learned = learned
+    rig.reserve.progressed()
+    rig.reserve.ended()
+
+
+@pytest.mark.parametrize("kind", ["script", "module"])
+def test_a_program_that_was_replaced_has_taught_nothing(tmp_path: Path, kind: str) -> None:
+    main = tmp_path / "train.py"
+    main.write_text("join()")
+    rig = Rig(Tree((str(tmp_path),), str(main) if kind == "script" else ""))
+    life_of(rig, FIRST, joined(MORE, 0, 1, main=str(main)))
+    assert rig.standbys.modes == [[JOIN, JOIN]]
+    main.write_text("train()")
+    rig.reserve.began(SECOND)
+    rig.workers.learned = Learned()
+    rig.pass_s(LOOK_S)
+    assert len(rig.standbys.kept) == 1, "nobody knows yet what it loads"
+    rig.workers.learned = SOME
+    rig.pass_s(2 * LOOK_S)
+    assert rig.standbys.kept[1:] == [("os", "torch")]
+    assert rig.standbys.modes[-1] == [PRELOAD, PRELOAD]
+
+
+def test_a_plan_knows_the_files_of_the_program_as_they_were_in_the_life_that_joined(tmp_path: Path) -> None:
+    for name in ("train.py", "model.py"):
+        (tmp_path / name).write_text("1")
+    files = tuple(str(tmp_path / name) for name in ("train.py", "model.py"))
+    rig = Rig(Tree((str(tmp_path),), files[0]))
+    life_of(rig, FIRST, joined(Learned((*SOME.files, ("model", files[1]))), 0, 1, main=files[0]))
+    before = rig.standbys.plans[0].program
+    assert [file for file, _ in before] == [*files]
+    (tmp_path / "model.py").write_text("22")
+    rig.reserve.began(SECOND)
+    rig.workers.learned = SOME
+    rig.pass_s(LOOK_S)
+    assert rig.standbys.plans[0].program == before, "the standbys see by themselves that it is another program"
+    rig.workers.learned = Learned((*SOME.files, ("model", files[1])))
+    rig.reserve.progressed()
+    assert rig.standbys.modes[-1] == [PRELOAD, PRELOAD]
 
 
 def test_looks_become_rare_and_what_is_loaded_later_counts(rig: Rig) -> None:
@@ -251,5 +322,5 @@ def test_the_users_tree_is_the_folder_of_the_script_where_it_leads_and_the_curre
     os.symlink("../real/a.py", tmp_path / "here" / "a.py")
     monkeypatch.chdir(tmp_path)
     root = str(tmp_path.resolve())
-    assert folders_of(Command("script", "here/a.py")) == (f"{root}/here", f"{root}/real", root)
-    assert folders_of(Command("module", "here.a")) == (root,)
+    assert tree_of(Command("script", "here/a.py")) == Tree((f"{root}/here", f"{root}/real", root), f"{root}/real/a.py")
+    assert tree_of(Command("module", "here.a")) == Tree((root,))

@@ -59,12 +59,15 @@ def test_a_report_is_read_by_its_words() -> None:
         ("differs", "json", "/x"),
         ("reads", "b.c", "RANK"),
         ("device", "d", ""),
+        ("draws", "e", ""),
         ("watch", "/m.py", ""),
         ("later", "word", ""),
     ]
     report = standby.read_report(standby.encode(told))
-    assert report == Report((("a", "ImportError: no"),), (("json", "/x"),), (("b.c", "RANK"),), ("d",), ("/m.py",))
-    assert report.unfit == {"json", "b.c", "d"}
+    assert report == Report(
+        (("a", "ImportError: no"),), (("json", "/x"),), (("b.c", "RANK"),), ("d",), ("/m.py",), ("e",)
+    )
+    assert report.unfit == {"json", "b.c", "d", "e"}
 
 
 def test_the_variables_of_a_round_are_those_that_differ_between_two_rounds() -> None:
@@ -97,13 +100,19 @@ MODULES = b"\x1emodules\0os\0/lib/os.py\0sys\0\n"
 
 
 def test_what_was_learned_is_read_and_is_no_ending_and_no_text() -> None:
-    data = b'\x1e{"started":1.5}\n' + MODULES + b"stack\n\x1emodules\0json\0/lib/json.py\n" + b"\x1ejoins\n"
-    assert blackbox.learned(data) == blackbox.Learned(
-        (("os", "/lib/os.py"), ("sys", ""), ("json", "/lib/json.py")), joins=True
+    joins = b"\x1ejoins\x001.25\x00/main.py\n"
+    data = b'\x1e{"started":1.5}\n' + MODULES + b"stack\n\x1emodules\0json\0/lib/json.py\n" + joins
+    assert blackbox.learned(data, 2) == blackbox.Learned(
+        (("os", "/lib/os.py"), ("sys", ""), ("json", "/lib/json.py")), (blackbox.Join(2, 1.25, "/main.py"),)
     )
     found = blackbox.read(data)
     assert (found.ending, found.text) == (None, "stack\n")
     assert blackbox.started_at(data[: blackbox.SIGN_BYTES]) == 1.5
+
+
+@pytest.mark.parametrize("told", [b"1.5\0/m.py", b"\n", b"soon\0/m.py\n", b"nan\0\n", b"inf\0\n", b"-1\0\n"])
+def test_a_torn_or_senseless_word_that_a_program_joins_is_left_out(told: bytes) -> None:
+    assert blackbox.learned(b"\x1ejoins\0" + told) == blackbox.Learned()
 
 
 def test_a_torn_list_of_modules_is_left_out() -> None:
@@ -115,6 +124,7 @@ def test_a_torn_list_of_modules_is_left_out() -> None:
 def test_no_black_box_teaches_an_error(data: bytes) -> None:
     blackbox.learned(data)
     blackbox.learned(b"\x1emodules\0" + data)
+    blackbox.learned(b"\x1ejoins\0" + data)
 
 
 def test_what_is_written_down_fits_into_what_is_read() -> None:

@@ -3,17 +3,22 @@ from __future__ import annotations
 import pytest
 
 from planaria.base.value import replace
-from planaria.contract.blackbox import Learned
+from planaria.contract.blackbox import Join, Learned
 from planaria.contract.standby import JOIN, PRELOAD, Report
 from planaria.process.spares import (
     FIRST_BYTES,
+    LATE_LEAST_S,
     RESERVE_BYTES,
     Count,
+    Lesson,
     Plan,
     how_many,
+    is_same,
     make_plan,
+    make_plans,
     narrow,
     newer,
+    own_files,
     refusal,
     standby_environment,
 )
@@ -53,12 +58,38 @@ def test_a_current_folder_that_holds_everything_leaves_the_library_outside() -> 
     assert names(plan.load) == ["sys", "os", "torch", "torch.nn", "yaml"]
 
 
-def test_a_program_that_joins_is_run_by_its_standby() -> None:
-    assert make_plan(replace(LIFE, joins=True), ("/job",)) == Plan(JOIN)
+QUICK, SLOW = Join(0, 2.0, "/job/main.py"), Join(2, 30.0, "/job/main.py")
+PROGRAM = (("/job/main.py", (1,)), ("/job/src/models/__init__.py", (2,)))
+
+
+def test_a_program_is_run_by_the_standby_of_a_rank_that_has_joined_and_the_rest_is_loaded_there() -> None:
+    lesson = Lesson(replace(LIFE, joins=(QUICK, SLOW)), PROGRAM)
+    plans = make_plans(lesson, ("/job",), 3)
+    assert [plan.mode for plan in plans] == [JOIN, PRELOAD, JOIN]
+    for plan in plans:
+        assert (plan.load, plan.own) == (make_plan(LIFE, ("/job",)).load, make_plan(LIFE, ("/job",)).own)
+        assert plan.program == PROGRAM
+
+
+def test_a_standby_may_take_much_longer_to_join_than_a_worker_did_and_that_is_no_reason_for_another_one() -> None:
+    quick, slow = Lesson(replace(LIFE, joins=(QUICK,))), Lesson(replace(LIFE, joins=(replace(SLOW, local_rank=0),)))
+    (one,), (other,) = make_plans(quick, ("/job",), 1), make_plans(slow, ("/job",), 1)
+    assert (one.patience_s, other.patience_s) == (LATE_LEAST_S, 300.0)
+    assert is_same(one, other)
+    assert not is_same(one, replace(one, mode=PRELOAD))
+
+
+def test_the_users_own_files_are_the_main_one_and_those_of_the_users_tree() -> None:
+    assert own_files(replace(LIFE, joins=(QUICK, SLOW)), ("/job/src",)) == (
+        "/job/main.py",
+        "/job/src/models/__init__.py",
+        "relative/here.py",
+    )
 
 
 PART = Learned(LIFE.files[:3])
 MOVED = Learned((("sys", ""), ("os", "/elsewhere/os.py")))
+BOTH, AGAIN = replace(LIFE, joins=(QUICK, SLOW)), Join(0, 3.0, "/job/main.py")
 
 
 @pytest.mark.parametrize(
@@ -68,12 +99,26 @@ MOVED = Learned((("sys", ""), ("os", "/elsewhere/os.py")))
         (LIFE, PART, LIFE),
         (PART, LIFE, LIFE),
         (LIFE, MOVED, MOVED),
-        (replace(LIFE, joins=True), PART, replace(LIFE, joins=True)),
-        (LIFE, replace(PART, joins=True), replace(PART, joins=True)),
+        (BOTH, PART, BOTH),
+        (BOTH, replace(PART, joins=(AGAIN,)), replace(LIFE, joins=(AGAIN, SLOW))),
+        (LIFE, replace(PART, joins=(QUICK,)), replace(PART, joins=(QUICK,))),
     ],
 )
 def test_a_list_that_is_a_part_of_the_one_before_teaches_nothing(before: Learned, now: Learned, found: Learned) -> None:
-    assert newer(before, now) == found
+    assert newer(Lesson(before), Lesson(now)) == Lesson(found)
+
+
+def test_of_a_life_that_is_under_way_only_those_join_who_have() -> None:
+    now = Lesson(replace(PART, joins=(AGAIN,)))
+    assert newer(Lesson(BOTH), now, is_under_way=True) == Lesson(replace(LIFE, joins=(AGAIN,)))
+    assert newer(Lesson(BOTH), Lesson(PART), is_under_way=True) == Lesson(LIFE)
+
+
+def test_what_another_program_has_taught_is_forgotten_also_when_that_was_more() -> None:
+    edited = Lesson(PART, (("/job/main.py", (9,)),))
+    assert newer(Lesson(BOTH, PROGRAM), edited) == edited
+    same = Lesson(PART, (("/job/main.py", (1,)), ("/job/more.py", (3,))))
+    assert newer(Lesson(BOTH, PROGRAM), same) == Lesson(BOTH, (*PROGRAM, ("/job/more.py", (3,))))
 
 
 def test_papers_tell_everything_a_standby_needs() -> None:
@@ -93,6 +138,7 @@ PLAN = Plan(load=(("a", "/a"), ("a.b", "/a/b"), ("c", "/c")), own=(("d", "/d"),)
         (Report(), ["a", "a.b", "c"]),
         (Report(reads=(("a.b", "RANK"),)), ["c"]),
         (Report(device=("c",)), ["a", "a.b"]),
+        (Report(draws=("a.b",)), ["c"]),
         (Report(differs=(("d", "/x"),), device=("c",)), []),
         (Report(failed=(("a", "no"),), watched=("/c",)), ["a", "a.b", "c"]),
     ],

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from clocks import FakeLoop
 
+from planaria.contract.standby import JOIN, PRELOAD, Report
+from planaria.process import prints
 from planaria.process import standbys as module
 from planaria.process.spares import FIRST_BYTES, RESERVE_BYTES, Plan
-from planaria.process.standbys import LOOK_S, PAUSE_S, Standbys
+from planaria.process.standbys import LOOK_S, PAUSE_S, RETRIES, Standbys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 GB = 1 << 30
 
@@ -21,13 +24,15 @@ class FakeStandby:
     """A process that is ready when a test says so, and takes a gigabyte from then on until it has ended."""
 
     last = 0
+    finds = Report()
 
     def __init__(self, local_rank: int, order: object, plan: Plan) -> None:
         FakeStandby.last += 1
         self.pid = FakeStandby.last
         self.local_rank, self.order, self.plan = local_rank, order, plan
-        self.report: Any = None
+        self.report: Report | None = None
         self.is_ending = False
+        self.has_arrived = plan.mode != JOIN
 
     memory_bytes = GB
     has_joined = False
@@ -37,8 +42,14 @@ class FakeStandby:
         return self.report is not None
 
     def hear(self) -> bool:
-        self.report = type("Report", (), {"unfit": frozenset()})()
-        return True
+        if not self.has_arrived:
+            self.has_arrived = True
+            return True
+        self.report = self.finds if self.plan.load else Report()
+        return False
+
+    def last_words(self) -> str:
+        return ""
 
     def fileno(self) -> int:
         return self.pid
@@ -88,7 +99,7 @@ class Machine(FakeLoop):
 
 
 class Rig:
-    def __init__(self, free: int, asked: int | None = None) -> None:
+    def __init__(self, free: int, asked: int | None = None, plan: Plan | None = None) -> None:
         self.machine = Machine(free)
         self.told: list[str] = []
         self.standbys = Standbys(
@@ -98,15 +109,21 @@ class Rig:
             tell=self.told.append,
             free=lambda: self.machine.free,
         )
-        self.standbys.keep(("order",) * 4, Plan())  # type: ignore[arg-type]
-        self.settle()
+        self.plan = plan or Plan()
+        self.keep()
+        if plan is None:
+            self.settle()
+
+    def keep(self) -> None:
+        self.standbys.keep(("order",) * 4, (self.plan,) * 4)  # type: ignore[arg-type]
 
     def settle(self) -> None:
         """Have all get ready who can."""
         while self.machine.readers:
-            _, ready = self.machine.readers.popitem()
-            self.machine.free -= GB
-            ready()
+            (pid, hear), *_ = self.machine.readers.items()
+            is_last_word = any(one.has_arrived for one in self.standbys._standing.values() if one.pid == pid)
+            self.machine.free -= GB if is_last_word else 0
+            hear()
 
     def bury(self) -> None:
         """Have those end who were told to."""
@@ -118,6 +135,10 @@ class Rig:
     def wait(self, seconds: float) -> None:
         self.machine.run_until(self.machine.at + seconds)
         self.settle()
+
+    @property
+    def modes(self) -> list[str]:
+        return [one.plan.mode for one in self.standbys._standing.values()]
 
     @property
     def count(self) -> int:
@@ -189,3 +210,92 @@ def test_who_ends_with_the_job_makes_room_too() -> None:
     assert rig.standbys.make_room(lambda: gone.append(1))
     rig.bury()
     assert (gone, rig.count) == ([1], 0)
+
+
+# One that runs the program, and one that only loads what it loads instead.
+
+
+@pytest.fixture
+def joining(tmp_path: Path) -> Plan:
+    main = tmp_path / "main.py"
+    main.write_text("")
+    return Plan(JOIN, (("os", ""),), program=((str(main), prints.take(str(main))),), patience_s=100.0)
+
+
+def test_one_that_is_much_later_than_the_worker_was_is_ended_and_the_program_is_run_no_more(joining: Plan) -> None:
+    rig = Rig(9 * GB, plan=joining)
+    assert rig.modes == [JOIN]
+    began = rig.machine.at
+    rig.machine.run_until(began + 100.0)
+    assert (rig.modes, rig.told) == ([JOIN], [])
+    rig.machine.run_until(began + 100.0 + LOOK_S)
+    assert rig.modes == []
+    why = "was ended: it has not come to join() after 100 s; standbys do not run the program any more"
+    assert rig.told == [f"a standby of local rank 0 {why}, they only load what it loads"]
+    rig.bury()
+    assert rig.modes == [PRELOAD] * 4
+    rig.keep()
+    assert rig.modes == [PRELOAD] * 4, "the same plan replaces nobody"
+
+
+def test_one_that_has_joined_may_take_its_time_to_load_the_rest(joining: Plan) -> None:
+    rig = Rig(9 * GB, plan=joining)
+    (hear,) = rig.machine.readers.values()
+    hear()
+    rig.machine.run_until(rig.machine.at + 1000.0)
+    assert (rig.modes, rig.told) == ([JOIN], [])
+    rig.settle()
+    assert rig.modes == [JOIN] * 4
+
+
+def test_a_program_that_came_to_its_end_without_join_is_not_run_again(joining: Plan) -> None:
+    rig = Rig(9 * GB, plan=joining)
+    (pid,) = rig.standbys.pids
+    rig.standbys.exited(pid, 0)
+    assert rig.modes == [PRELOAD]
+    assert rig.told[0].startswith("a standby of local rank 0 has come to the end of the program without join(); ")
+
+
+def test_a_program_that_has_changed_is_not_run_before_a_worker_has_joined_again(joining: Plan) -> None:
+    rig = Rig(9 * GB, plan=joining)
+    rig.settle()
+    assert rig.modes == [JOIN] * 4
+    ((file, _),) = joining.program
+    with open(file, "w") as main:
+        main.write("run()")
+    rig.keep()
+    rig.bury()
+    assert rig.modes == [PRELOAD] * 4
+    assert rig.told == [f"{file} has changed: standbys do not run the program before a worker has joined again"]
+    rig.plan = Plan(JOIN, joining.load, program=((file, prints.take(file)),))
+    rig.keep()
+    rig.bury()
+    assert rig.modes == [JOIN] * 4
+
+
+def test_a_program_that_never_joined_is_run_again_when_it_is_another_one(joining: Plan) -> None:
+    rig = Rig(9 * GB, plan=joining)
+    (pid,) = rig.standbys.pids
+    rig.standbys.exited(pid, 0)
+    ((file, _),) = joining.program
+    with open(file, "w") as main:
+        main.write("run()")
+    rig.plan = Plan(JOIN, joining.load, program=((file, prints.take(file)),))
+    rig.keep()
+    rig.bury()
+    assert rig.modes == [JOIN] * 4
+
+
+@pytest.mark.parametrize("mode", [JOIN, PRELOAD])
+def test_one_that_is_never_fit_loads_nothing_in_the_end(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setattr(FakeStandby, "finds", Report(reads=(("other", "RANK"),)))
+    rig = Rig(9 * GB, plan=Plan(mode, (("os", ""),)))
+    rig.settle()
+    for _ in range(RETRIES + 1):
+        assert (rig.modes, len(rig.standbys.pids)) == ([], 1)
+        rig.bury()
+    assert rig.modes == [mode] * 4
+    assert {one.plan for one in rig.standbys._standing.values()} == {Plan(mode)}
+    rig.keep()
+    assert rig.modes == [mode] * 4
+    assert rig.told == ["other is not loaded ahead: it reads RANK when it is imported"]
