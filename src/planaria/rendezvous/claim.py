@@ -120,7 +120,8 @@ class Claim:
             case KeyRead("leader", value, revision):
                 self._leader, self.leader_revision = read_leader(value), revision
             case KeyRead("round", value, revision):
-                self._round, self.round_revision = value, revision
+                # No agent takes it away: what a store has forgotten was there all the same.
+                self._round, self.round_revision = value or self._round, revision
             case KeyRead("left", value, revision):
                 self.farewell.found(value, revision)
                 return  # nothing waits for it
@@ -199,9 +200,14 @@ class Claim:
         """Return the newest round in the store."""
         return read_round(self._round)
 
+    @property
+    def has_round(self) -> bool:
+        """Tell whether there is a round in the store now."""
+        return self.round_revision > 0
+
     def is_vacated(self, last: Standing) -> bool:
-        """Tell whether the store says of this very round that nobody of it is left."""
-        return 0 < last.size <= len(self.farewell.left_of(last))
+        """Tell whether the store says of this very round that nobody of it is left; it has to know that it is the newest."""
+        return self.has_round and 0 < last.size <= len(self.farewell.left_of(last))
 
     def read_leader_again(self) -> list[Effect]:
         """Doubt what we know of the leader key: whoever wrote a newer round held it."""
@@ -211,13 +217,22 @@ class Claim:
 
     def _standing(self) -> Standing:
         standing = read_round(self._round)
-        was_told = self._outcome is not None and epoch_of_outcome(self._outcome.value) == standing.epoch
-        if was_told or outcome_in_round(self._round) is not None:
+        if self.over() is not None:
             return Standing()  # that run is over: this is a new one under the same id
         if self.is_vacated(standing):
             following = max(standing.next_round, self.farewell.left.next_round)
             return replace(standing, size=0, deputies=(), next_round=following)
         return standing
+
+    def over(self) -> str | None:
+        """Return the record of how the run of the newest round ended; None while it goes on."""
+        told = self._outcome.value if self._outcome is not None else None
+        was_told = told is not None and epoch_of_outcome(told) == read_round(self._round).epoch
+        return told if was_told else outcome_in_round(self._round)
+
+    def end_since(self, term: int) -> Ended | None:
+        """Return how the run of the newest round ended, if that round is newer than one announced in this term."""
+        return read_outcome(self.over()) if term < read_round(self._round).term else None
 
     def serves_another(self, epoch: str) -> bool:
         """Tell whether the newest round is one of another run under the same id."""

@@ -34,7 +34,7 @@ from planaria.rendezvous.messages import (
 )
 from planaria.rendezvous.model import SELF, Close, Send
 from planaria.rendezvous.notice import Notice
-from planaria.rendezvous.office import Office
+from planaria.rendezvous.office import Office, term_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Leader:
 
     def raise_term(self, term: int) -> None:
         """Lead in a newer term: the store had lost the leader key, and it was written anew."""
-        self.office.term = max(self.office.term, term)
+        self.office.term = term_above(term, self.office.term)
         if self.office.is_making:
             self._making.give_up()
         self._orders.touch()

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from planaria.rendezvous.ranks import Candidate
     from planaria.rendezvous.seats import Seat
 
+def term_above(revision: int, known: int) -> int:
+    """Return a term for who wrote the leader key with this revision, above one that was: a store set up anew begins low."""
+    return revision if revision > known else known + revision
+
+
 STALE_S = 0.1  # how old our idea of our own validity may be: it only grows while nothing else happens
 
 
@@ -27,7 +32,7 @@ class Office:
 
     `chosen`, `announced` and `places` are those of the round that is being made, or of the last one. `reason` is why it
     was made, `quit` what an owner wants. `is_holding`: people were told that there is no majority to go on with. `buried`
-    are said to be gone for good, by whoever runs their machines.
+    are said to be gone for good, by whoever runs their machines. `over` is the epoch of the run before, if that has ended.
     """
 
     def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, held: Held) -> None:
@@ -46,6 +51,7 @@ class Office:
         self.quit: Quit | None = None
         self.is_holding = False
         self.buried: frozenset[str] = frozenset()
+        self.over = ""
         self.chosen: tuple[Candidate, ...] = ()
         self.announced = standing
         self.places: dict[str, Place] = {}
@@ -60,9 +66,25 @@ class Office:
         return self.phase != "claiming"
 
     @property
+    def is_founding(self) -> bool:
+        """Tell whether it is about to open the first round of a run, as far as it and the store know."""
+        return self.settings.external and self.established and not self.roll.has_round and self.ended is None
+
+    @property
     def is_making(self) -> bool:
         """Tell whether a round was announced and has not started."""
         return self.phase in ("placing", "starting")
+
+    def adopt(self, standing: Standing) -> None:
+        """Begin again with a round that another knows: a newer one than ours, or one that a store has forgotten."""
+        if self.is_founding:  # there is a run already: what we announced is nothing, and nobody of that one has joined us yet
+            self.phase, self.epoch = "claiming", standing.epoch
+            self.places, self.chosen = {}, ()
+            self.roll.announced = []
+        self.roll.adopt(standing)
+        self.restart_count = standing.restart_count
+        self.term = term_above(self.term, standing.term) if self.settings.external else self.term
+        self.count_anew()
 
     # Validity.
 
@@ -100,7 +122,7 @@ class Office:
         """Tell whether a proof of death may count: only for one who cannot have been left out of a newer round."""
         if self.settings.external and self.roll.tie_until > now:
             return True  # the store knows the newest round for certain
-        if self.established or self.settings.external:
+        if self.established or self.roll.is_stored:
             return self.established and self.is_valid(now)
         own = self.seats.get(self.settings.node)
         return own is not None and not own.join.fenced and now < self._held_until

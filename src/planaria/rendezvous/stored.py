@@ -8,14 +8,16 @@ from __future__ import annotations
 from planaria.base.value import replace
 from planaria.rendezvous import words
 from planaria.rendezvous.messages import Ask, Ended
-from planaria.rendezvous.model import KeyRead, KeyWritten, Say, Standing
+from planaria.rendezvous.keys import round_record
+from planaria.rendezvous.model import KeyRead, KeyWritten, Say, Standing, WriteKey
+from planaria.rendezvous.office import term_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.claim import Claim
     from planaria.rendezvous.leader import Leader
     from planaria.rendezvous.member import Member
-    from planaria.rendezvous.model import Effect, Settings, StoreAnswered, StoreLeaseLost, StoreTrouble
+    from planaria.rendezvous.model import Effect, Event, Settings, StoreAnswered, StoreLeaseLost, StoreTrouble
     from planaria.rendezvous.tenure import Tenure
 
 TROUBLE_S = 30.0  # the same words of the store after so much peace are a new trouble; it is asked again much more often
@@ -31,6 +33,7 @@ class Stored:
         self._claim = claim
         self._out = out
         self._troubles: dict[str, float] = {}
+        self._is_reminding = False
         self.trouble = ""
 
     def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float, *, age_s: float) -> None:
@@ -42,6 +45,8 @@ class Stored:
             self._hear_outcome(age_s)
         if self._tenure.leader is not None:
             self._tell_leader(self._tenure.leader, event, now)
+        if self._tenure.leader is not None:
+            self._out += self._remind(self._tenure.leader, event, now)
 
     def _tell_leader(
         self, leader: Leader, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float
@@ -66,6 +71,20 @@ class Stored:
                 leader.ending.outcome_written()
             case KeyRead("leader", None):
                 self._out += claim.claim_again(now)
+
+    def _remind(self, leader: Leader, event: Event, now: float) -> list[Effect]:
+        """Write the round that runs again into a store that was emptied, for those who come later or have to lead."""
+        office, claim = leader.office, self._claim
+        if isinstance(event, (KeyRead, KeyWritten)) and event.key == "round":
+            self._is_reminding = False
+        if isinstance(event, KeyRead) and event.key == "round" and not event.revision:
+            leader.ending.round_revision = 0
+        knows = office.phase in ("running", "stopping", "gathering") and office.roll.has_round and office.roll.is_started
+        is_there = claim.has_round and claim.newest().epoch == office.epoch
+        if self._is_reminding or is_there or not knows or not office.is_valid(now):
+            return []
+        self._is_reminding = True
+        return [WriteKey("round", round_record(replace(office.roll.last, epoch=office.epoch)), claim.round_revision)]
 
     def _hear_outcome(self, age_s: float) -> None:
         """End with the run. A leader that did not end it itself had lost the store meanwhile."""
@@ -115,7 +134,11 @@ class Stored:
             member.end(Ended("refused", 2, words.another_run(own.run_id), (), 0))
             return False
         if is_over:
+            ended = claim.end_since(member.post.standing.term)
             member.post.standing = Standing()  # it waited for a place in that run
+            if ended is not None:  # and it was here before the run ended that came of it
+                member.end(ended)
+                return False
         order = claim.decide(Ask(own.run_id, own.node, "", member.term, member.post.standing.round, valid=False), now)
         self._out += order.effects
         if order.lead is not None and self._tenure.leader is None:
@@ -125,14 +148,20 @@ class Stored:
         return is_over
 
     def _lead(self, term: int, standing: Standing, now: float) -> None:
-        """Lead with the newest round that can have started: one that was only announced to us started if the store has it."""
-        own = self._member.post.standing
+        """Lead with the newest round that can have started: one that was only announced to us started if the store has it.
+
+        Where the store has none though one has started, it was emptied: then those who know of rounds decide, as without one.
+        """
+        own, claim = self._member.post.standing, self._claim
         newest = max(standing, own, key=lambda one: (one.term, one.round))
-        ended = self._claim.untold_end(own.epoch) if own.epoch else None
-        if newest is own and own.ran < own.round and ended is None:
+        ended = claim.untold_end(own.epoch) if own.epoch else None
+        if newest is own and own.ran < own.round and ended is None and (claim.has_round or own.begun < 0):
             newest = replace(standing, next_round=max(standing.next_round, own.next_round))
-        leader = self._tenure.begin(term, newest, now)
-        leader.ending.round_revision = self._claim.round_revision
+        leader = self._tenure.begin(term_above(term, newest.term), newest, now)
+        leader.office.roll.is_stored = claim.has_round
+        leader.office.roll.is_started = claim.has_round or newest.has_begun
+        leader.office.over = claim.newest().epoch if claim.over() is not None else ""
+        leader.ending.round_revision = claim.round_revision
         if ended is not None:
             leader.ending.repeat_end(ended, now)
 
