@@ -21,7 +21,9 @@ EMPTIED = [pytest.param(False, id="keys deleted"), pytest.param(True, id="store 
 
 def apart(one, others, at, lasting):
     """Return a cut between some hosts; all of them see the store."""
-    pairs = tuple(pair for other in others for pair in ((f"host-{one}", f"host-{other}"), (f"host-{other}", f"host-{one}")))
+    pairs = tuple(
+        pair for other in others for pair in ((f"host-{one}", f"host-{other}"), (f"host-{other}", f"host-{one}"))
+    )
     return Fault(at, "block", "", lasting, pairs)
 
 
@@ -79,7 +81,11 @@ def test_one_that_was_told_of_the_next_round_and_no_more_does_not_begin_a_run_of
 @pytest.mark.parametrize("seed", range(3))
 def test_half_of_a_round_is_no_majority_by_the_key_of_an_emptied_store(anew, seed):
     """The others went on without it, with the store's word; it knows the round before, of which it is half."""
-    faults = (apart("b", "a", 4.0, 40.0), Fault(20.0, "empty", "", 0.0, anew), Fault(20.0, "split", "", 20.0, ("host-a",)))
+    faults = (
+        apart("b", "a", 4.0, 40.0),
+        Fault(20.0, "empty", "", 0.0, anew),
+        Fault(20.0, "split", "", 20.0, ("host-a",)),
+    )
     check_one_run(Plan(seed=seed, specs=THREE[:2], faults=faults, **PLAIN, max_nodes=2))
 
 
@@ -98,14 +104,19 @@ def test_one_that_comes_after_the_store_was_emptied_joins_the_run_that_is_there(
 @pytest.mark.parametrize("seed", range(3))
 def test_a_leader_may_be_lost_after_the_store_was_emptied(anew, kind, seed):
     """What a store set up anew calls its first revisions are lower terms than those that were."""
-    faults = (Fault(5.0, "empty", "", 0.0, anew), Fault(8.0, kind, "leader", 1000.0), Fault(16.0, kind, "leader", 1000.0))
+    faults = (
+        Fault(5.0, "empty", "", 0.0, anew),
+        Fault(8.0, kind, "leader", 1000.0),
+        Fault(16.0, kind, "leader", 1000.0),
+    )
     four = (*THREE, Spec("d-1", "host-d", 29400, 0.3), Spec("e-1", "host-e", 29400, 0.4))
     check_one_run(Plan(seed=seed, specs=four, faults=faults, **PLAIN, max_nodes=5))
 
 
 def test_the_round_that_runs_is_written_again():
-    cluster = Cluster(Plan(seed=1, specs=THREE, faults=(Fault(5.0, "empty"), Fault(9.0, "snap", "b-1")), **PLAIN, max_nodes=3))
+    cluster = Cluster(
+        Plan(seed=1, specs=THREE, faults=(Fault(5.0, "empty"), Fault(9.0, "snap", "b-1")), **PLAIN, max_nodes=3)
+    )
     cluster.run()
     assert cluster.store.has_round()
     assert len(cluster.checks.order) == 1, "nothing was restarted for it"
-

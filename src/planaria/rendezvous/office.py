@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from planaria.rendezvous.ranks import Candidate
     from planaria.rendezvous.seats import Seat
 
-def term_above(revision: int, known: int) -> int:
-    """Return a term for who wrote the leader key with this revision, above one that was: a store set up anew begins low."""
-    return revision if revision > known else known + revision
-
 
 STALE_S = 0.1  # how old our idea of our own validity may be: it only grows while nothing else happens
+
+
+def term_above(revision: int, known: int) -> int:
+    """Return a term for who wrote the leader key with this revision, above one that was: a store set up anew begins low."""
+    return revision if revision >= known else known + revision
 
 
 class Office:
@@ -75,12 +76,15 @@ class Office:
         """Tell whether a round was announced and has not started."""
         return self.phase in ("placing", "starting")
 
+    def yield_to(self, standing: Standing) -> None:
+        """Give up the run that we were about to begin: there is one already, which the store has forgotten."""
+        self.phase, self.epoch = "claiming", standing.epoch
+        self.places, self.chosen = {}, ()
+        self.roll.announced = []
+        self.adopt(standing)
+
     def adopt(self, standing: Standing) -> None:
-        """Begin again with a round that another knows: a newer one than ours, or one that a store has forgotten."""
-        if self.is_founding:  # there is a run already: what we announced is nothing, and nobody of that one has joined us yet
-            self.phase, self.epoch = "claiming", standing.epoch
-            self.places, self.chosen = {}, ()
-            self.roll.announced = []
+        """Begin with another round than ours, which turned out to be the last that can have started."""
         self.roll.adopt(standing)
         self.restart_count = standing.restart_count
         self.term = term_above(self.term, standing.term) if self.settings.external else self.term

@@ -71,7 +71,7 @@ class Post:
         known = self.standing
         self._place = place
         # One who was in a round without a word that it had started learns here that it has.
-        was_in = known.round == place.begun and known.slot is not None
+        was_in = known.round == place.begun and place.in_base and known.slot is not None
         home, ran = (known.slot, known.round) if was_in else (known.home, known.ran)
         if known.epoch != place.epoch:
             home, ran = None, -1

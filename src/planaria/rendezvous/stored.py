@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from planaria.base.value import replace
 from planaria.rendezvous import words
-from planaria.rendezvous.messages import Ask, Ended
 from planaria.rendezvous.keys import round_record
+from planaria.rendezvous.messages import Ask, Ended
 from planaria.rendezvous.model import KeyRead, KeyWritten, Say, Standing, WriteKey
 from planaria.rendezvous.office import term_above
 
@@ -33,7 +33,7 @@ class Stored:
         self._claim = claim
         self._out = out
         self._troubles: dict[str, float] = {}
-        self._is_reminding = False
+        self._reminder: Standing | None = None
         self.trouble = ""
 
     def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float, *, age_s: float) -> None:
@@ -66,6 +66,9 @@ class Stored:
             case KeyWritten("leader", revision) if revision:
                 leader.raise_term(revision)
             case KeyWritten("round", revision):
+                written = leader.office.announced if leader.office.phase == "starting" else self._reminder
+                claim.wrote(written)
+                self._reminder = None
                 leader.round_written(revision, now)
             case KeyWritten("outcome", revision) if revision:
                 leader.ending.outcome_written()
@@ -73,18 +76,19 @@ class Stored:
                 self._out += claim.claim_again(now)
 
     def _remind(self, leader: Leader, event: Event, now: float) -> list[Effect]:
-        """Write the round that runs again into a store that was emptied, for those who come later or have to lead."""
+        """Write the round that runs again into a store that was emptied, for those who come later or have to lead.
+
+        Only one that more than half hold to knows that it is the newest: the word of the store for the other half is lost.
+        """
         office, claim = leader.office, self._claim
-        if isinstance(event, (KeyRead, KeyWritten)) and event.key == "round":
-            self._is_reminding = False
-        if isinstance(event, KeyRead) and event.key == "round" and not event.revision:
+        if event == KeyRead("round", None, 0):
             leader.ending.round_revision = 0
-        knows = office.phase in ("running", "stopping", "gathering") and office.roll.has_round and office.roll.is_started
-        is_there = claim.has_round and claim.newest().epoch == office.epoch
-        if self._is_reminding or is_there or not knows or not office.is_valid(now):
+        roll, is_settled = office.roll, office.phase in ("running", "stopping", "gathering")
+        knows = is_settled and roll.has_round and roll.is_started and roll.has_majority(now)
+        if self._reminder is not None or claim.has_round_of(office.epoch) or not knows:
             return []
-        self._is_reminding = True
-        return [WriteKey("round", round_record(replace(office.roll.last, epoch=office.epoch)), claim.round_revision)]
+        self._reminder = replace(office.roll.last, epoch=office.epoch)
+        return [WriteKey("round", round_record(self._reminder), claim.round_revision)]
 
     def _hear_outcome(self, age_s: float) -> None:
         """End with the run. A leader that did not end it itself had lost the store meanwhile."""
@@ -153,6 +157,7 @@ class Stored:
         Where the store has none though one has started, it was emptied: then those who know of rounds decide, as without one.
         """
         own, claim = self._member.post.standing, self._claim
+        self._reminder = None
         newest = max(standing, own, key=lambda one: (one.term, one.round))
         ended = claim.untold_end(own.epoch) if own.epoch else None
         if newest is own and own.ran < own.round and ended is None and (claim.has_round or own.begun < 0):
@@ -160,7 +165,7 @@ class Stored:
         leader = self._tenure.begin(term_above(term, newest.term), newest, now)
         leader.office.roll.is_stored = claim.has_round
         leader.office.roll.is_started = claim.has_round or newest.has_begun
-        leader.office.over = claim.newest().epoch if claim.over() is not None else ""
+        leader.office.over = claim.newest().epoch if claim.over() is not None and ended is None else ""
         leader.ending.round_revision = claim.round_revision
         if ended is not None:
             leader.ending.repeat_end(ended, now)

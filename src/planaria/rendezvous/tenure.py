@@ -92,8 +92,8 @@ class Tenure:
         """Pass on the leader's answers; let it decide once a turn, however many events the turn brought."""
         office = leader.office
         if self._settings.external:
-            # A store that was emptied gave its key to whoever came first: half is no majority by that alone.
-            is_sure = office.established or claim.has_round or not office.roll.has_round
+            # A store that was emptied gives its key to whoever comes first: half is no majority by that alone.
+            is_sure = claim.has_round_of(office.epoch) or not office.roll.has_round
             office.roll.tie_until = claim.held_until() if is_sure else NEVER
             leader.hear_of_dead(claim.buried | claim.farewell.everybody)  # believed when they would be fenced
             leader.hear_of_left(claim.farewell.left_of(office.roll.last))

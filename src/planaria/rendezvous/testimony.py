@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def take(office: Office, join: Join, now: float) -> None:
     """Take over what a joining node knows."""
     standing, roll = join.standing, office.roll
-    if not office.established or office.is_founding:
+    if office.is_founding and _is_better(join, roll):
+        office.yield_to(standing)
+    if not office.established:
         if join.bound_term > 0:
             roll.fence_floor = max(roll.fence_floor, now - join.since_ack_s)
         if _is_better(join, roll):
@@ -54,7 +56,9 @@ def _shows_no_start(join: Join, standing: Standing) -> bool:
     """Tell whether a node proves that a round never started, and never will: it is in it, and was not told of it."""
     known = join.standing
     older = (known.term, known.round) < (standing.term, standing.round)
-    return older and (_is_kept(join, standing) or any(join.node == one.node for one in standing.deputies[: standing.size]))
+    return older and (
+        _is_kept(join, standing) or any(join.node == one.node for one in standing.deputies[: standing.size])
+    )
 
 
 def _is_kept(join: Join, standing: Standing) -> bool:

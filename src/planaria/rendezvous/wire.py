@@ -195,7 +195,10 @@ _SCHEMA: dict[str, tuple[type, tuple[Check, ...]]] = {
     "Welcome": (messages.Welcome, (_count, as_name)),
     "Ack": (messages.Ack, (_count, _seconds)),
     "Stop": (messages.Stop, (_count, _line, _seconds, _truth)),
-    "Place": (messages.Place, (*_PLACE_RANKS, *_PLACE_ROUND, _many(as_name, MOST_DEPUTIES), _whereabouts, _whereabouts)),
+    "Place": (
+        messages.Place,
+        (*_PLACE_RANKS, *_PLACE_ROUND, _many(as_name, MOST_DEPUTIES), _whereabouts, _whereabouts),
+    ),
     "Start": (messages.Start, (_count, _seconds)),
     "Waiting": (messages.Waiting, (_line,)),
     "Ended": (messages.Ended, (as_name, _count, _line, _many(_text), _count)),

@@ -15,12 +15,14 @@ TROUBLES = ("block", "block", "split", "split", "kill", "leave", "go", "pause", 
 
 
 def draw_emptied(seed):
-    """Return a plan: nodes that run, spectators or late members, a store that is emptied once or twice, and faults around it."""
+    """Return a plan: nodes that run or wait for a place, a store that is emptied once or twice, and faults around it."""
     rng = random.Random(f"emptied {seed}")
     nodes = rng.choice((2, 2, 3, 3, 4, 5, 5, 7))
     specs = [Spec(f"{letter}-1", f"host-{letter}", 29400, round(rng.random(), 3)) for letter in "abcdefg"[:nodes]]
     at = round(rng.uniform(4.0, 9.0), 3)
-    late = [round(at - KNOWN_S - rng.choice((0.0, 0.3, 2.0)) * rng.random(), 3) for _ in range(rng.choice((0, 0, 1, 2)))]
+    late = [
+        round(at - KNOWN_S - rng.choice((0.0, 0.3, 2.0)) * rng.random(), 3) for _ in range(rng.choice((0, 0, 1, 2)))
+    ]
     specs += [Spec(f"{letter}-1", f"host-{letter}", 29400, when) for letter, when in zip("xy", late, strict=False)]
     faults = [Fault(at, "empty", "", 0.0, rng.random() < 0.4)]
     if rng.random() < 0.3:

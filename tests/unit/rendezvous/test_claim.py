@@ -56,7 +56,7 @@ def leads(node: str, address: str, **changes: object) -> Leads:
 
 
 def test_all_keys_are_asked_for() -> None:
-    asked = [ReadKey(key) for key in ("leader", "left", "round", "outcome", "buried")]
+    asked = [ReadKey(key) for key in ("left", "round", "outcome", "buried", "leader")]
     assert Claim(OWN).begin(0.0) == asked
 
 

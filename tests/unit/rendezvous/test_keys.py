@@ -81,7 +81,10 @@ def test_an_outcome_that_just_fits_is_kept_as_it_is() -> None:
 
 
 def test_a_round_that_ended_the_run_is_read_with_its_outcome() -> None:
-    standing, outcome = Standing("e", 1, 2, 3, None, 0, (), 3, begun=2), keys.outcome_record(Ended("done", 0, "", (), 0), "e")
+    standing, outcome = (
+        Standing("e", 1, 2, 3, None, 0, (), 3, begun=2),
+        keys.outcome_record(Ended("done", 0, "", (), 0), "e"),
+    )
     ended = keys.round_record(standing, outcome)
     assert keys.read_round(ended) == standing
     assert keys.outcome_in_round(ended) == outcome
