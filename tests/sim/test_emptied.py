@@ -38,6 +38,19 @@ def test_whatever_a_store_forgets_there_is_one_world():
     assert must > CLUSTERS // 2, "too few of them have to settle"
 
 
+FOUND = {
+    946: "a leader that had lost its key long ago took that of an emptied store for the half it lacked",
+    2973: "a leader of half a round wrote it again into the emptied store, and the other half went on with that",
+    3348: "a round that all had left was counted below nothing",
+    3547: "a leader led again, in a store that was set up anew, with a lower term than before",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_a_drawn_cluster_has_found_stays_fixed(seed):
+    Cluster(draw_emptied(seed)).run()
+
+
 def check_one_run(plan):
     """Run a plan; the run that began first is the only one, and all who live are in it."""
     cluster = Cluster(plan).run()

@@ -69,6 +69,7 @@ class Leader:
         """Take a node's message; whoever has not joined is not heard."""
         seat = self._attendance.conns.get(conn)
         if isinstance(message, Join):
+            self._outrank(message)
             self._attendance.join(conn, message, now)
             self._orders.touch()
         elif seat is not None and isinstance(message, Renew):
@@ -153,6 +154,15 @@ class Leader:
         if self.office.is_making:
             self._making.give_up()
         self._orders.touch()
+
+    def _outrank(self, join: Join) -> None:
+        """Lead in a newer term than any leader that a node knows of: it would take no place of us otherwise.
+
+        Revisions of a store only grow, so this is about one that was set up anew.
+        """
+        known = max(join.standing.term, join.bound_term)
+        if self._settings.external and join.run_id == self._settings.run_id and known > self.office.term:
+            self.raise_term(known + self.office.term)
 
     def round_written(self, revision: int, now: float) -> None:
         """Go on with a round that the store has taken."""

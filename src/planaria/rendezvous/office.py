@@ -87,7 +87,6 @@ class Office:
         """Begin with another round than ours, which turned out to be the last that can have started."""
         self.roll.adopt(standing)
         self.restart_count = standing.restart_count
-        self.term = term_above(self.term, standing.term) if self.settings.external else self.term
         self.count_anew()
 
     # Validity.

@@ -223,7 +223,7 @@ class Roll:
     def has_majority(self, now: float) -> bool:
         """Tell whether more than half of the round is known to hold to us."""
         heard = self._heard_from(self.members, now)
-        return quorum.valid_until(heard, self.size(), self.settings.lease_s, tie_break=False) > now
+        return quorum.valid_until(heard, max(self.size(), 0), self.settings.lease_s, tie_break=False) > now
 
     def _heard_from(self, nodes: Iterable[str], now: float) -> list[float]:
         """Return until when each of those who still count is known to hold to us; ourselves we hear now."""

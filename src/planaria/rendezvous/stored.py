@@ -84,7 +84,7 @@ class Stored:
         if event == KeyRead("round", None, 0):
             leader.ending.round_revision = 0
         roll, is_settled = office.roll, office.phase in ("running", "stopping", "gathering")
-        knows = is_settled and roll.has_round and roll.is_started and roll.has_majority(now)
+        knows = is_settled and roll.has_round and roll.last.size > 0 and roll.is_started and roll.has_majority(now)
         if self._reminder is not None or claim.has_round_of(office.epoch) or not knows:
             return []
         self._reminder = replace(office.roll.last, epoch=office.epoch)
@@ -162,7 +162,7 @@ class Stored:
         ended = claim.untold_end(own.epoch) if own.epoch else None
         if newest is own and own.ran < own.round and ended is None and (claim.has_round or own.begun < 0):
             newest = replace(standing, next_round=max(standing.next_round, own.next_round))
-        leader = self._tenure.begin(term_above(term, newest.term), newest, now)
+        leader = self._tenure.begin(term_above(term, max(newest.term, self._member.term)), newest, now)
         leader.office.roll.is_stored = claim.has_round
         leader.office.roll.is_started = claim.has_round or newest.has_begun
         leader.office.over = claim.newest().epoch if claim.over() is not None and ended is None else ""
