@@ -43,6 +43,8 @@ FOUND = {
     2973: "a leader of half a round wrote it again into the emptied store, and the other half went on with that",
     3348: "a round that all had left was counted below nothing",
     3547: "a leader led again, in a store that was set up anew, with a lower term than before",
+    4262: "a failure of the round before was charged to one that was announced after it",
+    4594: "a leader that had told the end without the store, which was emptied meanwhile, took it back",
 }
 
 

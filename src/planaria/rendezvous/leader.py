@@ -219,6 +219,9 @@ class Leader:
             if not self._settings.external or policy == "continue":
                 roll.tie_until = quorum.ALWAYS  # an incumbent keeps half, a rival needs more
             self.office.phase = "running"
+            self._failed = [
+                one for one in self._failed if one[0].round == roll.last.round
+            ]  # we may have begun with another
             return True
         self._orders.wake(hold_at)
         return now >= hold_at and self._hold_or_end(now)

@@ -9,7 +9,7 @@ from planaria.base.value import replace
 from planaria.rendezvous import words
 from planaria.rendezvous.keys import round_record
 from planaria.rendezvous.messages import Ask, Ended
-from planaria.rendezvous.model import KeyRead, KeyWritten, Say, Standing, WriteKey
+from planaria.rendezvous.model import KeyRead, KeyWritten, ReadKey, Say, Standing, WriteKey
 from planaria.rendezvous.office import term_above
 
 TYPE_CHECKING = False
@@ -43,10 +43,27 @@ class Stored:
         self.trouble = ""
         if isinstance(event, KeyRead) and event.key == "outcome" and self._member.phase != "ended":
             self._hear_outcome(age_s)
-        if self._tenure.leader is not None:
-            self._tell_leader(self._tenure.leader, event, now)
+        leader = self._tenure.leader
+        if leader is not None and not self._contradicts(leader, event, now):
+            self._tell_leader(leader, event, now)
         if self._tenure.leader is not None:
             self._out += self._remind(self._tenure.leader, event, now)
+
+    def _contradicts(self, leader: Leader, event: Event, now: float) -> bool:
+        """Tell whether the newest round in the store is not the one that a leader knows, and let it see to that."""
+        match event:
+            case KeyWritten("round", 0) if leader.ending.stands(now):
+                self._out.append(ReadKey("round"))  # another came first, or the store was emptied
+            case KeyWritten("round", 0):
+                self._tenure.give_way()
+            case KeyRead("round", None) if leader.ending.stands(now):
+                leader.ending.mark_again()
+            case KeyRead("round") if self._claim.is_ahead_of(leader.office.term, leader.office.roll.last):
+                self._tenure.give_way()  # while we were away from the store, another led
+                self._out += self._claim.read_leader_again()
+            case _:
+                return False
+        return True
 
     def _tell_leader(
         self, leader: Leader, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float
@@ -54,11 +71,6 @@ class Stored:
         claim, tenure = self._claim, self._tenure
         other = claim.other_leader()
         match event:
-            case KeyWritten("round", 0):
-                tenure.give_way()
-            case KeyRead("round") if claim.is_ahead_of(leader.office.term, leader.office.roll.last):
-                tenure.give_way()  # while we were away from the store, another led
-                self._out += claim.read_leader_again()
             case KeyRead("left") if not leader.office.established and claim.is_vacated(leader.office.roll.last):
                 tenure.give_way()  # the last of that round left after we had read of it: begin with what it said
             case _ if other is not None:

@@ -17,12 +17,15 @@ from planaria.rendezvous.model import (
     EndRun,
     KeyRead,
     KeyWritten,
+    ReadKey,
     Received,
     Say,
     Standing,
     StartWorkers,
     StoreAnswered,
     Ticked,
+    WorkersDone,
+    WorkersStopped,
     WriteKey,
 )
 from planaria.rendezvous.office import term_above
@@ -261,3 +264,34 @@ def test_what_just_fits_is_written() -> None:
     assert isinstance(order, WriteKey)
     assert order.value is not None
     assert len(order.value) <= LONGEST_LEFT
+
+
+# An end that a store has forgotten.
+
+
+def ended_agent() -> Agent:
+    """Return an agent that leads a round of its own, which is done; the store has not marked it yet."""
+    agent = founder(1)
+    agent.pass_time(3.0)
+    agent.hear(KeyWritten("round", 10), StoreAnswered(3.0), Ticked())
+    agent.hear(WorkersStopped(2000), WorkersDone(), Ticked())
+    assert agent.machine.leader is not None
+    assert agent.machine.leader.office.ended == ENDED
+    return agent
+
+
+def test_an_end_is_marked_in_a_store_that_was_emptied_meanwhile() -> None:
+    agent = ended_agent()
+    assert ReadKey("round") in agent.hear(KeyWritten("round", 0)), "somebody came first, or nobody did"
+    out = agent.hear(KeyRead("round", None, 0))
+    (order,) = [one for one in out if isinstance(one, WriteKey)]
+    assert (order.key, order.expect) == ("round", 0)
+    assert agent.machine.is_leading
+
+
+def test_an_end_that_another_round_came_before_is_given_up() -> None:
+    agent = ended_agent()
+    agent.hear(KeyWritten("round", 0))
+    epoch = agent.machine.standing.epoch
+    agent.hear(KeyRead("round", round_record(replace(LAST, epoch=epoch, term=12)), 60))
+    assert not agent.machine.is_leading
