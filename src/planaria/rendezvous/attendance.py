@@ -51,6 +51,9 @@ class Attendance:
         if self._office.ended is not None and join.age_s < now - self._office.ended_at:
             self._orders.add(Send(conn, Redirect("", 0)), Close(conn))  # it came after the end: a run of its own
             return
+        if join.standing.epoch == self._office.over != "":
+            self._orders.add(Send(conn, Redirect("", 0)), Close(conn))  # the store is about to tell it how that ended
+            return
         if self._is_of_another_run(join):
             join = replace(join, standing=Standing(), age_s=0.0)  # it waited for a place in a run that is over
         old = self._seats.pop(join.node, None)

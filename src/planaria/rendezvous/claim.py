@@ -16,6 +16,7 @@ from planaria.rendezvous.keys import (
     read_leader,
     read_outcome,
     read_round,
+    round_record,
 )
 from planaria.rendezvous.model import (
     AskAround,
@@ -64,6 +65,7 @@ class Claim:
         self.buried: frozenset[str] = frozenset()
         self._leader: LeaderRecord | None = None
         self._round: str | None = None
+        self._newest = Standing()
         self._outcome: KeyRead | None = None
         self._known: set[str] = set()
         self._held_until = NEVER
@@ -78,7 +80,8 @@ class Claim:
     def begin(self, now: float) -> list[Effect]:
         """Ask for the run's keys; their changes are reported from then on."""
         self._complain_at = now + COMPLAIN_S
-        return [ReadKey("leader"), ReadKey("left"), ReadKey("round"), ReadKey("outcome"), ReadKey(burial.KEY)]
+        # The leader is last: whoever goes there has read what is known of the run.
+        return [ReadKey(key) for key in ("left", "round", "outcome", burial.KEY, "leader")]
 
     def held_until(self) -> float:
         """Return until when the store gives us the tie-break."""
@@ -120,7 +123,9 @@ class Claim:
             case KeyRead("leader", value, revision):
                 self._leader, self.leader_revision = read_leader(value), revision
             case KeyRead("round", value, revision):
-                self._round, self.round_revision = value, revision
+                # No agent takes it away: what a store has forgotten was there all the same.
+                self._round, self.round_revision = value or self._round, revision
+                self._newest = read_round(self._round)
             case KeyRead("left", value, revision):
                 self.farewell.found(value, revision)
                 return  # nothing waits for it
@@ -192,16 +197,31 @@ class Claim:
 
     def is_ahead_of(self, term: int, last: Standing) -> bool:
         """Tell whether the store knows a newer round than a leader does, and not by its own hand."""
-        known = read_round(self._round)
+        known = self._newest
         return known.term != term and (known.term, known.round) > (last.term, last.round)
 
     def newest(self) -> Standing:
         """Return the newest round in the store."""
-        return read_round(self._round)
+        return self._newest
+
+    def wrote(self, standing: Standing | None) -> None:
+        """Take note of a round that we have written; the store will tell us of it, but who knows when."""
+        if standing is not None:
+            self._round = round_record(standing)
+            self._newest = read_round(self._round)
+
+    @property
+    def has_round(self) -> bool:
+        """Tell whether there is a round in the store now."""
+        return self.round_revision > 0
+
+    def has_round_of(self, epoch: str) -> bool:
+        """Tell whether the store has a round of this run now."""
+        return self.has_round and self._newest.epoch == epoch
 
     def is_vacated(self, last: Standing) -> bool:
-        """Tell whether the store says of this very round that nobody of it is left."""
-        return 0 < last.size <= len(self.farewell.left_of(last))
+        """Tell whether the store says of this very round that nobody of it is left; it has to know that it is the newest."""
+        return self.has_round and 0 < last.size <= len(self.farewell.left_of(last))
 
     def read_leader_again(self) -> list[Effect]:
         """Doubt what we know of the leader key: whoever wrote a newer round held it."""
@@ -210,18 +230,27 @@ class Claim:
         return [ReadKey("leader")]
 
     def _standing(self) -> Standing:
-        standing = read_round(self._round)
-        was_told = self._outcome is not None and epoch_of_outcome(self._outcome.value) == standing.epoch
-        if was_told or outcome_in_round(self._round) is not None:
+        standing = self._newest
+        if self.over() is not None:
             return Standing()  # that run is over: this is a new one under the same id
         if self.is_vacated(standing):
             following = max(standing.next_round, self.farewell.left.next_round)
             return replace(standing, size=0, deputies=(), next_round=following)
         return standing
 
+    def over(self) -> str | None:
+        """Return the record of how the run of the newest round ended; None while it goes on."""
+        told = self._outcome.value if self._outcome is not None else None
+        was_told = told is not None and epoch_of_outcome(told) == self._newest.epoch
+        return told if was_told else outcome_in_round(self._round)
+
+    def end_since(self, term: int) -> Ended | None:
+        """Return how the run of the newest round ended, if that round is newer than one announced in this term."""
+        return read_outcome(self.over()) if term < self._newest.term else None
+
     def serves_another(self, epoch: str) -> bool:
         """Tell whether the newest round is one of another run under the same id."""
-        return bool(epoch) and read_round(self._round).epoch not in ("", epoch)
+        return bool(epoch) and self._newest.epoch not in ("", epoch)
 
     def untold_end(self, epoch: str) -> Ended | None:
         """Return how a run ended whose leader was lost after that was certain and before it was told."""

@@ -47,9 +47,22 @@ class Ending:
         if not self._settings.external:
             self._tell_all()
         else:
-            last = replace(self._roll.last, epoch=office.epoch)
-            mark = round_record(last, outcome_record(ended, office.epoch))
-            self._orders.add(WriteKey("round", mark, self.round_revision))
+            self._mark(ended)
+
+    def _mark(self, ended: Ended) -> None:
+        last = replace(self._roll.last, epoch=self._office.epoch)
+        mark = round_record(last, outcome_record(ended, self._office.epoch))
+        self._orders.add(WriteKey("round", mark, self.round_revision))
+
+    def stands(self, now: float) -> bool:
+        """Tell whether a store that was emptied changes nothing: some were told, or more than half hold to us."""
+        return self._office.ended is not None and (self._told_count > 0 or self._roll.has_majority(now))
+
+    def mark_again(self) -> None:
+        """Mark the last round in a store that has none."""
+        if self._office.ended is not None:
+            self.round_revision = 0
+            self._mark(self._office.ended)
 
     def write_outcome(self, now: float) -> None:
         """Write how it ended, if it has."""

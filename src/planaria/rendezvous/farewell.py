@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from planaria.base.value import replace
 from planaria.rendezvous.keys import Left, left_record, read_left
-from planaria.rendezvous.model import WriteKey
+from planaria.rendezvous.model import Say, WriteKey
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from planaria.rendezvous.model import Effect, Standing
 
 MOST_LEAVING = 32  # of a larger round, so many could write at the same moment that none of them is done in time
+LONGEST_LEFT = 60_000  # characters, which are bytes here: below a store's 64 KiB
 
 
 class Farewell:
@@ -84,5 +85,11 @@ class Farewell:
         if known.epoch == wanted.epoch and known.names >= wanted.names:
             self._wanted = None
             return []
+        text = left_record(wanted)
+        if len(text) > LONGEST_LEFT:  # it would be refused again and again, for as long as we try
+            self._wanted = None
+            return [
+                Say(f"{len(wanted.names)} nodes have left, too many to say so in the store: who comes later may wait")
+            ]
         self._is_writing, self._tried = True, self._revision
-        return [WriteKey("left", left_record(wanted), self._revision)]
+        return [WriteKey("left", text, self._revision)]

@@ -67,7 +67,7 @@ def read_round(text: str | None) -> Standing:
         term, number, size, count, following = (int(str(one)) for one in numbers)
         pairs = [_list(pair) for pair in _list(found["deputies"])]
         deputies = tuple(Deputy(as_name(node), as_address(address)) for node, address in pairs)
-        return Standing(as_name(epoch), term, number, size, None, count, deputies, following)
+        return Standing(as_name(epoch), term, number, size, None, count, deputies, following, begun=number)
     except (KeyError, TypeError, ValueError):
         return Standing()
 

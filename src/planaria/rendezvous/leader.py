@@ -34,7 +34,7 @@ from planaria.rendezvous.messages import (
 )
 from planaria.rendezvous.model import SELF, Close, Send
 from planaria.rendezvous.notice import Notice
-from planaria.rendezvous.office import Office
+from planaria.rendezvous.office import Office, term_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Leader:
         """Take a node's message; whoever has not joined is not heard."""
         seat = self._attendance.conns.get(conn)
         if isinstance(message, Join):
+            self._outrank(message)
             self._attendance.join(conn, message, now)
             self._orders.touch()
         elif seat is not None and isinstance(message, Renew):
@@ -149,10 +150,19 @@ class Leader:
 
     def raise_term(self, term: int) -> None:
         """Lead in a newer term: the store had lost the leader key, and it was written anew."""
-        self.office.term = max(self.office.term, term)
+        self.office.term = term_above(term, self.office.term)
         if self.office.is_making:
             self._making.give_up()
         self._orders.touch()
+
+    def _outrank(self, join: Join) -> None:
+        """Lead in a newer term than any leader that a node knows of: it would take no place of us otherwise.
+
+        Revisions of a store only grow, so this is about one that was set up anew.
+        """
+        known = max(join.standing.term, join.bound_term)
+        if self._settings.external and join.run_id == self._settings.run_id and known > self.office.term:
+            self.raise_term(known + self.office.term)
 
     def round_written(self, revision: int, now: float) -> None:
         """Go on with a round that the store has taken."""
@@ -209,6 +219,9 @@ class Leader:
             if not self._settings.external or policy == "continue":
                 roll.tie_until = quorum.ALWAYS  # an incumbent keeps half, a rival needs more
             self.office.phase = "running"
+            self._failed = [
+                one for one in self._failed if one[0].round == roll.last.round
+            ]  # we may have begun with another
             return True
         self._orders.wake(hold_at)
         return now >= hold_at and self._hold_or_end(now)

@@ -38,7 +38,9 @@ class Making:
             self._orders.send(self._seats[node], place)
 
     def _standing(self) -> Standing:
-        office = self._office
+        office, roll = self._office, self._roll
+        lost = placing.without(roll.members, office.chosen)
+        keeps = roll.has_round and roll.is_started and not roll.has_unknown() and len(lost) <= placing.DEPUTIES
         return Standing(
             epoch=office.epoch,
             term=office.term,
@@ -48,6 +50,9 @@ class Making:
             deputies=placing.deputies(office.chosen, self._seats, self._roll.addresses, self._base),
             next_round=office.next_round + 1,
             base=len(self._base),
+            begun=roll.last.round if roll.is_started else roll.last.begun,
+            keeps=keeps,
+            without=lost if keeps else (),
         )
 
     def note_placed(self, seat: Seat, number: int) -> None:
@@ -85,7 +90,8 @@ class Making:
 
     def start(self, now: float) -> None:
         """Let the members go."""
-        office, last = self._office, self._standing()
+        office = self._office
+        last = replace(self._standing(), begun=office.next_round, keeps=False, without=())
         self._roll.begin(last, {one.node: one.local_world_size for one in office.chosen})
         office.next_round = last.next_round
         office.phase = "running"

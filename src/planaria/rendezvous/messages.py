@@ -158,6 +158,11 @@ class Place(Value):
     deputies: tuple[Deputy, ...]
     base: int = 0
     in_base: bool = False
+    begun: int = -1
+    """The newest round that has started: this one, or the one before."""
+    keeps: bool = False
+    """All who were in the one before are in this one, but those in `without`: few of its members are named."""
+    without: tuple[str, ...] = ()
     anchor: str = ""
     """Where the agent of slot 0 is; empty for a spectator."""
     buddy: str = ""

@@ -122,6 +122,16 @@ class Standing(Value):
     """How many members of the round before were there when this one was announced, and whether it was one of them: as long
     as nobody knows that this round started, those decide with it."""
     in_base: bool = False
+    begun: int = -1
+    """The number of the newest round that had started when it was told of this one."""
+    keeps: bool = False
+    """Whether all who were in that round are in this one, but those in `without`."""
+    without: tuple[str, ...] = ()
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether this round is known to have started."""
+        return self.round >= 0 and max(self.ran, self.begun) >= self.round
 
 
 # Events. A connection has a name that its owner chose: `to` is one this agent opened, `conn` any.

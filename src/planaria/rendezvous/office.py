@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from planaria.rendezvous.ranks import Candidate
     from planaria.rendezvous.seats import Seat
 
+
 STALE_S = 0.1  # how old our idea of our own validity may be: it only grows while nothing else happens
+
+
+def term_above(revision: int, known: int) -> int:
+    """Return a term for who wrote the leader key with this revision, above one that was: a store set up anew begins low."""
+    return revision if revision >= known else known + revision
 
 
 class Office:
@@ -27,7 +33,7 @@ class Office:
 
     `chosen`, `announced` and `places` are those of the round that is being made, or of the last one. `reason` is why it
     was made, `quit` what an owner wants. `is_holding`: people were told that there is no majority to go on with. `buried`
-    are said to be gone for good, by whoever runs their machines.
+    are said to be gone for good, by whoever runs their machines. `over` is the epoch of the run before, if that has ended.
     """
 
     def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, held: Held) -> None:
@@ -46,6 +52,7 @@ class Office:
         self.quit: Quit | None = None
         self.is_holding = False
         self.buried: frozenset[str] = frozenset()
+        self.over = ""
         self.chosen: tuple[Candidate, ...] = ()
         self.announced = standing
         self.places: dict[str, Place] = {}
@@ -60,9 +67,27 @@ class Office:
         return self.phase != "claiming"
 
     @property
+    def is_founding(self) -> bool:
+        """Tell whether it is about to open the first round of a run, as far as it and the store know."""
+        return self.settings.external and self.established and not self.roll.has_round and self.ended is None
+
+    @property
     def is_making(self) -> bool:
         """Tell whether a round was announced and has not started."""
         return self.phase in ("placing", "starting")
+
+    def yield_to(self, standing: Standing) -> None:
+        """Give up the run that we were about to begin: there is one already, which the store has forgotten."""
+        self.phase, self.epoch = "claiming", standing.epoch
+        self.places, self.chosen = {}, ()
+        self.roll.announced = []
+        self.adopt(standing)
+
+    def adopt(self, standing: Standing) -> None:
+        """Begin with another round than ours, which turned out to be the last that can have started."""
+        self.roll.adopt(standing)
+        self.restart_count = standing.restart_count
+        self.count_anew()
 
     # Validity.
 
@@ -100,7 +125,7 @@ class Office:
         """Tell whether a proof of death may count: only for one who cannot have been left out of a newer round."""
         if self.settings.external and self.roll.tie_until > now:
             return True  # the store knows the newest round for certain
-        if self.established or self.settings.external:
+        if self.established or self.roll.is_stored:
             return self.established and self.is_valid(now)
         own = self.seats.get(self.settings.node)
         return own is not None and not own.join.fenced and now < self._held_until

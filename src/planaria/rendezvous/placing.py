@@ -8,7 +8,7 @@ from planaria.rendezvous.ranks import ranks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from planaria.rendezvous.ranks import Candidate
     from planaria.rendezvous.seats import Seat
@@ -29,6 +29,12 @@ def deputies(
         by_arrival = sorted(seats.values(), key=lambda seat: seat.arrival)
         nodes += [seat.join.node for seat in by_arrival if seat.join.node not in nodes]
     return tuple(Deputy(node, addresses[node], node in base) for node in nodes[:DEPUTIES])
+
+
+def without(before: Iterable[str], chosen: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return who of the round before is not in the next."""
+    kept = {one.node for one in chosen}
+    return tuple(node for node in before if node not in kept)
 
 
 def places(
@@ -58,6 +64,9 @@ def places(
             deputies=round_.deputies,
             base=round_.base,
             in_base=node in base,
+            begun=round_.begun,
+            keeps=round_.keeps,
+            without=round_.without,
             anchor=addresses[0],
             buddy=addresses[(own.slot + 1) % len(addresses)] if len(addresses) > 1 else "",
         )
@@ -83,4 +92,7 @@ def spectator_place(round_: Standing, reason: str, *, in_base: bool = False) -> 
         deputies=round_.deputies,
         base=round_.base,
         in_base=in_base,
+        begun=round_.begun,
+        keeps=round_.keeps,
+        without=round_.without,
     )

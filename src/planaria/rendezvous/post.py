@@ -63,13 +63,18 @@ class Post:
 
     def take_again(self, place: Place, now: float) -> None:
         """Note who else knows of our place now."""
-        self.standing = replace(self.standing, deputies=place.deputies)
+        self.standing = replace(self.standing, deputies=place.deputies, begun=max(self.standing.begun, place.begun))
         self.placed_at = now
 
     def take(self, place: Place, now: float) -> None:
         """Begin a round that was announced; how the one before ended is no news any more."""
         known = self.standing
         self._place = place
+        # One who was in a round without a word that it had started learns here that it has.
+        was_in = known.round == place.begun and place.in_base and known.slot is not None
+        home, ran = (known.slot, known.round) if was_in else (known.home, known.ran)
+        if known.epoch != place.epoch:
+            home, ran = None, -1
         self.standing = Standing(
             epoch=place.epoch,
             term=place.term,
@@ -79,10 +84,13 @@ class Post:
             restart_count=place.restart_count,
             deputies=place.deputies,
             next_round=max(known.next_round, place.round + 1),
-            home=known.home,
-            ran=known.ran,
+            home=home,
+            ran=ran,
             base=place.base,
             in_base=place.in_base,
+            begun=place.begun,
+            keeps=place.keeps,
+            without=place.without,
         )
         self._failures, self._is_done = None, False
         self.placed_at = now
@@ -99,7 +107,7 @@ class Post:
             self._send(Stopped(number + 1, self.port, fenced=True))
             return
         self.workers = "running"
-        self.standing = replace(self.standing, home=place.slot, ran=place.round)
+        self.standing = replace(self.standing, home=place.slot, ran=place.round, begun=place.round)
         self.fenced = False
         self._stop_for = -1
         self._set_fence()

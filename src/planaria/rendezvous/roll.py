@@ -23,7 +23,8 @@ class Roll:
 
     `settled` have stopped their workers for the next round, `finished` are done with this one: nothing is lost with them.
     `fence_floor` is the moment from which on a former leader cannot have granted a lease: nodes that we never heard from
-    are fenced `silence_s` after it. `tie_until` says how long half of a round is enough.
+    are fenced `silence_s` after it. `tie_until` says how long half of a round is enough. `is_stored`: `last` is the newest
+    round in an external store, or newer; not so where the store has none.
     """
 
     def __init__(self, settings: Settings, standing: Standing, here: Mapping[str, Seat], heard_until: float) -> None:
@@ -34,6 +35,7 @@ class Roll:
         self.spares: list[str] = []
         self.base: set[str] = set()
         self.is_started = settings.external
+        self.is_stored = settings.external
         self.announced: list[tuple[str, ...]] = []
         self.sizes: dict[int, int] = {}
         self.addresses: dict[str, str] = {}
@@ -65,14 +67,24 @@ class Roll:
         """Take a node's word for its own place in the newest round."""
         known = join.standing
         is_same = (known.term, known.round) == (self.last.term, self.last.round)
-        if is_same and known.slot is not None:
-            self.members[join.node] = known.slot
-            self.sizes[known.slot] = join.local_world_size
-            if join.state == "done":
-                self.finished.add(join.node)
+        slot = known.slot if is_same else self._slot_before(known)
+        if slot is not None:
+            self.members[join.node] = slot
+            self.sizes[slot] = join.local_world_size
+        if is_same and known.slot is not None and join.state == "done":
+            self.finished.add(join.node)
         if is_same and known.in_base:
             self.base.add(join.node)
         self.is_started |= known.ran >= self.last.round
+
+    def _slot_before(self, known: Standing) -> int | None:
+        """Return the slot of a node in our round that was told of another since, which may never have started.
+
+        No two rounds that started have one number. A round's record names few of its members, so this is how others are known.
+        """
+        is_newer = (known.term, known.round) > (self.last.term, self.last.round)
+        was_in = known.epoch == self.last.epoch and known.ran == self.last.round >= 0
+        return known.home if is_newer and was_in else None
 
     def _learn_deputies(self, standing: Standing) -> None:
         """Take the members and, after them, the spectators that a round was announced with."""
@@ -211,7 +223,7 @@ class Roll:
     def has_majority(self, now: float) -> bool:
         """Tell whether more than half of the round is known to hold to us."""
         heard = self._heard_from(self.members, now)
-        return quorum.valid_until(heard, self.size(), self.settings.lease_s, tie_break=False) > now
+        return quorum.valid_until(heard, max(self.size(), 0), self.settings.lease_s, tie_break=False) > now
 
     def _heard_from(self, nodes: Iterable[str], now: float) -> list[float]:
         """Return until when each of those who still count is known to hold to us; ourselves we hear now."""

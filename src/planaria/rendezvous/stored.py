@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from planaria.base.value import replace
 from planaria.rendezvous import words
+from planaria.rendezvous.keys import round_record
 from planaria.rendezvous.messages import Ask, Ended
-from planaria.rendezvous.model import KeyRead, KeyWritten, Say, Standing
+from planaria.rendezvous.model import KeyRead, KeyWritten, ReadKey, Say, Standing, WriteKey
+from planaria.rendezvous.office import term_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from planaria.rendezvous.claim import Claim
     from planaria.rendezvous.leader import Leader
     from planaria.rendezvous.member import Member
-    from planaria.rendezvous.model import Effect, Settings, StoreAnswered, StoreLeaseLost, StoreTrouble
+    from planaria.rendezvous.model import Effect, Event, Settings, StoreAnswered, StoreLeaseLost, StoreTrouble
     from planaria.rendezvous.tenure import Tenure
 
 TROUBLE_S = 30.0  # the same words of the store after so much peace are a new trouble; it is asked again much more often
@@ -31,6 +33,7 @@ class Stored:
         self._claim = claim
         self._out = out
         self._troubles: dict[str, float] = {}
+        self._reminder: Standing | None = None
         self.trouble = ""
 
     def heard(self, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float, *, age_s: float) -> None:
@@ -40,8 +43,27 @@ class Stored:
         self.trouble = ""
         if isinstance(event, KeyRead) and event.key == "outcome" and self._member.phase != "ended":
             self._hear_outcome(age_s)
+        leader = self._tenure.leader
+        if leader is not None and not self._contradicts(leader, event, now):
+            self._tell_leader(leader, event, now)
         if self._tenure.leader is not None:
-            self._tell_leader(self._tenure.leader, event, now)
+            self._out += self._remind(self._tenure.leader, event, now)
+
+    def _contradicts(self, leader: Leader, event: Event, now: float) -> bool:
+        """Tell whether the newest round in the store is not the one that a leader knows, and let it see to that."""
+        match event:
+            case KeyWritten("round", 0) if leader.ending.stands(now):
+                self._out.append(ReadKey("round"))  # another came first, or the store was emptied
+            case KeyWritten("round", 0):
+                self._tenure.give_way()
+            case KeyRead("round", None) if leader.ending.stands(now):
+                leader.ending.mark_again()
+            case KeyRead("round") if self._claim.is_ahead_of(leader.office.term, leader.office.roll.last):
+                self._tenure.give_way()  # while we were away from the store, another led
+                self._out += self._claim.read_leader_again()
+            case _:
+                return False
+        return True
 
     def _tell_leader(
         self, leader: Leader, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float
@@ -49,11 +71,6 @@ class Stored:
         claim, tenure = self._claim, self._tenure
         other = claim.other_leader()
         match event:
-            case KeyWritten("round", 0):
-                tenure.give_way()
-            case KeyRead("round") if claim.is_ahead_of(leader.office.term, leader.office.roll.last):
-                tenure.give_way()  # while we were away from the store, another led
-                self._out += claim.read_leader_again()
             case KeyRead("left") if not leader.office.established and claim.is_vacated(leader.office.roll.last):
                 tenure.give_way()  # the last of that round left after we had read of it: begin with what it said
             case _ if other is not None:
@@ -61,11 +78,29 @@ class Stored:
             case KeyWritten("leader", revision) if revision:
                 leader.raise_term(revision)
             case KeyWritten("round", revision):
+                written = leader.office.announced if leader.office.phase == "starting" else self._reminder
+                claim.wrote(written)
+                self._reminder = None
                 leader.round_written(revision, now)
             case KeyWritten("outcome", revision) if revision:
                 leader.ending.outcome_written()
             case KeyRead("leader", None):
                 self._out += claim.claim_again(now)
+
+    def _remind(self, leader: Leader, event: Event, now: float) -> list[Effect]:
+        """Write the round that runs again into a store that was emptied, for those who come later or have to lead.
+
+        Only one that more than half hold to knows that it is the newest: the word of the store for the other half is lost.
+        """
+        office, claim = leader.office, self._claim
+        if event == KeyRead("round", None, 0):
+            leader.ending.round_revision = 0
+        roll, is_settled = office.roll, office.phase in ("running", "stopping", "gathering")
+        knows = is_settled and roll.has_round and roll.last.size > 0 and roll.is_started and roll.has_majority(now)
+        if self._reminder is not None or claim.has_round_of(office.epoch) or not knows:
+            return []
+        self._reminder = replace(office.roll.last, epoch=office.epoch)
+        return [WriteKey("round", round_record(self._reminder), claim.round_revision)]
 
     def _hear_outcome(self, age_s: float) -> None:
         """End with the run. A leader that did not end it itself had lost the store meanwhile."""
@@ -115,7 +150,11 @@ class Stored:
             member.end(Ended("refused", 2, words.another_run(own.run_id), (), 0))
             return False
         if is_over:
+            ended = claim.end_since(member.post.standing.term)
             member.post.standing = Standing()  # it waited for a place in that run
+            if ended is not None:  # and it was here before the run ended that came of it
+                member.end(ended)
+                return False
         order = claim.decide(Ask(own.run_id, own.node, "", member.term, member.post.standing.round, valid=False), now)
         self._out += order.effects
         if order.lead is not None and self._tenure.leader is None:
@@ -125,14 +164,21 @@ class Stored:
         return is_over
 
     def _lead(self, term: int, standing: Standing, now: float) -> None:
-        """Lead with the newest round that can have started: one that was only announced to us started if the store has it."""
-        own = self._member.post.standing
+        """Lead with the newest round that can have started: one that was only announced to us started if the store has it.
+
+        Where the store has none though one has started, it was emptied: then those who know of rounds decide, as without one.
+        """
+        own, claim = self._member.post.standing, self._claim
+        self._reminder = None
         newest = max(standing, own, key=lambda one: (one.term, one.round))
-        ended = self._claim.untold_end(own.epoch) if own.epoch else None
-        if newest is own and own.ran < own.round and ended is None:
+        ended = claim.untold_end(own.epoch) if own.epoch else None
+        if newest is own and own.ran < own.round and ended is None and (claim.has_round or own.begun < 0):
             newest = replace(standing, next_round=max(standing.next_round, own.next_round))
-        leader = self._tenure.begin(term, newest, now)
-        leader.ending.round_revision = self._claim.round_revision
+        leader = self._tenure.begin(term_above(term, max(newest.term, self._member.term)), newest, now)
+        leader.office.roll.is_stored = claim.has_round
+        leader.office.roll.is_started = claim.has_round or newest.has_begun
+        leader.office.over = claim.newest().epoch if claim.over() is not None and ended is None else ""
+        leader.ending.round_revision = claim.round_revision
         if ended is not None:
             leader.ending.repeat_end(ended, now)
 

@@ -92,7 +92,9 @@ class Tenure:
         """Pass on the leader's answers; let it decide once a turn, however many events the turn brought."""
         office = leader.office
         if self._settings.external:
-            office.roll.tie_until = claim.held_until()
+            # A store that was emptied gives its key to whoever comes first: half is no majority by that alone.
+            is_sure = claim.has_round_of(office.epoch) or not office.roll.has_round
+            office.roll.tie_until = claim.held_until() if is_sure else NEVER
             leader.hear_of_dead(claim.buried | claim.farewell.everybody)  # believed when they would be fenced
             leader.hear_of_left(claim.farewell.left_of(office.roll.last))
             self._out += claim.claim_again(now)

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 def take(office: Office, join: Join, now: float) -> None:
     """Take over what a joining node knows."""
     standing, roll = join.standing, office.roll
+    if office.is_founding and _is_better(join, roll):
+        office.yield_to(standing)
     if not office.established:
         if join.bound_term > 0:
             roll.fence_floor = max(roll.fence_floor, now - join.since_ack_s)
         if _is_better(join, roll):
-            roll.adopt(standing)
-            office.restart_count = standing.restart_count
+            office.adopt(standing)
         _take_deaths(roll, join, now)
         office.next_round = max(office.next_round, standing.next_round, standing.round + 1)
     roll.enter(join)
@@ -41,16 +42,26 @@ def _is_better(join: Join, roll: Roll) -> bool:
     """Tell whether a node's newest round, and not ours, is the last that can have started.
 
     With a store, ours is the one there or newer, and a round is there before it starts: no other was more than announced.
+    Where the store has none, it was emptied, or no round ever started: then a first one that was announced is nothing.
     """
     theirs, ours = join.standing, roll.last
     if (theirs.term, theirs.round) > (ours.term, ours.round):
-        if roll.settings.external:
+        if roll.is_stored or (roll.settings.external and theirs.begun < 0):
             return theirs.ran >= theirs.round
-        return theirs.ran >= theirs.round or not any(_shows_no_start(seat.join, theirs) for seat in roll.here.values())
+        return theirs.has_begun or not any(_shows_no_start(seat.join, theirs) for seat in roll.here.values())
     return theirs.round >= 0 and _shows_no_start(join, ours)
 
 
 def _shows_no_start(join: Join, standing: Standing) -> bool:
     """Tell whether a node proves that a round never started, and never will: it is in it, and was not told of it."""
-    older = (join.standing.term, join.standing.round) < (standing.term, standing.round)
-    return older and any(join.node == deputy.node for deputy in standing.deputies[: standing.size])
+    known = join.standing
+    older = (known.term, known.round) < (standing.term, standing.round)
+    return older and (
+        _is_kept(join, standing) or any(join.node == one.node for one in standing.deputies[: standing.size])
+    )
+
+
+def _is_kept(join: Join, standing: Standing) -> bool:
+    """Tell whether a node must be in a round, few of whose members are named, since it was in the one before."""
+    was_in = join.standing.epoch == standing.epoch and join.standing.ran == standing.begun >= 0
+    return was_in and standing.keeps and join.node not in standing.without

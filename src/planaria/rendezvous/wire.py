@@ -172,13 +172,15 @@ def _record(kind: type[Value], *checks: Check) -> Check:
 
 _DEPUTIES = _many(_record(model.Deputy, as_name, as_address, _truth), MOST_DEPUTIES)
 _STANDING = _record(
-    model.Standing, _label, _count, _integer, _count, _slot, _count, _DEPUTIES, _count, _slot, _integer, _count, _truth
+    model.Standing,
+    *(_label, _count, _integer, _count, _slot, _count, _DEPUTIES, _count, _slot, _integer, _count, _truth),
+    *(_integer, _truth, _many(as_name, MOST_DEPUTIES)),
 )
 _JOIN_WHO = (_run_id, as_name, _label, as_address, _count, _text, _slot)  # the role is compared and never sent on
 _JOIN_STATE = (_STANDING, as_name, _count, _truth, _seconds, _seconds, _count)
 _RULES = _record(model.Rules, _seconds, _count, _count, _count)
 _PLACE_RANKS = (_label, _count, _count, _count, _slot, _count, _count, _count, _count)
-_PLACE_ROUND = (_label, _count, _count, _line, _DEPUTIES, _count, _truth, _whereabouts, _whereabouts)
+_PLACE_ROUND = (_label, _count, _count, _line, _DEPUTIES, _count, _truth, _integer, _truth)
 _SCHEMA: dict[str, tuple[type, tuple[Check, ...]]] = {
     "Join": (messages.Join, (*_JOIN_WHO, *_JOIN_STATE, _many(as_name), _many(as_name), _RULES)),
     "Renew": (messages.Renew, (_count, _count)),
@@ -193,7 +195,10 @@ _SCHEMA: dict[str, tuple[type, tuple[Check, ...]]] = {
     "Welcome": (messages.Welcome, (_count, as_name)),
     "Ack": (messages.Ack, (_count, _seconds)),
     "Stop": (messages.Stop, (_count, _line, _seconds, _truth)),
-    "Place": (messages.Place, (*_PLACE_RANKS, *_PLACE_ROUND)),
+    "Place": (
+        messages.Place,
+        (*_PLACE_RANKS, *_PLACE_ROUND, _many(as_name, MOST_DEPUTIES), _whereabouts, _whereabouts),
+    ),
     "Start": (messages.Start, (_count, _seconds)),
     "Waiting": (messages.Waiting, (_line,)),
     "Ended": (messages.Ended, (as_name, _count, _line, _many(_text), _count)),

@@ -180,7 +180,7 @@ class Cluster:
     def strike(self, fault):
         """Let a fault happen."""
         agent = self.find(fault.who)
-        if fault.kind in ("split", "block", "outage", "forget", "ambush") or agent is not None:
+        if fault.kind in ("split", "block", "outage", "forget", "empty", "ambush") or agent is not None:
             if self.watcher is not None:
                 self.watcher(self.now, agent, fault, ())
             getattr(self, f"_{fault.kind}")(agent, fault)
@@ -294,6 +294,9 @@ class Cluster:
 
     def _forget(self, _agent, fault):
         self.store.lose_replies(fault.lasting)
+
+    def _empty(self, _agent, fault):
+        self.store.empty(anew=fault.more)
 
     def _ambush(self, _agent, fault):
         self.ambush = Ambush(self, *fault.more)

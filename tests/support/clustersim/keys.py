@@ -6,7 +6,7 @@ An agent's side of it is the shipped `Records`, on a loop that stands still whil
 from planaria.rendezvous.records import Records, key_of
 from planaria.store.api import ANSWER_WITHIN_S, Watching
 from planaria.store.machine import Machine
-from planaria.store.model import Changed, Found, Get, Unavailable, WatchLost, is_repeatable
+from planaria.store.model import Changed, Delete, Found, Get, List, Unavailable, WatchLost, is_repeatable
 
 HOST = "store"
 AGAIN_S = 0.3
@@ -46,6 +46,18 @@ class Store:
 
     def _remember(self):
         self.forgetful -= 1
+
+    def empty(self, *, anew):
+        """Lose all keys of the run; `anew`: all leases and revisions as well, as a store does that is set up again."""
+        if self.away:
+            self.cluster.after(AGAIN_S, lambda: self.empty(anew=anew))
+        elif anew:
+            self.machine, self.expiry = Machine(start=1), None
+            for watch in list(self.watches):
+                watch.lose()
+        else:
+            for entry in self.machine.request(List(key_of("run", "")), 0.0).entries:
+                self.perform(Delete(entry.key))
 
     def has_round(self):
         """Tell whether a round was ever written."""
@@ -153,7 +165,7 @@ class Watch(Watching):
         for change in missed or ():
             self.changed(change)
         if missed is None:
-            self._lose()
+            self.lose()
 
     def cancel(self):
         """Tell nothing more."""
@@ -166,9 +178,10 @@ class Watch(Watching):
         if self.store.reaches(self.client.agent.host):
             self.client.later(self._tell, change)
         else:
-            self._lose()
+            self.lose()
 
-    def _lose(self):
+    def lose(self):
+        """Tell nothing more, but that there is more to tell."""
         self.cancel()
         self._tell_lost()
 

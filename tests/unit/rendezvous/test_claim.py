@@ -27,7 +27,7 @@ from planaria.rendezvous.model import (
 OWN = Settings("a", "host-a", "a:1", 1, run_id="run", external=True, ttl_s=5.0)
 OTHER = replace(OWN, node="b", host="host-b", address="b:1")
 ASK = Ask("run", "a", "", 0, -1, valid=False)
-ROUND = Standing("b", 3, 7, 2, None, 1, (Deputy("b", "b:1"), Deputy("c", "c:1")), 8)
+ROUND = Standing("b", 3, 7, 2, None, 1, (Deputy("b", "b:1"), Deputy("c", "c:1")), 8, begun=7)
 ALWAYS = float("inf")
 
 
@@ -56,7 +56,7 @@ def leads(node: str, address: str, **changes: object) -> Leads:
 
 
 def test_all_keys_are_asked_for() -> None:
-    asked = [ReadKey(key) for key in ("leader", "left", "round", "outcome", "buried")]
+    asked = [ReadKey(key) for key in ("left", "round", "outcome", "buried", "leader")]
     assert Claim(OWN).begin(0.0) == asked
 
 

@@ -305,11 +305,11 @@ def test_a_farewell_ends_a_node_that_knows_how_it_ended() -> None:
 def test_keys_are_read_first_and_the_key_is_taken_by_comparing() -> None:
     agent = Agent(STORED)
     assert kinds(agent.out, ReadKey) == [
-        ReadKey("leader"),
         ReadKey("left"),
         ReadKey("round"),
         ReadKey("outcome"),
         ReadKey("buried"),
+        ReadKey("leader"),
     ]
     out = agent.hear(KeyRead("leader", None, 0), KeyRead("round", None, 0), KeyRead("outcome", None, 0))
     assert kinds(out, WriteKey) == [WriteKey("leader", leader_record(STORED), 0, leased=True)]

@@ -14,7 +14,14 @@ from planaria.base.value import Value
 from planaria.rendezvous import messages, model, wire
 
 NAMES = sorted(wire._SCHEMA)
-SIGNED = {("Standing", "round"), ("Standing", "ran"), ("Ask", "round"), ("Leads", "round")}
+SIGNED = {
+    ("Standing", "round"),
+    ("Standing", "ran"),
+    ("Standing", "begun"),
+    ("Place", "begun"),
+    ("Ask", "round"),
+    ("Leads", "round"),
+}
 """Fields where -1 stands for none."""
 CAREFUL = settings(max_examples=15, database=None)
 
@@ -34,6 +41,7 @@ MEANINGS = {
     "state": NODES,
     "kind": NODES,
     "dead": NODES,
+    "without": NODES,
     "host": LABELS,
     "epoch": LABELS,
     "master_addr": LABELS,
