@@ -4,6 +4,9 @@ A commit is *complete* when every rank of its world has sealed it. Commits are o
 `run` counts the starts of the job that began from an older commit, `round` is the agreed membership, `generation` counts the
 commits along the line of states that led to this one. So a commit of a later round wins over a higher step of an earlier
 one that its world never completed.
+
+Every call of commit() has a generation of its own, also one that is refused, so ranks that make the same calls count alike. Who
+goes back in the middle of a life counts on in the next *line*: in a round no order is ever used twice.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     Tier = Literal["node", "buddy", "disk"]
 
 TIERS: tuple[Tier, ...] = ("node", "buddy", "disk")
+LINE = 10**10  # generations in a line: more than anybody makes, and a multiple of ten so that people can read them
+ONE_STEP = "a value called step is the step of the whole job: call what a rank counts for itself otherwise"
 
 
 class Stamp(Value):
@@ -38,7 +43,9 @@ class Stamp(Value):
         return self.run, self.round, self.generation
 
     def __str__(self) -> str:
-        return f"commit {self.generation} (step {self.step}, round {self.round}, rank {self.rank} of {self.world_size})"
+        line, number = divmod(self.generation, LINE)
+        which = f"{number} of line {line}" if line else f"{number}"
+        return f"commit {which} (step {self.step}, round {self.round}, rank {self.rank} of {self.world_size})"
 
 
 class Origin(Value):
@@ -58,10 +65,20 @@ class Origin(Value):
         return Stamp(self.run, self.round, generation, step, self.world_size, self.rank)
 
 
+def next_line(generation: int) -> int:
+    """Return the generation from which the next line counts on; `generation` is the highest that was used."""
+    return (generation // LINE + 1) * LINE
+
+
+def other_step(step: int, rank: int, other: int, other_rank: int) -> str:
+    """Say what is wrong with a commit whose parts are of different steps."""
+    return f"step is {step} on rank {rank} and {other} on rank {other_rank}; it must be the same on all ranks"
+
+
 def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, pinned: Collection[int] = ()) -> int | None:
     """Return the slot that the next commit may overwrite, or None: wait until a newer commit is complete, or add a slot.
 
-    Kept are the newest complete commit, since nobody may be left without it, every later one, since it may become complete,
+    Kept are the newest complete commit, since nobody may be left without it, every later one with a stamp, since it may become complete,
     and those `pinned` by a reader. What is not sealed is used first, then the oldest.
     """
     free = [
