@@ -17,7 +17,7 @@ from planaria.agent.rounds import Neighbours
 from planaria.base.mailbox import Mailbox
 from planaria.base.text import safe_line
 from planaria.contract import vault
-from planaria.contract.commit import ONE_STEP, TIERS, Stamp
+from planaria.contract.commit import TIERS, Stamp, hint_for
 from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
@@ -230,7 +230,7 @@ class Keeper:
                 self._answer(peer, vault.Refused(message.id, ASTRAY, "its next life begins with all others"))
                 continue
             if why := self._delegate.seals.mistake(peer.local_rank):
-                self._answer(peer, vault.Refused(message.id, why, ONE_STEP))
+                self._answer(peer, vault.Refused(message.id, why, hint_for(why)))
                 continue
             try:
                 slot = self._stock.lend(peer.local_rank, message.size_bytes)
@@ -286,7 +286,7 @@ class Keeper:
         if not why or reached:
             return vault.Reached(waiting.message.id, reached)
         self._current()[1].seals.mistake(waiting.peer.local_rank)  # heard of now
-        return vault.Refused(waiting.message.id, why, ONE_STEP)
+        return vault.Refused(waiting.message.id, why, hint_for(why))
 
     def _reached(self, order: Order) -> str:
         found = [tier for tier in TIERS if tier in self.newest and self.newest[tier].order >= order]

@@ -7,7 +7,7 @@ can never be complete, and nobody keeps memory for it.
 
 from __future__ import annotations
 
-from planaria.contract.commit import other_step
+from planaria.contract.commit import LINE, branch_of, other_step, went_apart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class Tally:
         self._last: list[Order | tuple[()]] = [()] * size  # what each has sealed last
         self._gaps: set[tuple[Order | tuple[()], Order]] = set()  # what lies between two commits that somebody sealed
         self._void: dict[Order, str] = {}
+        self._entered: dict[int, tuple[int, int]] = {}  # by line: the branch and rank of who came into it first
+        self._split: dict[int, str] = {}  # the lines that went apart, and how
 
     def seal(self, who: int, order: Order, step: int, rank: int) -> dict[Order, str]:
         """Take in that somebody has sealed a commit; `rank` is where that step was. What is said twice changes nothing.
@@ -41,14 +43,30 @@ class Tally:
         found = {one: "" for one in self._open if before < one < order}
         if before[:2] != order[:2] or before[2] + 1 != order[2]:
             self._gaps.add((before, order))
+            if not before or before[2] // LINE != order[2] // LINE:
+                found |= self._look_where(order, rank)
         if order not in self._void:
             found |= self._count(who, order, step, rank)
         self._declare(found)
         return found
 
+    def _look_where(self, order: Order, rank: int) -> dict[Order, str]:
+        """See that all go on from the same commit. If not, nothing of that line can be complete.
+
+        Without this, who counts higher would wait for the others, all of whose commits are older, for ever.
+        """
+        line, branch = order[2] // LINE, branch_of(order[2])
+        first, at = self._entered.setdefault(line, (branch, rank))
+        if first == branch or line in self._split:
+            return {}
+        why = self._split[line] = went_apart(at, rank)
+        return {one: why for one in self._open if one[2] // LINE == line}
+
     def _count(self, who: int, order: Order, step: int, rank: int) -> dict[Order, str]:
         if any(low < order < high for low, high in self._gaps):
-            return {order: ""}
+            return {order: self._split.get(order[2] // LINE, "")}
+        if order[2] // LINE in self._split:
+            return {order: self._split[order[2] // LINE]}
         first, at = self._first.setdefault(order, (step, rank))
         if first != step:
             return {order: other_step(first, at, step, rank)}

@@ -226,7 +226,7 @@ class ElasticState:
             say(f"the commit in memory is damaged ({problem}); an older one is used, if there is one")
             newest = self._take_other()
         vars(self)["stamp"] = newest
-        self._tenancy.restored(newest.generation if newest else 0)
+        self._tenancy.restored(newest.order if newest else None)
         return newest
 
     def _take(self, loaded: Loaded) -> Stamp | None:
@@ -359,6 +359,7 @@ class ElasticState:
 
     def _tell_other(self, stamp: Stamp, why: str) -> None:
         vars(self)["_is_other"] = True
+        self._vault.skipped(stamp.generation)
         say(f"{stamp} is not kept: {why}; the next commit has them")
 
     def _finish_sealing(self) -> None:

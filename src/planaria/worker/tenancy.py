@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from planaria.contract.commit import Order
     from planaria.worker.state import ElasticState
     from planaria.worker.vault import Vault
 
@@ -46,13 +47,14 @@ class Tenancy:
         self.generation += 1
         return self.generation
 
-    def restored(self, generation: int) -> None:
-        """Count on from what was restored, 0 for nothing.
+    def restored(self, order: Order | None) -> None:
+        """Count on from the commit that was restored, if there was one.
 
         The first one of a life follows that commit. Any later one begins a new line: a commit of the old line may be sealed
         on some ranks only, and must not be completed by what others make now.
         """
-        self.generation = next_line(max(self.generation, generation)) if self._has_begun else generation
+        generation = order[2] if order is not None else 0
+        self.generation = next_line(max(self.generation, generation), order) if self._has_begun else generation
         self._has_begun = True
 
     def take(self, state: ElasticState) -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.agent.tally import MOST_KEPT, Tally
-from planaria.contract.commit import LINE
+from planaria.contract.commit import BRANCH, LINE
 
 ROUND = (1, 4)
 
@@ -63,6 +63,20 @@ def test_who_went_back_has_passed_over_the_rest_of_the_old_line() -> None:
     assert seal(tally, 1, LINE + 1) == {3: ""}
     seal(tally, 0, LINE + 1)
     assert tally.is_whole(order(LINE + 1))
+
+
+def test_who_went_back_to_different_commits_hears_so_at_every_commit_and_waits_for_nobody() -> None:
+    """Else the one in the higher branch would wait for the other, whose commits are all older, for ever."""
+    tally = Tally(2)
+    for who in (0, 1):
+        seal(tally, who, 1)
+    assert seal(tally, 1, LINE + 7 * BRANCH + 1) == {}
+    why = "rank 8 and rank 0 have gone back to different commits; what they make now does not fit together"
+    assert seal(tally, 0, LINE + 3 * BRANCH + 1) == {LINE + 3 * BRANCH + 1: why, LINE + 7 * BRANCH + 1: why}
+    assert seal(tally, 1, LINE + 7 * BRANCH + 2) == {LINE + 7 * BRANCH + 2: why}
+    for who in (0, 1):
+        assert seal(tally, who, 2 * LINE + 1) == {}, "they have gone back once more"
+    assert tally.is_whole(order(2 * LINE + 1))
 
 
 def test_different_steps_are_void_with_the_reason() -> None:

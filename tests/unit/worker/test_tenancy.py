@@ -8,7 +8,7 @@ import pytest
 from keeping_agent import Agent
 from waiting import wait_until
 
-from planaria.contract.commit import LINE
+from planaria.contract.commit import LINE, next_line
 from planaria.errors import StateRefused
 from planaria.worker import tenancy
 from planaria.worker.state import ElasticState
@@ -78,7 +78,7 @@ def test_a_state_in_the_place_of_one_that_was_let_go_counts_on(size: int) -> Non
     found = again.restore()
     assert found is not None
     assert (found.generation, again.step, again.text[0], len(again.text)) == (3, 2, "2", size)
-    assert again.commit(wait="node").stamp.generation == LINE + 1, "who goes back in a life counts on in another line"
+    assert again.commit(wait="node").stamp.generation == next_line(3, (1, 0, 3)) + 1, "in another line"
 
 
 @pytest.mark.usefixtures("under_agent")
@@ -125,22 +125,22 @@ def test_a_state_that_was_refused_what_there_is_makes_room_for_another() -> None
 
 def test_the_first_restore_of_a_life_counts_on_and_a_later_one_begins_a_line() -> None:
     count = tenancy.Tenancy()
-    count.restored(7)
+    count.restored((1, 2, 7))
     assert [count.next_generation(), count.next_generation()] == [8, 9]
-    count.restored(8)
-    assert count.next_generation() == LINE + 1
-    count.restored(3)
-    count.restored(LINE + 1)
-    assert count.next_generation() == 3 * LINE + 1, "whichever commit it was: equally often is enough"
+    count.restored((1, 3, 8))
+    assert count.next_generation() // LINE == 1
+    count.restored((1, 2, 7))
+    count.restored(None)
+    assert count.next_generation() == 3 * LINE + 1, "one for each time"
 
 
 def test_who_commits_before_it_restores_does_not_use_an_order_twice() -> None:
     count = tenancy.Tenancy()
     count.next_generation()
-    count.restored(0)
+    count.restored(None)
     assert count.next_generation() == LINE + 1
     count = tenancy.Tenancy()
-    count.restored(5 * LINE + 3)
+    count.restored((1, 2, 5 * LINE + 3))
     assert count.next_generation() == 5 * LINE + 4, "a life that begins from another's line goes on in it"
 
 
