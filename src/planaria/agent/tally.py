@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from planaria.contract.commit import Order
 
+NOTHING: Order = (0, 0, 0)
 MOST_KEPT = 64  # void commits and gaps that are remembered before it is looked which of them are behind everybody
 
 
@@ -25,8 +26,8 @@ class Tally:
         self._size = size
         self._open: dict[Order, set[int]] = {}  # who has sealed what is neither complete nor void
         self._first: dict[Order, tuple[int, int]] = {}  # step and rank of who sealed it first
-        self._last: list[Order | tuple[()]] = [()] * size  # what each has sealed last
-        self._gaps: set[tuple[Order | tuple[()], Order]] = set()  # what lies between two commits that somebody sealed
+        self._last = [NOTHING] * size  # what each has sealed last
+        self._gaps: set[tuple[Order, Order]] = set()  # what lies between two commits that somebody sealed
         self._void: dict[Order, str] = {}
         self._entered: dict[int, tuple[int, int]] = {}  # by line: the branch and rank of who came into it first
         self._split: dict[int, str] = {}  # the lines that went apart, and how
@@ -43,7 +44,7 @@ class Tally:
         found = {one: "" for one in self._open if before < one < order}
         if before[:2] != order[:2] or before[2] + 1 != order[2]:
             self._gaps.add((before, order))
-            if not before or before[2] // LINE != order[2] // LINE:
+            if before == NOTHING or before[2] // LINE != order[2] // LINE:
                 found |= self._look_where(order, rank)
         if order not in self._void:
             found |= self._count(who, order, step, rank)
