@@ -84,10 +84,8 @@ class Council:
                 raise ValueError("not everybody is present")
             case Ready(version):
                 return self._on_ready(slot, version)
-            case Sealed(version, numbers, step):
-                return self._on_sealed(slot, self._ours(numbers), step) if self._counts(version) else []
-            case Unsealed(version, numbers, why):
-                return self._on_unsealed(slot, self._ours(numbers), why) if self._counts(version) else []
+            case Sealed() | Unsealed():
+                return self._on_worked(slot, message) if self._counts(message.version) else []
             case Copied(number, why):
                 return self._on_answer(BUDDY, slot, number, why)
             case Written(number, is_whole, why):
@@ -296,18 +294,23 @@ class Council:
         """Tell whether who began from this version of the plan began where all do now."""
         return version > self._moved and version <= self._version
 
-    def _ours(self, numbers: tuple[int, ...]) -> Order:
-        order = _known(numbers)
+    def _on_worked(self, slot: int, message: Sealed | Unsealed) -> Rulings:
+        """Take in what the workers of a member have sealed, or will not. What is complete was sealed by all, so nobody doubts it."""
+        order = _known(message.order)
         if order[:2] != (self._run, self._round):
             raise ValueError("a commit of another round")
-        return order
+        if self._complete is not None and order <= self._complete:
+            return []
+        if isinstance(message, Sealed):
+            return self._on_sealed(slot, order, message.step)
+        if self._tally.reject(order, message.why):
+            return self._all(Void(order, message.why))
+        return [(slot, Void(order, self._tally.void[order]))]
 
     def _on_sealed(self, slot: int, order: Order, step: int) -> Rulings:
         tally = self._tally
         if tally.count(slot) >= MOST_SEALED:
             raise ValueError("too many commits that the others do not have")
-        if self._complete is not None and order <= self._complete:
-            return []
         found = tally.seal(slot, order, step, self._members.ranks_of(slot).start)
         told = [one for void, why in found.items() for one in self._all(Void(void, why))]
         if order in tally.void and order not in found:  # it sealed before it could hear that
@@ -318,14 +321,6 @@ class Council:
         self._facts[order] = tally.step(order), self._members.world_size
         tally.complete(order)
         return [*told, *self._all(Complete(order, self._facts[order][0])), *self._progress()]
-
-    def _on_unsealed(self, slot: int, order: Order, why: str) -> Rulings:
-        """Tell all that a commit is void. One that is complete was sealed by who says this, too, so nobody says it of such."""
-        if self._complete is not None and order <= self._complete:
-            return []
-        if self._tally.reject(order, why):
-            return self._all(Void(order, why))
-        return [(slot, Void(order, self._tally.void[order]))]
 
     def _progress(self) -> Rulings:
         """Send the newest complete commit on its way to each tier where nothing is on its way."""

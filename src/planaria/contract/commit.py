@@ -101,7 +101,7 @@ def hint_for(why: str) -> str:
 def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, pinned: Collection[int] = ()) -> int | None:
     """Return the slot that the next commit may overwrite, or None: wait until a newer commit is complete, or add a slot.
 
-    Kept are the newest complete commit, since nobody may be left without it, every later one with a stamp, since it may become complete,
+    Kept are the newest complete commit, since nobody may be left without it, every later one, since it may become complete,
     and those `pinned` by a reader. What is not sealed is used first, then the oldest.
     """
     free = [
