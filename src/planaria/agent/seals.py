@@ -78,8 +78,12 @@ class Seals:
             self._mistakes = dict.fromkeys(range(self._life.local_world_size), why) | self._mistakes
 
     def _tell_unsealed(self, order: Order, why: str) -> None:
-        if self.version is not None:
+        if self.version is not None and self._is_ours(order):
             self._send(Unsealed(self.version, order, why))
+
+    def _is_ours(self, order: Order) -> bool:
+        """Tell whether a commit is of this round; its run may have been chosen anew meanwhile."""
+        return order[:2] == (self.run, self._life.number)
 
     def _tell_whole(self, until: Order | None) -> None:
         """Say which commits all workers of this node have sealed, the oldest first, up to one of them.
@@ -89,7 +93,7 @@ class Seals:
         """
         for order in self._slots.whole():
             is_open = self._slots.complete is None or order > self._slots.complete
-            if is_open and order[:2] == (self.run, self._life.number) and (until is None or order <= until):
+            if is_open and self._is_ours(order) and (until is None or order <= until):
                 found = self._slots.find(order, self._life.first_rank)
                 if found is not None and found.stamp is not None and self.version is not None:
                     self._send(Sealed(self.version, order, found.stamp.step))
