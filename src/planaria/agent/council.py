@@ -295,7 +295,7 @@ class Council:
         return version > self._moved and version <= self._version
 
     def _on_worked(self, slot: int, message: Sealed | Unsealed) -> Rulings:
-        """Take in what the workers of a member have sealed, or will not. What is complete all have sealed: nothing changes that."""
+        """Take in what the workers of a member have sealed, or will not. What is complete all of them have sealed."""
         order = _known(message.order)
         if order[:2] != (self._run, self._round):
             raise ValueError("a commit of another round")
