@@ -61,7 +61,7 @@ class Seals:
     def repeat(self) -> None:
         """Say again what counts: it may not have been heard."""
         self._tell_whole(None)
-        for order, why in self._unanswered.items():
+        for order, why in [*self._unanswered.items()]:  # it may be answered at once
             self._tell_unsealed(order, why)
 
     def mistake(self, local_rank: int) -> str:
