@@ -414,7 +414,8 @@ else:
         assert random.getstate() == chance
     second = state.sync() if what == "behind" else None
     assert torch.equal(own.get_state(), torch.Generator().manual_seed(rank).get_state())
-    print(json.dumps([synced.from_rank, synced.stamp and synced.stamp.generation, state.step, net.weight.tolist()]))
+    told = [synced.from_rank, synced.stamp and synced.stamp.generation, state.step, net.weight.tolist()]
+    print(json.dumps([*told, state.commit().stamp.generation]))  # all count on alike, whoever had committed before
 dist.destroy_process_group()
 """
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from planaria.agent.council_messages import (
     Complete,
     Copied,
-    Copy,
     Damaged,
     Drop,
     Failed,
@@ -26,37 +25,25 @@ from planaria.agent.council_messages import (
     Seek,
     Source,
     Unreached,
+    Unsealed,
+    Void,
     Welcome,
-    Write,
     Written,
     order_of,
 )
 from planaria.agent.holdings import Holdings
 from planaria.agent.members import Members, orders
+from planaria.agent.tally import Tally
+from planaria.agent.task import BUDDY, DISK, Task, request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from planaria.agent.council_messages import Ruling, Saying
     from planaria.contract.commit import Order
 
     Rulings = list[tuple[int, Ruling]]
 
 MOST_SEALED = 64  # commits that one member may be ahead of the others before it is no member of ours
-_BUDDY, _DISK = "buddy", "disk"
-
-
-class _Task:
-    """A commit on its way to a tier: which ranks each slot was told, and who has answered what."""
-
-    def __init__(self, number: int, order: Order, ranks: Mapping[int, tuple[int, ...]]) -> None:
-        self.number = number
-        self.order = order
-        self.ranks = ranks
-        self.asked: set[int] = set()
-        self.answers: dict[int, str] = {}
-        self.is_whole = False
 
 
 class Council:
@@ -66,7 +53,7 @@ class Council:
         self._round = round_
         self._size = size
         self._members = Members(size, world_size)
-        self._tiers = (*((_BUDDY,) if has_buddies and size > 1 else ()), *((_DISK,) if has_directory else ()))
+        self._tiers = (*((BUDDY,) if has_buddies and size > 1 else ()), *((DISK,) if has_directory else ()))
         self._commits: dict[Order, Holdings] = {}
         self._is_searching = False
         self._run = self._told_run = 0
@@ -76,13 +63,12 @@ class Council:
         self._plans: dict[int, Plan] = {}
         self._ready: set[int] = set()
         self._sent_to: dict[tuple[int, int], int] = {}  # by slot and rank: a holder that is tried after another
-        self._sealed: list[dict[Order, int]] = [{} for _ in range(size)]
-        self._sealed_by: dict[Order, int] = {}  # how many; asking all for each of their words would be quadratic
+        self._tally = Tally(size)
         self._complete: Order | None = None
         self._facts: dict[Order, tuple[int, int]] = {}  # step and world size of what is complete
         self._reached: dict[str, Order | None] = {}
         self._failed: dict[str, Order] = {}
-        self._tasks: dict[str, _Task] = {}
+        self._tasks: dict[str, Task] = {}
         self._last_task = 0
 
     def hear(self, slot: int, message: Saying) -> Rulings:
@@ -98,12 +84,12 @@ class Council:
                 raise ValueError("not everybody is present")
             case Ready(version):
                 return self._on_ready(slot, version)
-            case Sealed(version, numbers, step):
-                return self._on_sealed(slot, _known(numbers), step) if self._counts(version) else []
+            case Sealed() | Unsealed():
+                return self._on_worked(slot, message) if self._counts(message.version) else []
             case Copied(number, why):
-                return self._on_answer(_BUDDY, slot, number, why)
+                return self._on_answer(BUDDY, slot, number, why)
             case Written(number, is_whole, why):
-                return self._on_answer(_DISK, slot, number, why, is_whole=is_whole)
+                return self._on_answer(DISK, slot, number, why, is_whole=is_whole)
             case Damaged(numbers, rank, holder) | Unreached(numbers, rank, holder):
                 lacks = self._on_damage if isinstance(message, Damaged) else self._on_unreached
                 return lacks(slot, _known(numbers), rank, holder)
@@ -117,8 +103,12 @@ class Council:
         """Return the slots whose word is missing for the next commit to be complete; none where nobody has sealed one."""
         if not self._members.are_all_here:
             return self._members.missing()
-        oldest = min(self._sealed_by, default=None)
-        return tuple(slot for slot, sealed in enumerate(self._sealed) if oldest is not None and oldest not in sealed)
+        return self._tally.missing()
+
+    @property
+    def void_count(self) -> int:
+        """Return how many commits since the last complete one are void, as far as anybody has to know that."""
+        return len(self._tally.void)
 
     @property
     def place(self) -> tuple[bool, Order | None]:
@@ -141,7 +131,7 @@ class Council:
         for at, part in members.parts():
             self._commits.setdefault(part.order, Holdings(part.step, part.world_size)).note(at, part)
         self._run = self._choose_run()
-        self._reached[_DISK] = max(members.on_disk(), default=None)
+        self._reached[DISK] = max(members.on_disk(), default=None)
         return self._decide()
 
     def _again(self, slot: int) -> Rulings:
@@ -152,9 +142,10 @@ class Council:
         ]
         for tier, task in self._tasks.items():
             if slot in task.asked and slot not in task.answers:
-                told.append(_request(tier, task, slot))
+                told.append(request(tier, task, slot))
         if self._complete is not None and self._complete != self._begin:
             told.append(Complete(self._complete, self._facts[self._complete][0]))
+        told += [Void(order, why) for order, why in self._tally.void.items()]
         return [(slot, one) for one in told]
 
     def _choose_run(self) -> int:
@@ -179,8 +170,8 @@ class Council:
         best = self._best()
         # Who was in the round before this one knows what was complete in it; if nobody was, nobody may know.
         is_sure = self._members.last_round + 1 >= self._round
-        known = [self._reached.get(_DISK) or (), *self._members.complete().values()]
-        if _DISK in self._tiers and (best is None or not is_sure or max(known) > best):
+        known = [self._reached.get(DISK) or (), *self._members.complete().values()]
+        if DISK in self._tiers and (best is None or not is_sure or max(known) > best):
             self._kind, self._is_searching = "", True
             return [(0, Search(best or ()))]
         return self._announce("memory", best) if best is not None else self._announce("none", None)
@@ -189,14 +180,14 @@ class Council:
         if not self._is_searching:
             return []
         self._is_searching = False
-        best, on_disk, order = self._best(), self._reached.get(_DISK), order_of(found.order)
+        best, on_disk, order = self._best(), self._reached.get(DISK), order_of(found.order)
         if found.why and (best is None or (on_disk is not None and on_disk > best)):
             return self._announce("unknown", None, found.why)
-        self._reached[_DISK] = None
+        self._reached[DISK] = None
         self._count_on(order_of(found.newest))
         if order is not None and (best is None or order > best):
             self._facts[order] = found.step, found.world_size
-            self._reached[_DISK] = order
+            self._reached[DISK] = order
             return self._announce("disk", order)
         return self._announce("memory", best) if best is not None else self._announce("none", None)
 
@@ -204,10 +195,10 @@ class Council:
         teller = self._who_tells(order) if kind != "unknown" else None
         if self._plans and order != self._begin:
             self._moved = self._version  # whoever began there is to begin again
-            self._sealed, self._sealed_by = [{} for _ in range(self._size)], {}
+            self._tally = Tally(self._size)
         self._version += 1
         self._kind, self._begin, self._ready = kind, order, set()
-        self._tasks.pop(_BUDDY, None)
+        self._tasks.pop(BUDDY, None)
         safe = None
         if kind == "memory" and order is not None:
             safe = max((one for one in self._members.safe() if one <= order and self._is_covered(one)), default=None)
@@ -281,7 +272,7 @@ class Council:
         commit.holders[rank].remove(holder)
         told: Rulings = [(holder, Drop(order, rank))]
         if self._kind == "memory" and order == self._begin == self._complete:
-            self._complete = self._reached[_BUDDY] = None
+            self._complete = self._reached[BUDDY] = None
             return [*told, *self._decide()]
         return told
 
@@ -303,21 +294,33 @@ class Council:
         """Tell whether who began from this version of the plan began where all do now."""
         return version > self._moved and version <= self._version
 
-    def _on_sealed(self, slot: int, order: Order, step: int) -> Rulings:
-        if order[:2] != (self._run, self._round) or len(self._sealed[slot]) >= MOST_SEALED:
+    def _on_worked(self, slot: int, message: Sealed | Unsealed) -> Rulings:
+        """Take in what the workers of a member have sealed, or will not. What is complete all of them have sealed."""
+        order = _known(message.order)
+        if order[:2] != (self._run, self._round):
             raise ValueError("a commit of another round")
         if self._complete is not None and order <= self._complete:
             return []
-        if order not in self._sealed[slot]:
-            self._sealed_by[order] = self._sealed_by.get(order, 0) + 1
-        self._sealed[slot][order] = step
-        if self._sealed_by[order] < self._size:
-            return []
+        if isinstance(message, Sealed):
+            return self._on_sealed(slot, order, message.step)
+        if self._tally.reject(order, message.why):
+            return self._all(Void(order, message.why))
+        return [(slot, Void(order, self._tally.void[order]))]
+
+    def _on_sealed(self, slot: int, order: Order, step: int) -> Rulings:
+        tally = self._tally
+        if tally.count(slot) >= MOST_SEALED:
+            raise ValueError("too many commits that the others do not have")
+        found = tally.seal(slot, order, step, self._members.ranks_of(slot).start)
+        told = [one for void, why in found.items() for one in self._all(Void(void, why))]
+        if order in tally.void and order not in found:  # it sealed before it could hear that
+            told.append((slot, Void(order, tally.void[order])))
+        if not tally.is_whole(order):
+            return told
         self._complete = order
-        self._facts[order] = self._sealed[0][order], self._members.world_size
-        self._sealed = [{one: at for one, at in sealed.items() if one > order} for sealed in self._sealed]
-        self._sealed_by = {one: count for one, count in self._sealed_by.items() if one > order}
-        return [*self._all(Complete(order, self._facts[order][0])), *self._progress()]
+        self._facts[order] = tally.step(order), self._members.world_size
+        tally.complete(order)
+        return [*told, *self._all(Complete(order, self._facts[order][0])), *self._progress()]
 
     def _progress(self) -> Rulings:
         """Send the newest complete commit on its way to each tier where nothing is on its way."""
@@ -330,11 +333,11 @@ class Council:
             if tier in self._tasks or (done is not None and done >= order):
                 continue
             self._last_task += 1
-            task = self._tasks[tier] = _Task(self._last_task, order, self._shares(tier, order))
+            task = self._tasks[tier] = Task(self._last_task, order, self._shares(tier, order))
             # Whoever has nothing to copy keeps what it has of the commit until that is safe, so everybody is asked.
             if any(task.ranks.values()):
-                task.asked = {slot for slot, ranks in task.ranks.items() if ranks or tier == _BUDDY}
-            told += [(slot, _request(tier, task, slot)) for slot in sorted(task.asked)]
+                task.asked = {slot for slot, ranks in task.ranks.items() if ranks or tier == BUDDY}
+            told += [(slot, request(tier, task, slot)) for slot in sorted(task.asked)]
             told += self._conclude(tier)
         keep = {order, self._begin, *self._reached.values(), *(task.order for task in self._tasks.values())}
         self._facts = {one: fact for one, fact in self._facts.items() if one in keep}
@@ -345,7 +348,7 @@ class Council:
         if order != self._begin:
             return {slot: tuple(self._members.ranks_of(slot)) for slot in range(self._size)}
         holders = self._commits[order].holders
-        alone = [rank for rank, slots in holders.items() if tier == _DISK or len(slots) == 1]
+        alone = [rank for rank, slots in holders.items() if tier == DISK or len(slots) == 1]
         return {slot: tuple(rank for rank in alone if holders[rank][0] == slot) for slot in range(self._size)}
 
     def _on_answer(self, tier: str, slot: int, number: int, why: str, *, is_whole: bool = False) -> Rulings:
@@ -363,14 +366,14 @@ class Council:
             return []
         del self._tasks[tier]
         why = next((one for one in task.answers.values() if one), "")
-        is_news = tier == _BUDDY or not why
-        if not why and tier == _DISK and not task.is_whole:
+        is_news = tier == BUDDY or not why
+        if not why and tier == DISK and not task.is_whole:
             why = "every node has written its part, and no commit is whole: is it one directory that all nodes share?"
         if why:
             self._failed[tier] = task.order
             return [*self._all(Failed(tier, task.order, is_news, why)), *self._progress()]
         self._reached[tier] = task.order
-        if tier == _BUDDY and task.order == self._begin and task.order in self._commits:
+        if tier == BUDDY and task.order == self._begin and task.order in self._commits:
             for slot, ranks in task.ranks.items():
                 for rank in ranks:
                     self._commits[task.order].holders[rank].append((slot + 1) % self._size)
@@ -385,8 +388,3 @@ def _known(numbers: tuple[int, ...]) -> Order:
     if found is None:
         raise ValueError("no commit is named")
     return found
-
-
-def _request(tier: str, task: _Task, slot: int) -> Copy | Write:
-    kind = Copy if tier == _BUDDY else Write
-    return kind(task.number, task.order, task.ranks[slot])

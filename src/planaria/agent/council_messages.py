@@ -1,7 +1,7 @@
 """What members and the anchor of a round say to each other about commits, as JSON values that are checked field by field.
 
-From a member:  present, ready, sealed, copied, written, damaged, unreached, seek; searched, by the anchor's own
-To a member:    welcome, plan, complete, copy, write, reached, drop, failed; search, to the anchor's own
+From a member:  present, ready, sealed, unsealed, copied, written, damaged, unreached, seek; searched, by the anchor's own
+To a member:    welcome, plan, complete, void, copy, write, reached, drop, failed; search, to the anchor's own
 
 All of it belongs to one round: each line between a member and its anchor is of one round, and is refused for another. A line
 that broke begins again with `present`, and both sides then say again what counts; so every message may be said twice.
@@ -65,11 +65,22 @@ class Ready(Value):
 
 
 class Sealed(Value):
-    """All of my workers, who began from this version of the plan, have sealed this commit."""
+    """All of my workers, who began from this version of the plan, have sealed this commit.
+
+    What they have sealed before it and is not known to be complete was said before it, on the same line.
+    """
 
     version: int
     order: tuple[int, ...]
     step: int
+
+
+class Unsealed(Value):
+    """Never will all of my workers, who began from this version, have sealed this commit; `why` where that is a mistake."""
+
+    version: int
+    order: tuple[int, ...]
+    why: str
 
 
 class Copied(Value):
@@ -167,6 +178,13 @@ class Complete(Value):
     step: int
 
 
+class Void(Value):
+    """This commit will never be complete: nobody needs its parts. `why`: by a mistake of the program, which it hears of."""
+
+    order: tuple[int, ...]
+    why: str
+
+
 class Copy(Value):
     """Have your buddy keep your parts of these ranks."""
 
@@ -208,14 +226,14 @@ class Failed(Value):
     why: str
 
 
-_FROM_MEMBERS = (Present, Ready, Sealed, Copied, Written, Damaged, Unreached, Seek, Searched)
-_TO_MEMBERS = (Welcome, Plan, Complete, Copy, Write, Reached, Drop, Failed, Search)
+_FROM_MEMBERS = (Present, Ready, Sealed, Unsealed, Copied, Written, Damaged, Unreached, Seek, Searched)
+_TO_MEMBERS = (Welcome, Plan, Complete, Void, Copy, Write, Reached, Drop, Failed, Search)
 _KINDS: dict[str, type[Value]] = {kind.__name__.lower(): kind for kind in (*_FROM_MEMBERS, *_TO_MEMBERS)}
 _PARTS: dict[str, type[Value]] = {"Part": Part, "Source": Source}
 
 if TYPE_CHECKING:
-    Saying = Present | Ready | Sealed | Copied | Written | Damaged | Unreached | Seek | Searched
-    Ruling = Welcome | Plan | Complete | Copy | Write | Reached | Drop | Failed | Search
+    Saying = Present | Ready | Sealed | Unsealed | Copied | Written | Damaged | Unreached | Seek | Searched
+    Ruling = Welcome | Plan | Complete | Void | Copy | Write | Reached | Drop | Failed | Search
     Message = Saying | Ruling
 
 

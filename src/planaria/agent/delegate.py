@@ -14,10 +14,10 @@ from planaria.agent.council_messages import (
     Present,
     Reached,
     Ready,
-    Sealed,
     Search,
     Seek,
     Unreached,
+    Void,
     Welcome,
     Write,
     decode,
@@ -25,6 +25,7 @@ from planaria.agent.council_messages import (
     order_of,
 )
 from planaria.agent.errands import Fetch, Road, damage_of, settle
+from planaria.agent.seals import Seals
 from planaria.agent.stock import part_in
 from planaria.base.text import safe_line
 from planaria.base.value import Value
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 MOST_PARTS = 1500  # 200 kB of a header that may have 256; older ones than those of so many ranks nobody needs
 LONGEST_LINE = 1000
 TELL_AFTER = 50  # lost lines in a row: ten seconds or more
+AGAIN = {"node": "count", "buddy": "are copied to another node", "disk": "reach the disk"}
 AGAIN_S = 0.2  # after a line was lost: the anchor may not be in this round yet
 
 
@@ -109,6 +111,7 @@ class Delegate:
         self._road = None if dock is None else Road(gear.loop, dock, gear.stock, gear.aside, life.number)
         road = self._road if self.has_buddy else None
         self.chores = Chores(gear.stock, gear.disk, road, neighbours.buddy, self._send)
+        self.seals = Seals(life, gear.stock, self._send)
 
     def _who_is_here(self) -> Present:
         life, ledger = self._life, self._gear.ledger
@@ -200,18 +203,20 @@ class Delegate:
                 self.chores.write(message)
             case Search():
                 self.chores.search(message)
-            case Drop() | Complete() | Reached() | Failed():
+            case Drop() | Complete() | Void() | Reached() | Failed():
                 order = order_of(message.order)
                 if order is not None:
                     self._on_news(message, order)
         self._gear.on_change()
 
-    def _on_news(self, message: Drop | Complete | Reached | Failed, order: Order) -> None:
+    def _on_news(self, message: Drop | Complete | Void | Reached | Failed, order: Order) -> None:
         match message:
             case Drop(_, rank):
                 self._doubt(order, rank)
             case Complete(_, step):
                 self._note("node", order, step, self._life.world_size)
+            case Void(_, why):
+                self._on_void(order, why)
             case Reached(tier, _, step, world_size):
                 self._note(tier, order, step, world_size)
             case Failed():
@@ -240,14 +245,14 @@ class Delegate:
 
     def _on_welcome(self, run: int) -> None:
         """Say what counts: what was said before may not have been heard."""
-        self.run = self._gear.ledger.run = run
+        self.run = self.seals.run = self._gear.ledger.run = run
+        if self._gear.disk is not None:
+            self._gear.disk.writer = run, self._life.number
         self._losses = 0
         self._gear.ledger.last_round = self._life.number
         if self.plan is not None and self.is_ready:
             self._send(Ready(self.plan.version))
-        for order in self._stock.slots.whole():
-            if order[:2] == (run, self._life.number):
-                self.sealed(order)
+        self.seals.repeat()
         for message in self._unanswered:
             self._send(message)
         self.chores.repeat()
@@ -258,6 +263,7 @@ class Delegate:
                 self._send(Ready(plan.version))
             return
         before, self.plan = self.plan, plan
+        self.seals.version = plan.version
         self.is_ready, self.trouble = False, ""
         self._unanswered.clear()
         order = order_of(plan.order)
@@ -278,6 +284,7 @@ class Delegate:
             where = f"at step {plan.step}" if order is not None else "anew"
             self._say(f"step {newest['node'].step} was complete and is lost; all begin {where}")
         self._stock.begin(in_memory, order_of(plan.safe))
+        self.seals.begin()
         for tier in ("node", "buddy"):
             self._gear.ledger.forget_since(tier, in_memory)
         if order is not None:
@@ -330,20 +337,26 @@ class Delegate:
 
     def _note(self, tier: str, order: Order, step: int, world_size: int) -> None:
         slots = self._stock.slots
-        if slots.complete is None or order > slots.complete:
-            slots.complete = order
+        slots.note_complete(order)
+        self.seals.complete(order)
         if tier == "buddy" and (slots.safe is None or order > slots.safe):
             slots.safe, slots.is_stuck = order, False
         self._stock.tidy()
         self._remember(tier, order, step, world_size)
         if tier in self._told:
             self._told.discard(tier)
-            self._say("commits are copied to another node again" if tier == "buddy" else "commits reach the disk again")
+            self._say(f"commits {AGAIN[tier]} again")
 
     def _remember(self, tier: str, order: Order, step: int, world_size: int) -> None:
         newest = self._gear.ledger.newest
         if tier not in newest or order > newest[tier].order:
             newest[tier] = Stamp(*order, step, world_size, self._life.first_rank)
+
+    def _on_void(self, order: Order, why: str) -> None:
+        self.seals.ruled_void(order, why)
+        if why and self._life.group_rank == 0 and "node" not in self._told:
+            self._told.add("node")
+            self._say(f"a commit does not count: {why}")
 
     def _on_failed(self, failed: Failed, order: Order) -> None:
         tier, why = failed.tier, failed.why
@@ -357,12 +370,6 @@ class Delegate:
             self._say(f"commits are not {where}: {why}; training goes on, the next commit is tried")
 
     # What this node says.
-
-    def sealed(self, order: Order) -> None:
-        """Say that all workers of this node have sealed a commit."""
-        found = self._stock.slots.find(order, self._life.first_rank)
-        if found is not None and found.stamp is not None and self.plan is not None:
-            self._send(Sealed(self.plan.version, order, found.stamp.step))
 
     def hand_over(self, on_done: Callable[[bool], object]) -> None:
         """Bring what only this node may have to one that stays; tell whether it is there."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from planaria.agent.errands import Cancelled
-    from planaria.archive.plan import Outcome
+    from planaria.archive.plan import Outcome, World
     from planaria.contract.commit import Order, Stamp
 
     class Loop(Protocol):
@@ -34,12 +34,17 @@ LOOK_EVERY_S = 15.0  # at a write: a slow one is told of within this much of `SL
 
 
 class _Order:
-    """Parts that are to be written, and who is told what came of it, or that nothing will."""
+    """Parts that are to be written, in which round, and who is told what came of it, or that nothing will."""
 
     def __init__(
-        self, parts: Sequence[Pinned], tell: Callable[[Outcome], object], on_given_up: Callable[[], object] | None
+        self,
+        parts: Sequence[Pinned],
+        writer: World | None,
+        tell: Callable[[Outcome], object],
+        on_given_up: Callable[[], object] | None,
     ) -> None:
         self.parts = parts
+        self.writer = writer
         self.tell = tell
         self.on_given_up = on_given_up
 
@@ -57,6 +62,7 @@ class Disk:
         self._post = post
         self._say = say
         self._is_lowered = self._is_told = False
+        self.writer: World | None = None  # the run and round that this node is in
         self._lock = threading.Lock()
         self._next: _Order | None = None
         self._now: _Order | None = None  # the writer's thread has it
@@ -71,7 +77,7 @@ class Disk:
     ) -> None:
         """Write a commit's parts, after what is being written now. What waited before it is given up, and told only that."""
         with self._lock:
-            given_up, self._next = self._next, _Order(parts, tell, on_given_up)
+            given_up, self._next = self._next, _Order(parts, self.writer, tell, on_given_up)
         self._writer.wake()
         if self._watching is None:
             self._watching = self._loop.call_later(LOOK_EVERY_S, self._watch)
@@ -147,8 +153,13 @@ class Disk:
                 os.setpriority(os.PRIO_PROCESS, thread, NICE)
         with self._lock:
             self._now, self._next = self._next, None
-        parts = self._now.parts if self._now is not None else ()
-        return [Pinned(one.stamp, one.memory, lambda one=one: self._post(one.release)) for one in parts]  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        if self._now is None:
+            return []
+        writer = self._now.writer
+        return [
+            Pinned(one.stamp, one.memory, lambda one=one: self._post(one.release), writer)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            for one in self._now.parts
+        ]
 
     def _on_outcome(self, outcome: Outcome) -> None:
         order = self._now

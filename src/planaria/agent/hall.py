@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 TELL_AFTER_S = 30.0  # in which no commit became complete although one was sealed: as long as a peer may be silent
+IN_VAIN = "none was sealed by all ranks; they have to make the same calls of commit() and restore()"
 MOST_NAMED = 8
 MOST_REFUSALS = 8  # that are told in a round: a peer can come again and again, with as many mistakes as it likes
 
@@ -123,21 +124,29 @@ class Hall:
 
     def _watch(self) -> None:
         """Look again after a while, if there is somebody to wait for now. Who is asked once in that while, not at each word."""
-        if self._timer is None and not self._is_told and self._council.missing():
+        if self._timer is None and not self._is_told and (self._council.missing() or self._is_in_vain):
             place = self._council.place
             self._timer = self._loop.call_later(TELL_AFTER_S, lambda: self._look(place))
 
     def _look(self, before: tuple[bool, Order | None]) -> None:
         self._timer = None
         missing = self._council.missing()
-        if not missing or self._council.place != before:
+        if not (missing or self._is_in_vain) or self._council.place != before:
             self._watch()
             return
         self._is_told = True
+        if not missing:
+            self._say(f"no commit was complete for {TELL_AFTER_S:g} s: {IN_VAIN}")
+            return
         names = [self._name(slot) for slot in missing[:MOST_NAMED]]
         if more := len(missing) - len(names):
             names.append(f"{more} more")
         self._say(f"no commit was complete for {TELL_AFTER_S:g} s: nothing of it was heard from {', '.join(names)}")
+
+    @property
+    def _is_in_vain(self) -> bool:
+        """Tell whether one commit after the other is void; a rank that was refused one alone has heard of it."""
+        return self._council.void_count > 1
 
     def _name(self, slot: int) -> str:
         address = safe_line(self._council.address_of(slot))

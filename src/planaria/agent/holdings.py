@@ -8,7 +8,10 @@ if TYPE_CHECKING:
 
 
 class Holdings:
-    """A commit of which parts were found: which slots hold the part of each rank."""
+    """A commit of which parts were found: which slots hold the part of each rank.
+
+    Parts whose steps differ are not of one moment: such a commit was never complete, and is not to be begun from.
+    """
 
     def __init__(self, step: int, world_size: int) -> None:
         self.step = step
@@ -16,14 +19,16 @@ class Holdings:
         self.holders: dict[int, list[int]] = {}
         self.shared: set[int] = set()
         self.sizes: dict[int, int] = {}
+        self._is_void = False
 
     @property
     def is_covered(self) -> bool:
-        """Tell whether the part of every rank is somewhere."""
-        return all(self.holders.get(rank) for rank in range(self.world_size))
+        """Tell whether the part of every rank is somewhere, all of one moment."""
+        return not self._is_void and all(self.holders.get(rank) for rank in range(self.world_size))
 
     def note(self, slot: int, part: Part) -> None:
         """Take in that the member of a slot holds a part."""
+        self._is_void |= part.step != self.step
         if part.world_size == self.world_size and slot not in self.holders.setdefault(part.rank, []):
             self.holders[part.rank].append(slot)
             self.sizes[part.rank] = part.size_bytes

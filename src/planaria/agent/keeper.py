@@ -17,7 +17,7 @@ from planaria.agent.rounds import Neighbours
 from planaria.base.mailbox import Mailbox
 from planaria.base.text import safe_line
 from planaria.contract import vault
-from planaria.contract.commit import TIERS, Stamp
+from planaria.contract.commit import TIERS, Stamp, hint_for
 from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
@@ -180,10 +180,12 @@ class Keeper:
                 self._opening.append((peer, message))
             case vault.Sealed():
                 self._on_sealed(peer, message)
+            case vault.Skipped():
+                self._on_skipped(peer, message)
             case vault.Await():
                 self._await(peer, message)
             case vault.Load():
-                self._current()
+                self._current()[1].seals.mistake(peer.local_rank)  # who goes back need not hear of what it made before
                 self._beginners.load(peer, message)
             case _:
                 raise ValueError("that is for an agent to say")
@@ -227,6 +229,9 @@ class Keeper:
             if self._beginners.is_astray(peer):
                 self._answer(peer, vault.Refused(message.id, ASTRAY, "its next life begins with all others"))
                 continue
+            if why := self._delegate.seals.mistake(peer.local_rank):
+                self._answer(peer, vault.Refused(message.id, why, hint_for(why)))
+                continue
             try:
                 slot = self._stock.lend(peer.local_rank, message.size_bytes)
             except StateRefused as problem:
@@ -252,8 +257,14 @@ class Keeper:
             raise ValueError("a commit of another round, or of another rank")
         if self._beginners.is_astray(peer):
             raise ValueError(ASTRAY)
-        if self._stock.slots.seal(peer.local_rank, message.number, stamp):
-            delegate.sealed(stamp.order)
+        delegate.seals.seal(peer.local_rank, message.number, stamp)
+
+    def _on_skipped(self, peer: Peer, message: vault.Skipped) -> None:
+        life, delegate = self._current()
+        if (message.run, message.round) != (delegate.run, life.number):
+            raise ValueError("a commit of another round")
+        if not self._beginners.is_astray(peer):
+            delegate.seals.skip(peer.local_rank, (message.run, message.round, message.generation))
 
     def _await(self, peer: Peer, message: vault.Await) -> None:
         if message.tier not in TIERS:
@@ -268,7 +279,14 @@ class Keeper:
             if waiting.message is late or self._is_settled(waiting, reached):
                 self._awaiting.remove(waiting)
                 waiting.timer.cancel()
-                self._answer(waiting.peer, vault.Reached(waiting.message.id, reached))
+                self._answer(waiting.peer, self._outcome(waiting, reached))
+
+    def _outcome(self, waiting: _Waiting, reached: str) -> vault.Message:
+        why = self._stock.slots.voids.get(waiting.order, "")
+        if not why or reached:
+            return vault.Reached(waiting.message.id, reached)
+        self._current()[1].seals.mistake(waiting.peer.local_rank)  # heard of now
+        return vault.Refused(waiting.message.id, why, hint_for(why))
 
     def _reached(self, order: Order) -> str:
         found = [tier for tier in TIERS if tier in self.newest and self.newest[tier].order >= order]
@@ -277,6 +295,8 @@ class Keeper:
     def _is_settled(self, waiting: _Waiting, reached: str) -> bool:
         _, delegate = self._current()
         tier = waiting.message.tier
+        if waiting.order in self._stock.slots.voids:
+            return True
         if not reached or [*TIERS].index(reached) >= [*TIERS].index(tier):  # type: ignore[arg-type]  # both are tiers
             return bool(reached)
         is_tried = delegate.has_buddy if tier == "buddy" else self.disk is not None

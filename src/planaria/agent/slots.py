@@ -6,10 +6,13 @@ to begin a round with.
 
 from __future__ import annotations
 
+from planaria.agent.tally import Tally
 from planaria.contract.commit import check_memory, slot_to_write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
     from planaria.contract.commit import Order, Stamp
 
 SPARE_SHARE = 64  # a slot is larger than asked for by one of so many parts: values grow a little with every commit
@@ -37,6 +40,7 @@ class Slots:
     def __init__(self, local_world_size: int) -> None:
         self._size = local_world_size
         self._slots: dict[int, list[Slot]] = {}
+        self._tally = Tally(local_world_size)
         self._last = 0
         self.complete: Order | None = None
         self.safe: Order | None = None
@@ -120,8 +124,14 @@ class Slots:
         two = 2 * max(sizes, default=0)
         return max(two, sum(sizes)) + (two if self.has_buddy else 0)
 
-    def seal(self, local_rank: int, number: int, stamp: Stamp) -> bool:
-        """Take in that a slot is sealed; tell whether all workers of this node have sealed that commit now.
+    def begin_round(self) -> None:
+        """Count anew what workers seal: what they sealed in another round says nothing about this one."""
+        self._tally = Tally(self._size)
+
+    def seal(self, local_rank: int, number: int, stamp: Stamp) -> dict[Order, str]:
+        """Take in that a worker has sealed a slot; return the commits that are void now, and why where that is a mistake.
+
+        Void commits are over, and so is this one where it was void before.
 
         Raises:
             ValueError: It is not a slot of this worker.
@@ -129,9 +139,38 @@ class Slots:
         slot = next((one for one in self.of(local_rank) if one.number == number), None)
         if slot is None:
             raise ValueError("the slot of another")
-        slot.stamp = stamp
-        slot.shared = local_rank == 0
-        return stamp.order in self.whole()
+        found = self._tally.seal(local_rank, stamp.order, stamp.step, stamp.rank)
+        if self._tally.has_sealed(local_rank, stamp.order):
+            slot.stamp = stamp
+            slot.shared = local_rank == 0
+        self._forget(found)
+        return found
+
+    def skip(self, local_rank: int, order: Order) -> bool:
+        """Take in that a worker will not seal a commit; tell whether that makes it void. One that it has sealed stays."""
+        has_sealed = self._tally.has_sealed(local_rank, order) or (self.complete is not None and order <= self.complete)
+        return not has_sealed and self.void(order, "")
+
+    def void(self, order: Order, why: str) -> bool:
+        """Take in that a commit is void: nobody needs its parts. Tell whether that is new."""
+        self._forget([order])
+        return self._tally.reject(order, why)
+
+    def _forget(self, orders: Container[Order]) -> None:
+        for slot in self.parts():
+            if slot.stamp is not None and slot.stamp.order in orders:
+                slot.stamp = None
+
+    @property
+    def voids(self) -> Mapping[Order, str]:
+        """Return the commits that are void and why, but for those that all workers have left behind."""
+        return self._tally.void
+
+    def note_complete(self, order: Order) -> None:
+        """Take in that a commit is complete: older ones may go."""
+        if self.complete is None or order > self.complete:
+            self.complete = order
+            self._tally.complete(order)
 
     def whole(self) -> list[Order]:
         """Return the commits that all workers of this node have sealed here, oldest first."""
@@ -167,6 +206,7 @@ class Slots:
         """Begin from a commit: every other one but the one that is `safe` is over."""
         self.complete, self.safe, self.arriving, self.is_stuck = order, safe, None, False
         self.copying = None
+        self.begin_round()
         for slot in self.parts():
             if slot.stamp is not None and slot.stamp.order not in (order, safe):
                 slot.stamp = None

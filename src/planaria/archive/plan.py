@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from planaria.contract.commit import Order, Stamp
 
+    World = tuple[int, int]  # run and round
+
 MANIFEST = "manifest.json"
 DRAFT = ".tmp"
 _PREFIX = "commit"
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def folder_name(order: Order) -> str:
-    """Return the folder of a commit. Names sort by age, for people; code uses `order_of`."""
+    """Return the folder of a commit. In one line of commits names sort by age, for people; code uses `order_of`."""
     run, round_, generation = order
     return f"{_PREFIX}-{run:06d}-{round_:06d}-{generation:010d}"
 
@@ -69,6 +71,9 @@ def superseded(present: Collection[Order], complete: Collection[Order], keep: in
     return sorted(order for order in present if kept and order < kept[0] and order not in kept)
 
 
-def is_fenced(order: Order, complete: Collection[Order]) -> bool:
-    """Tell whether a writer belongs to a world that is over: a later run or round has a complete commit."""
-    return any(other[:2] > order[:2] for other in complete)
+def is_fenced(writer: World, present: Collection[Order]) -> bool:
+    """Tell whether a writer belongs to a world that is over: a later run or round has left a folder, whole or not.
+
+    A world writes, under its old order, the commit that it began from, too: so what counts is in which round the writer is.
+    """
+    return any(order[:2] > writer for order in present)

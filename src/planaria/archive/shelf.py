@@ -18,14 +18,15 @@ from planaria.archive.plan import Failed, Skipped, Written
 from planaria.base.files import random_name, remove_tree, write_all
 from planaria.contract import manifest as manifests
 from planaria.contract import snapshot as snapshots
+from planaria.contract.commit import Stamp, other_step
 from planaria.contract.manifest import Manifest, ShardFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from planaria.archive.plan import Outcome
-    from planaria.contract.commit import Order, Stamp
+    from planaria.archive.plan import Outcome, World
+    from planaria.contract.commit import Order
     from planaria.contract.snapshot import Snapshot
 
 CHUNK_BYTES = 8 << 20
@@ -44,8 +45,11 @@ class Shelf:
         self._keep = keep
         self._at = at
 
-    def write(self, memory: memoryview, stamp: Stamp) -> Outcome:
-        """Write a sealed snapshot that nobody changes meanwhile. Whatever goes wrong is returned, not raised."""
+    def write(self, memory: memoryview, stamp: Stamp, writer: World | None = None) -> Outcome:
+        """Write a sealed snapshot that nobody changes meanwhile. Whatever goes wrong is returned, not raised.
+
+        `writer` is the run and round that writes, where that is a later one than the snapshot's.
+        """
         try:
             snapshot = snapshots.read(memory)
             if snapshot is None or snapshot.stamp != stamp:
@@ -54,7 +58,7 @@ class Shelf:
         except ValueError as exc:
             return Failed(stamp, f"in memory already, {exc}")
         try:
-            return self._write(memory[: snapshot.size_bytes], stamp)
+            return self._write(memory[: snapshot.size_bytes], stamp, writer or stamp.order[:2])
         except ValueError as exc:
             return Failed(stamp, str(exc))
         except FileNotFoundError as exc:
@@ -64,12 +68,13 @@ class Shelf:
         except OSError as exc:
             return Failed(stamp, _reason(exc))
 
-    def _write(self, memory: memoryview, stamp: Stamp) -> Outcome:
+    def _write(self, memory: memoryview, stamp: Stamp, writer: World) -> Outcome:
         self._at("begin")
         os.makedirs(self.directory, exist_ok=True)
+        over = Failed(stamp, f"round {writer[1]} is over: a later one has written to {self.directory}")
+        if plan.is_fenced(writer, self._orders()):
+            return over
         complete = {manifest.order for manifest in self.commits()}
-        if plan.is_fenced(stamp.order, complete):
-            return Failed(stamp, f"round {stamp.round} is over: a later one has written to {self.directory}")
         if any(order >= stamp.order for order in complete):
             return Skipped(stamp, "as new a commit is complete already")
         folder = self._folder(stamp.order)
@@ -80,6 +85,8 @@ class Shelf:
         found = self._gather(folder, stamp)
         if found is None:
             return Written(stamp, complete=False)
+        if plan.is_fenced(writer, self._orders()):  # the world may have ended while this was written
+            return over
         self._write_file(folder, plan.MANIFEST, memoryview(manifests.encode(found)), replaces=True)
         self._at("complete")
         self.prune()
@@ -113,7 +120,11 @@ class Shelf:
         self._at(f"{name} done")
 
     def _gather(self, folder: str, stamp: Stamp) -> Manifest | None:
-        """Return the manifest of a commit when the files of all ranks are there."""
+        """Return the manifest of a commit when the files of all ranks are there.
+
+        Raises:
+            ValueError: One of them is not a part of this commit.
+        """
         files = []
         for rank in range(stamp.world_size):
             name = plan.file_name(rank)
@@ -122,10 +133,26 @@ class Shelf:
                     snapshot, digest = _read_ends(file.fileno())
             except FileNotFoundError:
                 return None
-            if snapshot.stamp.order != stamp.order or snapshot.stamp.rank != rank:
+            _check_step(snapshot.stamp, stamp)
+            if snapshot.stamp != Stamp(*stamp.order, stamp.step, stamp.world_size, rank):
                 raise ValueError(f"{name} is of another commit")
             files.append(ShardFile(rank, name, snapshot.size_bytes, digest))
         return Manifest(*stamp.order, stamp.step, stamp.world_size, tuple(files))
+
+    def check_parts(self, stamp: Stamp) -> None:
+        """See that the files of other ranks that are there have the step of this one: for who waits for the rest of them.
+
+        Raises:
+            ValueError: One has another: they are not of one moment, and this commit will never be whole.
+            OSError: One cannot be read.
+        """
+        for rank in range(stamp.world_size):
+            try:
+                with open(os.path.join(self._folder(stamp.order), plan.file_name(rank)), "rb") as file:
+                    found = snapshots.stamp_of(file.read(snapshots.HEADER_BYTES))
+            except FileNotFoundError:
+                continue
+            _check_step(found, stamp)
 
     def prune(self) -> None:
         """Delete what is superseded; what cannot be deleted stays for the next time."""
@@ -234,6 +261,12 @@ class Found:
         self.manifest = manifest
         self.opened = opened
         self.passed_over = passed_over
+
+
+def _check_step(found: Stamp, wanted: Stamp) -> None:
+    if found.order == wanted.order and found.step != wanted.step:
+        low, high = sorted((found, wanted), key=lambda one: one.rank)
+        raise ValueError(other_step(low.step, low.rank, high.step, high.rank))
 
 
 def _reason(exc: OSError) -> str:

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from planaria.archive.plan import Outcome
+    from planaria.archive.plan import Outcome, World
     from planaria.archive.shelf import Shelf
     from planaria.contract.commit import Order, Stamp
 
@@ -20,11 +20,12 @@ SLOW_S = 60.0  # a write that takes longer is worth a line: commits on disk grow
 
 
 class Pinned(Value):
-    """A sealed snapshot that nobody overwrites until it is released."""
+    """A sealed snapshot that nobody overwrites until it is released. `writer`: see `Shelf.write`."""
 
     stamp: Stamp
     memory: memoryview
     release: Callable[[], None]
+    writer: World | None = None
 
 
 class Writer:
@@ -137,7 +138,7 @@ class Writer:
                 if self._is_done(pinned.stamp.order):
                     outcome = self.last
                 elif outcome is None or isinstance(outcome, Written):
-                    outcome = self.shelf.write(pinned.memory, pinned.stamp)
+                    outcome = self.shelf.write(pinned.memory, pinned.stamp, pinned.writer)
             except Exception as problem:  # noqa: BLE001  # what the shelf never thought of is a failure like others
                 outcome = Failed(pinned.stamp, _text_of(problem))
             finally:

@@ -4,6 +4,9 @@ A commit is *complete* when every rank of its world has sealed it. Commits are o
 `run` counts the starts of the job that began from an older commit, `round` is the agreed membership, `generation` counts the
 commits along the line of states that led to this one. So a commit of a later round wins over a higher step of an earlier
 one that its world never completed.
+
+Every call of commit() has a generation of its own, also one that is refused, so ranks that make the same calls count alike. Who
+goes back in the middle of a life counts on in the next *line*: in a round no order is ever used twice.
 """
 
 from __future__ import annotations
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
     Tier = Literal["node", "buddy", "disk"]
 
 TIERS: tuple[Tier, ...] = ("node", "buddy", "disk")
+LINE = 10**12  # generations in a line
+BRANCH = 10**7  # those of a line that goes on from one commit; powers of ten, so that people can read them
+_BRANCHES = 99_991  # the largest prime below LINE / BRANCH
+ONE_COMMIT = "go back by sync() with a process group: it brings all ranks to the same commit"
+ONE_STEP = "a value called step is the step of the whole job: call what a rank counts for itself otherwise"
 
 
 class Stamp(Value):
@@ -38,7 +46,9 @@ class Stamp(Value):
         return self.run, self.round, self.generation
 
     def __str__(self) -> str:
-        return f"commit {self.generation} (step {self.step}, round {self.round}, rank {self.rank} of {self.world_size})"
+        line = self.generation // LINE
+        which = f"{self.generation % BRANCH} of line {line}" if line else f"{self.generation}"
+        return f"commit {which} (step {self.step}, round {self.round}, rank {self.rank} of {self.world_size})"
 
 
 class Origin(Value):
@@ -56,6 +66,36 @@ class Origin(Value):
     def stamp(self, generation: int, step: int) -> Stamp:
         """Return the stamp of a commit that is made here."""
         return Stamp(self.run, self.round, generation, step, self.world_size, self.rank)
+
+
+def next_line(generation: int, restored: Order | None) -> int:
+    """Return the generation from which the next line counts on; `generation` is the highest that was used.
+
+    Ranks that went back to different commits, since each node has its own knowledge of what is complete, get into different
+    branches of the line, so that what they make then is never taken for one commit. (In one of 99,991 cases they meet.)
+    """
+    branch = sum(part * weight for part, weight in zip(restored or (0, 0, 0), (7919, 613, 1), strict=True)) % _BRANCHES
+    return (generation // LINE + 1) * LINE + branch * BRANCH
+
+
+def branch_of(generation: int) -> int:
+    """Return which branch of which line a generation is in."""
+    return generation // BRANCH
+
+
+def other_step(step: int, rank: int, other: int, other_rank: int) -> str:
+    """Say what is wrong with a commit whose parts are of different steps."""
+    return f"step is {step} on rank {rank} and {other} on rank {other_rank}; it must be the same on all ranks"
+
+
+def went_apart(rank: int, other_rank: int) -> str:
+    """Say what is wrong with ranks that go on from different commits."""
+    return f"rank {rank} and rank {other_rank} have gone back to different commits; what they make now does not fit together"
+
+
+def hint_for(why: str) -> str:
+    """Return what to do about a commit that is void by a mistake of the program."""
+    return ONE_STEP if why.startswith("step") else ONE_COMMIT
 
 
 def slot_to_write(slots: Sequence[Stamp | None], complete: Order | None, pinned: Collection[int] = ()) -> int | None:

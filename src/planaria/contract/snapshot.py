@@ -132,6 +132,17 @@ def table_at(buffer: memoryview) -> int:
     return _read_header(bytes(buffer[:HEADER_BYTES]))[1][0]
 
 
+def stamp_of(header: bytes) -> Stamp:
+    """Return which commit of which rank a sealed snapshot is, by its header alone.
+
+    Raises:
+        ValueError: It is damaged, or of no snapshot.
+    """
+    if len(header) < HEADER_BYTES:
+        raise ValueError("the header is cut short")
+    return _read_header(header)[0]
+
+
 def read(buffer: memoryview) -> Snapshot | None:
     """Return what a buffer holds, or None when it is not sealed. Tensors are not looked at: `verify` does.
 

@@ -1,7 +1,7 @@
 """What agent and worker say to each other about snapshots: lines of JSON on the control socket, memory as descriptors.
 
 From a worker:  vault-join, vault-open, vault-load, vault-await   each with an id, and each is answered once
-                vault-sealed                                      which is not answered
+                vault-sealed, vault-skipped                       which are not answered
 To a worker:    vault-place, vault-slot, vault-found, vault-reached, vault-refused
 
 A worker that never asks costs its agent nothing. Memory comes with the line that names it (SCM_RIGHTS).
@@ -62,6 +62,14 @@ class Sealed(Value):
     rank: int
 
 
+class Skipped(Value):
+    """I shall not seal this commit: it was refused, or failed on its way."""
+
+    run: int
+    round: int
+    generation: int
+
+
 class Load(Value):
     """Where is the newest complete commit? `is_damaged`: what you said before could not be read."""
 
@@ -84,7 +92,10 @@ class Found(Value):
 
 
 class Await(Value):
-    """Tell me when a commit has reached a tier, or after so many seconds, or once it is clear that it will not."""
+    """Tell me when a commit has reached a tier, or after so many seconds, or once it is clear that it will not.
+
+    It is refused where that is a mistake of the program.
+    """
 
     id: int
     run: int
@@ -111,12 +122,12 @@ class Refused(Value):
 
 _KINDS: dict[str, type[Value]] = {
     f"vault-{kind.__name__.lower()}": kind
-    for kind in (Join, Place, Open, Slot, Sealed, Load, Found, Await, Reached, Refused)
+    for kind in (Join, Place, Open, Slot, Sealed, Skipped, Load, Found, Await, Reached, Refused)
 }
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    Message = Join | Place | Open | Slot | Sealed | Load | Found | Await | Reached | Refused
+    Message = Join | Place | Open | Slot | Sealed | Skipped | Load | Found | Await | Reached | Refused
 
 
 def encode(message: Message) -> bytes:

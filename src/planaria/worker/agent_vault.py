@@ -106,6 +106,12 @@ class AgentVault:
             self._send(message)
             self._told = stamp.order
 
+    def skipped(self, generation: int) -> None:
+        """Tell the agent, which tells the others, so that nobody waits for this rank's part."""
+        if self._origin is not None:
+            with suppress(OSError):
+                self._send(vault.Skipped(self._origin.run, self._origin.round, generation))
+
     def wait(self, stamp: Stamp, tier: Tier, timeout_s: float) -> Tier | None:
         """Wait until the agent says that a commit has come so far, or will not.
 

@@ -41,22 +41,24 @@ def group() -> Group | None:
     return Group(dist.get_rank(), dist.get_world_size(), f"cuda:{torch.cuda.current_device()}" if on_gpu else "cpu")
 
 
-def agree(group: Group, stamp: Stamp | None) -> tuple[int | None, Order | None]:
+def agree(group: Group, stamp: Stamp | None, generation: int) -> tuple[int | None, Order | None, int]:
     """Return the lowest rank with the newest commit and that commit; no rank when all have it already.
 
-    At a first start nobody has one, and rank 0 is the source.
+    At a first start nobody has one, and rank 0 is the source. Third is the highest `generation` that any rank counts on from.
     """
     torch: Any = sys.modules["torch"]
-    mine = torch.tensor(stamp.order if stamp else (0, 0, 0), dtype=torch.int64, device=group.device)
-    found = [torch.empty_like(mine) for _ in range(group.world_size)]
-    torch.distributed.all_gather(found, mine)
-    run_round_generation = [tuple(one.tolist()) for one in found]
+    mine = (*(stamp.order if stamp else (0, 0, 0)), generation)
+    told = torch.tensor(mine, dtype=torch.int64, device=group.device)
+    found = [torch.empty_like(told) for _ in range(group.world_size)]
+    torch.distributed.all_gather(found, told)
+    *orders, highest = zip(*(one.tolist() for one in found), strict=True)
+    run_round_generation = [*zip(*orders, strict=True)]
     newest = max(run_round_generation)
     if not any(newest):
-        return 0, None
+        return 0, None, max(highest)
     if {*run_round_generation} == {newest}:
-        return None, newest
-    return run_round_generation.index(newest), newest
+        return None, newest, max(highest)
+    return run_round_generation.index(newest), newest, max(highest)
 
 
 def pack(state: Mapping[str, object], stamp: Stamp) -> memoryview:

@@ -19,8 +19,9 @@ from planaria.worker import bundle, capture, exchange
 from planaria.worker.bundle import Bundles, Superseded
 from planaria.worker.exchange import Group
 from planaria.worker.link import LINK
+from planaria.worker.outcome import Commit, Synced
 from planaria.worker.phase import PhaseOfWork
-from planaria.worker.state import Commit, ElasticState, Synced
+from planaria.worker.state import ElasticState
 from planaria.worker.storage import Place, Reader, Writer
 from planaria.worker.synced import log_synced
 from planaria.worker.upload import Upload

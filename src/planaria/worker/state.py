@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import functools
 
-from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
 from planaria.worker import capture, exchange, parts, randomness
 from planaria.worker.link import LINK
+from planaria.worker.outcome import Commit, Synced
 from planaria.worker.phase import PhaseOfWork
 from planaria.worker.runway import OTHERS, Runway
 from planaria.worker.synced import log_synced
@@ -41,21 +41,6 @@ if TYPE_CHECKING:
 
 SEAL_AT_ONCE_BYTES = 1 << 20  # 0.3 ms of digesting: less than a thread is worth
 SHARED = ("model", "optimizer")  # what is equal on all ranks of a replicated model, and large
-
-
-class Commit(Value):
-    """What came of a commit. `reached` is None while it is still being sealed."""
-
-    stamp: Stamp
-    size_bytes: int
-    reached: Tier | None
-
-
-class Synced(Value):
-    """What came of a sync: the commit that all ranks stand on, None at a first start, and the rank the state came from."""
-
-    stamp: Stamp | None
-    from_rank: int
 
 
 class ElasticState:
@@ -132,22 +117,31 @@ class ElasticState:
         noticed where torch counts it, and the commit is not sealed.
 
         A commit counts when it is sealed, which happens in the background; `wait` waits until it has reached a tier. If that
-        tier is not reached, `Commit.reached` says which one was, and one line says so. All ranks commit the same steps.
+        tier is not reached, `Commit.reached` says which one was, and one line says so.
+
+        All ranks call it at the same steps. A call that raises counts as one: who goes on calls it again at the next step of
+        all ranks, not at once, and the commit that this rank does not have counts nowhere.
 
         Raises:
             StateRefused: A value cannot be kept, or the snapshot does not fit into memory. The commit before it still counts.
+                Or the ranks had different values of `step` in this commit or the one before, which then counts nowhere.
         """
         if wait is not None and wait not in TIERS:
             raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
+        generation = self._tenancy.next_generation()  # used up, whatever comes: ranks that go on count alike
         self._tenancy.take(self)
-        self._raise_trouble()
-        if wait:
-            self._finish_sealing()
-            if self._captured:  # the agent looks for memory while this thread walks
-                self._vault.begin_open(self._captured.layout.size_bytes)
-        stamp, captured = self._commit(wait)
+        try:
+            self._raise_trouble()
+            if wait:
+                self._finish_sealing()
+                if self._captured:  # the agent looks for memory while this thread walks
+                    self._vault.begin_open(self._captured.layout.size_bytes)
+            stamp, captured = self._commit(generation, wait)
+        except BaseException:
+            self._vault.skipped(generation)
+            raise
         if wait and self._is_other:
-            stamp, captured = self._commit(wait)
+            stamp, captured = self._commit(self._tenancy.next_generation(), wait)
         return Commit(stamp, captured.layout.size_bytes, self._wait(stamp, wait, timeout_s) if wait else None)
 
     def settle(self, timeout_s: float = 600.0) -> bool:
@@ -159,7 +153,7 @@ class ElasticState:
             return True
         return self._wait(self.stamp, "node", timeout_s) is not None
 
-    def _commit(self, wait: Tier | None) -> tuple[Stamp, Captured]:
+    def _commit(self, generation: int, wait: Tier | None) -> tuple[Stamp, Captured]:
         captured = capture.Captured(
             self._kept_here(),
             random=functools.partial(randomness.taken, self._runway.gpu),
@@ -168,7 +162,6 @@ class ElasticState:
             near=self._near(),
             ready=self._runway.readiness.taken(),
         )
-        generation = 1 + (self.stamp.generation if self.stamp else self._tenancy.generation)
         is_known = self._runway.knows(captured) and captured.layout.size_bytes <= self._room_bytes
         if not is_known:
             self._finish_sealing()
@@ -189,7 +182,6 @@ class ElasticState:
             raise
         vars(self)["_captured"] = captured
         vars(self)["stamp"] = stamp
-        self._tenancy.generation = generation
         return stamp, captured
 
     def _near(self) -> list[int] | None:
@@ -217,6 +209,8 @@ class ElasticState:
     def restore(self) -> Stamp | None:
         """Go back to the newest complete commit; return which one it is, or None when there is none. All or nothing.
 
+        It comes before the first commit. Called again later in a life, all ranks call it, equally often.
+
         Raises:
             StateRefused: There is a commit, and it is not one of this state: nothing was changed. Or it was damaged, which
                 was noticed after it had been sent to the GPU, and there is no other: then the message says so.
@@ -232,6 +226,7 @@ class ElasticState:
             say(f"the commit in memory is damaged ({problem}); an older one is used, if there is one")
             newest = self._take_other()
         vars(self)["stamp"] = newest
+        self._tenancy.restored(newest.order if newest else None)
         return newest
 
     def _take(self, loaded: Loaded) -> Stamp | None:
@@ -267,7 +262,7 @@ class ElasticState:
         group = exchange.group()
         if group is None:
             return Synced(stamp, self._vault.origin.rank)
-        source, newest = exchange.agree(group, stamp)
+        source, newest, self._tenancy.generation = exchange.agree(group, stamp, self._tenancy.generation)
         if source is None:
             return Synced(stamp, group.rank)
         sent = exchange.pack(self._parts, stamp or self._vault.origin.stamp(0, 0)) if group.rank == source else None
@@ -316,6 +311,7 @@ class ElasticState:
                 fill()
             except BaseException as exc:  # noqa: BLE001  raised by the next commit, in the thread that can handle it
                 say(f"{stamp} was not sealed: {exc!r}")
+                self._vault.skipped(stamp.generation)
                 vars(self)["_trouble"] = exc
 
         sealer = self._sealer
@@ -363,6 +359,7 @@ class ElasticState:
 
     def _tell_other(self, stamp: Stamp, why: str) -> None:
         vars(self)["_is_other"] = True
+        self._vault.skipped(stamp.generation)
         say(f"{stamp} is not kept: {why}; the next commit has them")
 
     def _finish_sealing(self) -> None:

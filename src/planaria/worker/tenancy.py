@@ -10,6 +10,7 @@ import threading
 from time import monotonic
 from weakref import ref
 
+from planaria.contract.commit import next_line
 from planaria.errors import StateRefused
 from planaria.worker import here
 from planaria.worker.vault import LocalVault
@@ -18,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from planaria.contract.commit import Order
     from planaria.worker.state import ElasticState
     from planaria.worker.vault import Vault
 
@@ -28,12 +30,32 @@ LOOK_EVERY_S = 0.05
 
 
 class Tenancy:
-    """Which state uses a vault now, and how far those that have used it have counted their commits."""
+    """Which state uses a vault now, and how far those that have used it have counted their commits.
+
+    `generation` is the highest that was used or restored. All ranks make the same calls, so it is the same on all of them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tenant: Callable[[], ElasticState | None] = lambda: None
         self.generation = 0
+        self._has_begun = False
+
+    def next_generation(self) -> int:
+        """Return the generation of a call of commit(), which is used by it whatever comes of the call."""
+        self._has_begun = True
+        self.generation += 1
+        return self.generation
+
+    def restored(self, order: Order | None) -> None:
+        """Count on from the commit that was restored, if there was one.
+
+        The first one of a life follows that commit. Any later one begins a new line: a commit of the old line may be sealed
+        on some ranks only, and must not be completed by what others make now.
+        """
+        generation = order[2] if order is not None else 0
+        self.generation = next_line(max(self.generation, generation), order) if self._has_begun else generation
+        self._has_begun = True
 
     def take(self, state: ElasticState) -> None:
         """Have a state use the vault. One that the program has let go of makes room; its last commit is sealed first.

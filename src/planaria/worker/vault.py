@@ -10,7 +10,8 @@ import threading
 from planaria.base.memory import free_bytes
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Origin, check_memory, slot_to_write
+from planaria.contract.commit import ONE_STEP, Origin, check_memory, slot_to_write
+from planaria.errors import StateRefused
 from planaria.worker import here
 from planaria.worker.console import show
 
@@ -43,8 +44,15 @@ if TYPE_CHECKING:
         def sealed(self, stamp: Stamp) -> None:
             """Hear that the memory lent last has been sealed. Returns at once, never raises."""
 
+        def skipped(self, generation: int) -> None:
+            """Hear that a commit will not be sealed here. Returns at once, never raises."""
+
         def wait(self, stamp: Stamp, tier: Tier, timeout_s: float) -> Tier | None:
-            """Wait until a commit has reached a tier; return the highest it has reached, also when that is less."""
+            """Wait until a commit has reached a tier; return the highest it has reached, also when that is less.
+
+            Raises:
+                StateRefused: It never will, because its parts are of different steps.
+            """
 
         def load(self, *, is_damaged: bool = False) -> Loaded | None:
             """Return the newest complete commit from the nearest tier that has it; None without one.
@@ -62,6 +70,7 @@ class Loaded(Value):
 
 
 LOOK_EVERY_S = 0.05
+CHECK_EVERY = 20  # looks: once a second, since it opens the file of every rank
 
 
 def anonymous(size_bytes: int) -> memoryview:
@@ -165,6 +174,9 @@ class LocalVault:
         if self._writer and stamp.world_size == 1:
             self._writer.wake()
 
+    def skipped(self, generation: int) -> None:
+        """Do nothing: nobody else's memory waits for it."""
+
     def pin(self) -> Pinned | None:
         """Return the newest sealed commit for a reader, which releases it; it is not overwritten meanwhile."""
         from planaria.archive.writer import Pinned
@@ -199,12 +211,26 @@ class LocalVault:
         deadline = monotonic() + timeout_s
         outcome = self._writer.flush(stamp.order, timeout_s)
         if outcome is None or isinstance(outcome, Failed):
+            self._check_parts(stamp)
             return "node"
+        looks = 0
         while not self._writer.shelf.has(stamp.order):  # the files of other ranks, which only the directory tells of
+            if looks % CHECK_EVERY == 0:
+                self._check_parts(stamp)
+            looks += 1
             if monotonic() > deadline:
                 return "node"
             self._never.wait(LOOK_EVERY_S)
         return "disk"
+
+    def _check_parts(self, stamp: Stamp) -> None:
+        assert self._writer
+        try:
+            self._writer.shelf.check_parts(stamp)
+        except OSError:
+            return
+        except ValueError as problem:
+            raise StateRefused(str(problem), hint=ONE_STEP) from problem
 
     def load(self, *, is_damaged: bool = False) -> Loaded | None:
         """Return the newest commit of memory that is whole, else of the directory."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from commitsim.node import Worker
 from planaria.agent.chores import Chores
 from planaria.agent.council import Council
 from planaria.agent.delegate import Delegate
 from planaria.agent.guests import Guests
 from planaria.agent.slots import LODGER, Slots
+from planaria.agent.tally import Tally
+from planaria.worker.tenancy import Tenancy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from planaria.agent.council_messages import Copy, Plan
     from planaria.agent.slots import Slot
+    from planaria.contract.commit import Order
 
 
 def the_safe_commit_is_overwritten(patch: pytest.MonkeyPatch) -> None:
@@ -73,6 +77,32 @@ def a_part_that_is_out_of_reach_is_taken_for_a_damaged_one(patch: pytest.MonkeyP
     patch.setattr(Council, "_on_unreached", Council._on_damage)
 
 
+def a_refused_commit_gives_its_number_back(patch: pytest.MonkeyPatch) -> None:
+    def refused(self: Worker, _generation: int) -> None:
+        self.tenancy.generation -= 1
+        self.step()
+
+    patch.setattr(Worker, "refused", refused)
+    steps_are_not_compared(patch)  # which would notice it as well
+
+
+def who_goes_back_counts_on_in_the_same_line(patch: pytest.MonkeyPatch) -> None:
+    def restored(self: Tenancy, order: Order | None) -> None:
+        self.generation = order[2] if order is not None else 0
+
+    patch.setattr(Tenancy, "restored", restored)
+
+
+def steps_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    original = Tally.seal
+    patch.setattr(Tally, "seal", lambda self, who, order, _step, rank: original(self, who, order, 0, rank))
+
+
+def what_somebody_passed_over_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tally, "_declare", lambda _self, _found: None)
+    patch.setattr(Slots, "_forget", lambda _self, _orders: None)
+
+
 def _claim(chores: Chores, asked: Copy) -> None:
     chores._stock.slots.copying = asked.order  # type: ignore[assignment]
     chores._on_copied(asked.number, "")
@@ -88,4 +118,8 @@ BUGS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     a_copy_is_claimed_and_not_made,
     who_leaves_takes_what_others_hand_over,
     a_part_that_is_out_of_reach_is_taken_for_a_damaged_one,
+    a_refused_commit_gives_its_number_back,
+    who_goes_back_counts_on_in_the_same_line,
+    steps_are_not_compared,
+    what_somebody_passed_over_is_waited_for,
 )

@@ -25,6 +25,9 @@ class Checks:
     def __init__(self, world: World) -> None:
         self.world = world
         self.stamps: dict[tuple[Order, int], Stamp] = {}
+        self.moments: dict[tuple[Order, int], str] = {}  # where the program of that rank was
+        self.calls: dict[Order, int] = {}
+        self.contents: dict[Order, bytes] = {}
         self.plans: dict[tuple[int, int], tuple[str, Order | None]] = {}
         self.complete: Order | None = None
         self.complete_losses = 0
@@ -34,10 +37,20 @@ class Checks:
         self.rotten: dict[int, Order] = {}
         self.counts = {"memory": 0, "disk": 0, "none": 0, "unknown": 0, "buddy": 0, "written": 0, "complete": 0}
 
-    def sealed(self, stamp: Stamp) -> None:
+    def sealed(self, stamp: Stamp, moment: str, calls: int) -> None:
         if (stamp.order, stamp.rank) in self.stamps:
             raise Violation(f"two commits are called {stamp}")
         self.stamps[stamp.order, stamp.rank] = stamp
+        self.moments[stamp.order, stamp.rank] = moment
+        self.calls[stamp.order] = calls
+
+    def read(self, order: Order, content: bytes) -> None:
+        """A rank has restored this part of a commit."""
+        if self.contents.setdefault(order, content) != content:
+            raise Violation(f"{order} was restored, and is of two moments: {content!r} and {self.contents[order]!r}")
+
+    def step_of(self, order: Order) -> int:
+        return next(stamp.step for (one, _), stamp in self.stamps.items() if one == order)
 
     def lost(self, node: Node, *, is_there: bool = False) -> None:
         """A node goes; what it had `is_there`, at its buddy."""
@@ -70,6 +83,7 @@ class Checks:
                 self.counts["written"] += 1
                 if max(self.world.directory.whole, default=()) < numbers:
                     raise Violation(f"{numbers} is said to be on disk")
+                self._check_sealed(order_of(numbers))
                 self.written = max(order_of(numbers) or (0, 0, 0), self.written or (0, 0, 0))
 
     def _gone(self, round_: int, order: Order | None) -> int:
@@ -107,10 +121,15 @@ class Checks:
         parts = [stamp for (one, _), stamp in self.stamps.items() if one == order]
         if not parts or len(parts) != parts[0].world_size:
             raise Violation(f"{order} counts, and only {[part.rank for part in parts]} have sealed it")
+        if len({part.step for part in parts}) > 1:
+            raise Violation(f"{order} counts, and has the steps {[part.step for part in parts]}")
+        moments = {moment for (one, _), moment in self.moments.items() if one == order}
+        if len(moments) > 1:
+            raise Violation(f"{order} counts, and its parts are of {moments}")
 
     def is_settled(self) -> bool:
         newest = self.complete
-        if newest is None or newest[2] < self.world.last_generation:
+        if newest is None or not self.world.is_done(newest):
             return False
         if (
             self.world.has_buddies

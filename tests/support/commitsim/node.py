@@ -17,6 +17,7 @@ from planaria.archive.plan import Failed, Skipped, Written, is_fenced, supersede
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import Stamp
 from planaria.contract.env import Round
+from planaria.worker.tenancy import Tenancy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from planaria.archive.writer import Pinned
     from planaria.contract.commit import Order
 
-VALUES = b"a state that is not looked at"
-LAYOUT = snapshots.arrange([], VALUES)
+VALUES_BYTES = 300
+LAYOUT = snapshots.arrange([], bytes(VALUES_BYTES))  # how large all of them are
+REFUSALS = 0.04  # of commits, each on one rank alone
+SLIPS = 0.02  # of commits in which a rank counts its steps for itself
 LOOK_S = 0.06
 IDLE_S = 1.0
 
@@ -65,11 +68,11 @@ class Directory:
         self.whole: dict[Order, Stamp] = {}
         self.fails = False
 
-    def write(self, pinned: Pinned) -> Written | Skipped | Failed:
+    def write(self, pinned: Pinned, writer: tuple[int, int] | None) -> Written | Skipped | Failed:
         stamp = pinned.stamp
         if self.fails:
             return Failed(stamp, "the disk is full")
-        if is_fenced(stamp.order, self.whole):
+        if is_fenced(writer or stamp.order[:2], [order for order, _ in self.files]):
             return Failed(stamp, "its round is over")
         if any(order >= stamp.order for order in self.whole):
             return Skipped(stamp, "as new a commit is there")
@@ -80,6 +83,8 @@ class Directory:
         if found is None or found.stamp != stamp:
             return Failed(stamp, "its memory holds something else")
         self.files[stamp.order, stamp.rank] = stamp
+        if any(one.step != stamp.step for (order, _), one in self.files.items() if order == stamp.order):
+            return Failed(stamp, "its parts are of different steps")
         if not all((stamp.order, rank) in self.files for rank in range(stamp.world_size)):
             return Written(stamp, complete=False)
         self.whole[stamp.order] = stamp
@@ -95,23 +100,24 @@ class Disk:
         self.node = node
         self.shared = directory
         self.is_busy = False
-        self.waiting: tuple[Sequence[Pinned], Callable[[object], object]] | None = None
+        self.writer: tuple[int, int] | None = None
+        self.waiting: tuple[Sequence[Pinned], Callable[[object], object], tuple[int, int] | None] | None = None
 
     def write(self, parts: Sequence[Pinned], tell: Callable[[object], object]) -> None:
         if self.waiting is not None:
             for pinned in self.waiting[0]:
                 pinned.release()
-        self.waiting = parts, tell
+        self.waiting = parts, tell, self.writer
         self.go_on()
 
     def go_on(self) -> None:
         if self.is_busy or self.waiting is None:
             return
-        (parts, tell), self.waiting = self.waiting, None
+        (parts, tell, writer), self.waiting = self.waiting, None
         self.is_busy = True
 
         def done() -> None:
-            outcomes = [self.shared.write(pinned) for pinned in parts]
+            outcomes = [self.shared.write(pinned, writer) for pinned in parts]
             for pinned in parts:
                 pinned.release()
             self.is_busy = False
@@ -219,18 +225,28 @@ class Node:
 
 
 class Worker:
-    """One rank of one life: begin from the plan, then commit again and again."""
+    """One rank of one life: begin from the plan, then commit again and again; now and then all ranks go back.
+
+    What it has restored last, and how often it has called commit() since then, is the content of its state. It counts
+    generations as the shipped library does.
+    """
 
     def __init__(self, node: Node, local_rank: int, delegate: Delegate) -> None:
         assert node.life is not None
         self.node = node
         self.local_rank = local_rank
+        self.life = node.life
         self.rank = node.life.first_rank + local_rank
         self.delegate = delegate
         self.is_over = False
         self.plan: Plan | None = None
         self.waits_for = 0  # a version of the plan
-        self.generation = 0
+        self.tenancy = Tenancy()
+        self.base: tuple[Order | None, int] = None, 0  # what was restored last, and after how many calls
+        self.restores = 0
+        self.backs = node.world.backs.get(node.life.number, ())  # after which calls all ranks go back
+        self.calls = 0
+        self.number = 0  # of the step
         self.pace_s = node.world.rng.choice((0.1, 0.2, 0.5))
         self.later(self.load)
 
@@ -247,9 +263,7 @@ class Worker:
             return
         order = order_of(plan.order)
         if plan.kind == "memory" and order is not None:
-            wanted = {self.rank, plan.shared} if self.rank < plan.world_size else {plan.shared}
-            parts = {rank: self.node.stock.slots.find(order, rank) for rank in wanted}
-            bad = [rank for rank, slot in parts.items() if slot is None or self.is_damaged(slot)]
+            bad = self.read(order, plan.shared, plan.world_size)
             if bad:
                 self.waits_for = plan.version + 1
                 self.delegate.report_damage(order, bad)
@@ -258,40 +272,102 @@ class Worker:
                 self.later(self.load)
                 return
         self.plan = plan
-        self.generation = order[2] if order is not None else 0
+        self.restored(order, plan.step)
         self.step()
+
+    def read(self, order: Order, shared: int, world_size: int) -> list[int]:
+        """Return the ranks whose parts cannot be read; what can be is looked at."""
+        wanted = {self.rank, shared} if self.rank < world_size else {shared}
+        parts = {rank: self.node.stock.slots.find(order, rank) for rank in wanted}
+        bad = [rank for rank, slot in parts.items() if slot is None or self.is_damaged(slot)]
+        if not bad:
+            for slot in parts.values():
+                assert slot is not None
+                self.node.world.checks.read(order, bytes(self.node.stock.view(slot)[-VALUES_BYTES:]))
+        return bad
+
+    def restored(self, order: Order | None, step: int) -> None:
+        self.tenancy.restored(order)
+        self.base = order, self.calls
+        self.restores += 1
+        self.number = step
 
     def is_damaged(self, slot: Slot) -> bool:
         return bool(damage_of(self.node.stock.view(slot), part_in(slot)))
 
+    @property
+    def is_astray(self) -> bool:
+        """Tell whether it began where nobody begins any more."""
+        return self.delegate.plan is None or self.plan is None or self.delegate.plan.order != self.plan.order
+
     def step(self) -> None:
-        if self.generation < self.node.world.last_generation:
-            self.later(self.commit, self.pace_s * self.node.world.rng.random())
-        else:
+        if self.node.world.is_done(self.node.stock.slots.complete):
             self.later(self.step, IDLE_S)
+        elif self.calls in self.backs[self.restores - 1 :][:1]:
+            self.later(self.go_back, self.pace_s * self.node.world.rng.random())
+        else:
+            self.later(self.commit, self.pace_s * self.node.world.rng.random())
+
+    def go_back(self) -> None:
+        """Restore in the middle of a life: the newest commit that this node knows to be complete."""
+        plan, complete = self.plan, self.node.stock.slots.complete
+        assert plan is not None
+        self.delegate.seals.mistake(self.local_rank)
+        order, step = order_of(plan.order), plan.step
+        if complete is not None and complete > plan.order:
+            order = complete
+            if self.read(order, self.life.first_rank, self.life.world_size):
+                self.node.world.crash()  # it is refused, and so ends
+                return
+            step = self.node.world.checks.step_of(order)
+        self.restored(order, step)
+        self.step()
 
     def commit(self) -> None:
-        if self.delegate.plan is None or self.plan is None or self.delegate.plan.order != self.plan.order:
-            self.node.world.crash()  # it began where nobody begins any more
+        if self.is_astray:
+            self.node.world.crash()
+            return
+        world, generation = self.node.world, self.tenancy.next_generation()
+        self.calls += 1
+        self.number += 1
+        if self.delegate.seals.mistake(self.local_rank):
+            if world.is_ending or world.rng.random() < 0.5:
+                world.crash()  # the program ends with the error
+            else:
+                self.refused(generation)
+        elif not world.is_ending and world.rng.random() < REFUSALS:
+            self.refused(generation)
+        else:
+            self.open(generation)
+
+    def refused(self, generation: int) -> None:
+        """Go on without this commit; its agent hears of it, or will see that it is left out."""
+        if self.node.world.rng.random() < 0.5:
+            self.delegate.seals.skip(self.local_rank, (self.delegate.run, self.life.number, generation))
+        self.step()
+
+    def open(self, generation: int) -> None:
+        if self.is_astray:
+            self.node.world.crash()
             return
         slot = self.node.stock.lend(self.local_rank, LAYOUT.size_bytes)
         if slot is None:
-            self.later(self.commit)
+            self.later(lambda: self.open(generation))
             return
         snapshots.unseal(self.node.stock.view(slot))
-        self.later(lambda: self.seal(slot), 0.02 * self.node.world.rng.random())
+        self.later(lambda: self.seal(slot, generation), 0.02 * self.node.world.rng.random())
 
-    def seal(self, slot: Slot) -> None:
-        life = self.node.life
-        assert life is not None
-        if self.delegate.plan is None or self.plan is None or self.delegate.plan.order != self.plan.order:
-            self.node.world.crash()
+    def seal(self, slot: Slot, generation: int) -> None:
+        world, life = self.node.world, self.life
+        if self.is_astray:
+            world.crash()
             return
-        generation = self.generation + 1
-        stamp = Stamp(self.delegate.run, life.number, generation, generation, life.world_size, self.rank)
-        self.node.world.checks.sealed(stamp)
-        snapshots.seal(self.node.stock.view(slot), LAYOUT, stamp)
-        self.generation = generation
-        if self.node.stock.slots.seal(self.local_rank, slot.number, stamp):
-            self.delegate.sealed(stamp.order)
+        slip = 1000 + self.rank if not world.is_ending and world.rng.random() < SLIPS else 0
+        stamp = Stamp(self.delegate.run, life.number, generation, self.number + slip, life.world_size, self.rank)
+        order, before = self.base
+        moment = f"round {life.number}: {order} and {self.calls - before} more"
+        world.checks.sealed(stamp, moment, self.calls)
+        layout = snapshots.arrange([], moment.encode().ljust(VALUES_BYTES)[:VALUES_BYTES])
+        snapshots.seal(self.node.stock.view(slot), layout, stamp)
+        self.delegate.seals.seal(self.local_rank, slot.number, stamp)
         self.step()

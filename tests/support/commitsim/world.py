@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import TYPE_CHECKING
 
 from commitsim.checks import PLENTY_BYTES, Checks
 from commitsim.clock import Clock
@@ -11,6 +12,9 @@ from commitsim.net import Net
 from commitsim.node import Directory, Node
 from planaria.agent.rounds import Neighbours
 from planaria.contract.env import Round
+
+if TYPE_CHECKING:
+    from planaria.contract.commit import Order
 
 FAULTS = ("crash", "kill", "replace", "join", "drain", "shrink", "cut", "cut", "flip", "fill", "clear", "wall")
 LONG_S = 120.0
@@ -32,7 +36,9 @@ class World:
         self.local = rng.choice((1, 1, 2))
         self.round = 0
         self.opening = 0
-        self.last_generation = 10**9
+        self.is_ending = False
+        self.ends: dict[int, int] = {}  # by round: how many calls of commit() it is to have made
+        self.backs: dict[int, tuple[int, ...]] = {}  # by round: after how many calls all ranks go back
         self.members: list[Node] = []
         self.rosters: dict[int, list[Node]] = {}  # by round
         self.entering = [self.new_node() for _ in range(rng.randint(1, 4))]
@@ -74,6 +80,8 @@ class World:
         self.entering = []
         self.round += self.rng.choice((1, 1, 1, 2))
         self.rosters[self.round] = self.members
+        if not self.is_ending and self.rng.random() < 0.5:
+            self.backs[self.round] = tuple(sorted(self.rng.sample(range(8), self.rng.randint(1, 2))))
         size = len(self.members)
         for slot, node in enumerate(self.members):
             life = Round(
@@ -194,6 +202,17 @@ class World:
             getattr(self, self.rng.choice(FAULTS))()
         self.settle()
 
+    def end(self) -> None:
+        """Let programs do nothing wrong any more, and stop soon."""
+        self.is_ending = True
+        self.ends[self.round] = 4 + max((worker.calls for node in self.alive for worker in node.workers), default=0)
+
+    def is_done(self, complete: Order | None) -> bool:
+        """Tell whether a commit is late enough to be the last one."""
+        if not self.is_ending or complete is None or complete[1] != self.round:
+            return False
+        return self.checks.calls[complete] >= self.ends.get(self.round, 4)
+
     def settle(self) -> None:
         self.clear()
         if self.rng.random() < 0.5:
@@ -202,6 +221,6 @@ class World:
             self.clock.run_until(self.clock.now + self.rng.choice((0.0, BEHIND_WALLS_S)))
             self.net.walls.clear()
         self.clock.run_until(self.clock.now + 1.0)
-        self.last_generation = max((order[2] for order, _ in self.checks.stamps), default=0) + 3
+        self.end()
         self.clock.run_until(self.clock.now + LONG_S, self.checks.is_settled)
         self.checks.check_settled()

@@ -29,6 +29,8 @@ EACH = [
     words.Reached("buddy", ORDER, 30, 2),
     words.Drop(ORDER, 1),
     words.Failed("disk", ORDER, False, "it is full"),
+    words.Unsealed(1, ORDER, "different steps"),
+    words.Void(ORDER, ""),
 ]
 
 
@@ -51,6 +53,10 @@ def test_every_message_comes_back_as_it_went(message: words.Message) -> None:
         (EACH[3], {"why": "x" * 2001}),
         (EACH[4], {"is_whole": 1}),
         (EACH[12], {"ranks": [0, "1"]}),
+        (EACH[17], {"version": None}),
+        (EACH[17], {"why": "x" * 2001}),
+        (EACH[18], {"order": [1, 2]}),
+        (EACH[18], {"why": 1}),
         (EACH[0], {"parts": [{**as_dict(PART), "rank": 2}]}),
         (EACH[0], {"parts": [{}]}),
         (EACH[0], {"parts": [7]}),

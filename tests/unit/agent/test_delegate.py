@@ -6,7 +6,22 @@ import pytest
 from clocks import FakeLoop
 from unmapped import WHY, Unmapped
 
-from planaria.agent.council_messages import Damaged, Drop, Failed, Part, Plan, Ready, Seek, Source, Unreached, Welcome
+from planaria.agent.council_messages import (
+    Complete,
+    Damaged,
+    Drop,
+    Failed,
+    Part,
+    Plan,
+    Ready,
+    Sealed,
+    Seek,
+    Source,
+    Unreached,
+    Unsealed,
+    Void,
+    Welcome,
+)
 from planaria.agent.delegate import TELL_AFTER, Delegate, Gear
 from planaria.agent.errands import settle
 from planaria.agent.ledger import Ledger
@@ -217,3 +232,53 @@ def test_a_part_that_found_no_room_is_fetched_anew_by_the_next_plan(rig: Rig) ->
     rig.delegate.hear(plan(3, "memory", NEAR))
     rig.transfers[-1].bring()
     assert (rig.delegate.trouble, rig.count(Ready(3))) == ("", 1)
+
+
+def seal(rig: Rig, generation: int, step: int = 0) -> None:
+    slot = rig.stock.lend(0, LAYOUT.size_bytes)
+    assert slot is not None
+    stamp = Stamp(1, 4, generation, step or 10 * generation, 2, 0)
+    rig.delegate.seals.seal(0, slot.number, stamp)
+
+
+def test_what_was_sealed_earlier_is_said_before_what_is_sealed_now(rig: Rig) -> None:
+    """A line may have been lost between them: who heard of the later one alone would take the earlier to be passed over."""
+    seal(rig, 8)
+    rig.sent.clear()
+    seal(rig, 9)
+    assert rig.sent == [Sealed(1, (1, 4, 8), 80), Sealed(1, (1, 4, 9), 90)]
+    rig.delegate.hear(Complete((1, 4, 8), 80))
+    rig.sent.clear()
+    rig.delegate.hear(Welcome(1))
+    assert Sealed(1, (1, 4, 9), 90) in rig.sent
+    assert Sealed(1, (1, 4, 8), 80) not in rig.sent
+
+
+def test_what_a_worker_will_not_seal_is_said_until_it_is_ruled_upon(rig: Rig) -> None:
+    rig.delegate.seals.skip(0, (1, 4, 8))
+    said = Unsealed(1, (1, 4, 8), "")
+    assert rig.count(said) == 1
+    rig.delegate.hear(Welcome(1))
+    assert rig.count(said) == 2
+    rig.delegate.hear(Void((1, 4, 8), ""))
+    rig.delegate.hear(Welcome(1))
+    assert rig.count(said) == 2
+
+
+def test_a_void_commit_gives_its_memory_back_and_a_reason_is_told_once(rig: Rig) -> None:
+    seal(rig, 8)
+    for generation in (8, 9):
+        rig.delegate.hear(Void((1, 4, generation), "different steps"))
+    assert [slot.stamp for slot in rig.stock.slots.of(0)] == [None]
+    assert [line for line in rig.lines if "different steps" in line] == ["a commit does not count: different steps"]
+    assert [rig.delegate.seals.mistake(0) for _ in range(2)] == ["different steps", ""], "a worker hears it once"
+    rig.delegate.hear(Complete((1, 4, 10), 100))
+    assert rig.lines[-1] == "commits count again"
+
+
+def test_a_plan_that_begins_elsewhere_leaves_nothing_of_what_was_void(rig: Rig) -> None:
+    rig.delegate.seals.skip(0, (1, 4, 8))
+    rig.delegate.hear(Void((1, 4, 9), "different steps"))
+    rig.delegate.hear(plan(2, "none"))
+    assert rig.stock.slots.voids == {}
+    assert rig.delegate.seals.mistake(0) == ""

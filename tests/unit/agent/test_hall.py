@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from clocks import FakeLoop
 
 from planaria.agent.council import Council
-from planaria.agent.council_messages import Plan, Present, Ready, Sealed, Welcome, encode
+from planaria.agent.council_messages import Plan, Present, Ready, Sealed, Unsealed, Welcome, encode
 from planaria.agent.hall import MOST_REFUSALS, TELL_AFTER_S, Hall
 
 if TYPE_CHECKING:
@@ -139,6 +139,21 @@ def test_members_that_do_not_come_are_named_once() -> None:
     chamber.wait()
     named = "nothing of it was heard from group rank 1 (n1:1), group rank 2"
     assert chamber.said == [f"no commit was complete for 30 s: {named}"]
+
+
+def test_commits_none_of_which_all_have_sealed_are_told_once() -> None:
+    chamber = Chamber()
+    chamber.attend(1)
+    chamber.attend(2)
+    for generation in range(1, 9):
+        for slot in (0, 2):
+            chamber.seal(slot, generation)
+        chamber.lines[1].hear(encode(Unsealed(1, (1, 0, generation), "")))
+        chamber.wait(TELL_AFTER_S / 4)
+    chamber.wait()
+    assert [line.split(";")[0] for line in chamber.said] == [
+        "no commit was complete for 30 s: none was sealed by all ranks"
+    ]
 
 
 def test_a_member_that_seals_nothing_is_named_once_and_only_when_it_is_late() -> None:

@@ -305,3 +305,56 @@ def test_a_commit_that_the_agent_fails_to_look_at_is_refused_and_kept(
     rig.run_until(lambda: rig.answers and isinstance(rig.answers[-1][1], vault.Refused))
     assert "never thought of" in str(rig.answers[-1][1])
     assert rig.keeper.newest["node"].generation == 1
+
+
+def test_a_commit_that_one_was_refused_holds_up_nobody(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.commit(0, 2)
+    assert rig.ask(0, vault.Await(8, 1, 0, 2, "node", TIMEOUT_S)) is None
+    before = len(rig.answers)
+    assert rig.ask(1, vault.Skipped(1, 0, 2)) is None
+    assert [answer for _, answer, _ in rig.answers[before:]] == [vault.Reached(8, "")]
+    for rank in (0, 1):
+        rig.commit(rank, 3)
+    assert rig.keeper.newest["node"].generation == 3
+
+
+def test_who_waits_for_memory_gets_that_of_a_commit_which_another_passed_over(rig: Rig) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    rig.commit(0, 2)
+    assert rig.ask(0, vault.Open(7, 10_000)) is None
+    rig.commit(1, 3)
+    peer, answer, _ = rig.answers[-1]
+    assert (peer, type(answer)) == (rig.peers[0], vault.Slot)
+
+
+def test_ranks_with_different_steps_hear_so_once_whether_they_wait_or_go_on(rig: Rig) -> None:
+    slots = [rig.ask(rank, vault.Open(1, 10_000)) for rank in (0, 1)]
+    steps = (24, 21)
+    rig.ask(0, vault.Sealed(slots[0].number, 1, 0, 1, steps[0], 2, 0))  # type: ignore[union-attr]  # it is a slot
+    assert rig.ask(0, vault.Await(8, 1, 0, 1, "node", TIMEOUT_S)) is None
+    before = len(rig.answers)
+    rig.ask(1, vault.Sealed(slots[1].number, 1, 0, 1, steps[1], 2, 1))  # type: ignore[union-attr]  # it is a slot
+    ((peer, refused, _),) = rig.answers[before:]
+    assert peer is rig.peers[0]
+    assert isinstance(refused, vault.Refused)
+    assert refused.message == "step is 24 on rank 0 and 21 on rank 1; it must be the same on all ranks"
+    assert "step of the whole job" in refused.hint
+    assert rig.ask(1, vault.Open(9, 10_000)) == vault.Refused(9, refused.message, refused.hint)
+    for rank in (0, 1):
+        assert isinstance(rig.ask(rank, vault.Open(10, 10_000)), vault.Slot), "each has heard it"
+
+
+def test_who_goes_back_does_not_hear_of_what_it_made_before(rig: Rig) -> None:
+    slots = [rig.ask(rank, vault.Open(1, 10_000)) for rank in (0, 1)]
+    for rank, step in ((0, 24), (1, 21)):
+        rig.ask(rank, vault.Sealed(slots[rank].number, 1, 0, 1, step, 2, rank))  # type: ignore[union-attr]  # it is a slot
+    rig.ask(1, vault.Load(3, False))
+    assert isinstance(rig.ask(1, vault.Open(9, 10_000)), vault.Slot)
+
+
+def test_a_word_about_a_commit_of_another_round_is_refused(rig: Rig) -> None:
+    with pytest.raises(ValueError, match="another round"):
+        rig.ask(1, vault.Skipped(1, 7, 2))

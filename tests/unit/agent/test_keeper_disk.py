@@ -68,10 +68,10 @@ def test_a_disk_that_hangs_is_said_once_although_nobody_orders_another_write(
 ) -> None:
     began, gate, write = threading.Event(), threading.Event(), Shelf.write
 
-    def hang(shelf: Shelf, memory: memoryview, stamp: Stamp) -> object:
+    def hang(shelf: Shelf, memory: memoryview, stamp: Stamp, writer: tuple[int, int]) -> object:
         began.set()
         assert gate.wait(TIMEOUT_S)
-        return write(shelf, memory, stamp)
+        return write(shelf, memory, stamp, writer)
 
     monkeypatch.setattr(Shelf, "write", hang)
     rig = Rig(str(tmp_path))

@@ -22,9 +22,11 @@ def taken(slots: Slots, rank: int, *, may_add: bool = False) -> Slot | None:
 
 
 def commit(slots: Slots, generation: int, rank: int) -> bool:
+    """Commit; tell whether all workers have sealed that commit."""
     slot = taken(slots, rank)
     assert slot is not None
-    return slots.seal(rank, slot.number, stamp(generation, rank))
+    slots.seal(rank, slot.number, stamp(generation, rank))
+    return (1, 0, generation) in slots.whole()
 
 
 def test_a_node_has_a_commit_when_its_last_rank_has_sealed_it() -> None:
@@ -135,6 +137,62 @@ def test_who_leaves_hands_over_all_of_the_newest_commit_its_own_parts_first() ->
         slot.stamp = stamp(generation, 1, 2)
     slots.complete = slots.safe = (1, 0, 2)
     assert slots.newest_parts() == [slots.of(0)[1], slots.of(0)[2], lodged[1], lodged[2]]
+
+
+def test_what_a_worker_passed_over_is_void_and_its_memory_free() -> None:
+    """Rank 1 was refused commit 2. Rank 0 would wait for it for ever: its other slot is the complete commit."""
+    slots = Slots(2)
+    for rank in (0, 1):
+        commit(slots, 1, rank)
+    slots.note_complete((1, 0, 1))
+    commit(slots, 2, 0)
+    assert slots.choose(0, may_add=True) is None
+    slot = taken(slots, 1)
+    assert slot is not None
+    assert slots.seal(1, slot.number, stamp(3, 1)) == {(1, 0, 2): ""}
+    assert slots.voids == {(1, 0, 2): ""}
+    assert commit(slots, 3, 0)
+    assert slots.whole() == [(1, 0, 1), (1, 0, 3)]
+
+
+def test_a_worker_that_is_behind_seals_what_is_void_for_nobody() -> None:
+    slots = Slots(2)
+    commit(slots, 1, 0)
+    commit(slots, 3, 0)
+    assert not commit(slots, 2, 1), "which the other one has passed over"
+    assert [slot.stamp for slot in slots.of(1)] == [None]
+
+
+def test_parts_of_different_steps_are_void_and_it_is_said_why() -> None:
+    slots = Slots(2)
+    commit(slots, 1, 0)
+    slot = taken(slots, 1)
+    assert slot is not None
+    why = "step is 10 on rank 0 and 7 on rank 1; it must be the same on all ranks"
+    assert slots.seal(1, slot.number, Stamp(1, 0, 1, 7, 2, 1)) == {(1, 0, 1): why}
+    assert slots.parts() == []
+    assert slots.voids == {(1, 0, 1): why}
+
+
+def test_a_worker_says_what_it_will_not_seal_but_not_of_what_it_has_sealed() -> None:
+    slots = Slots(2)
+    commit(slots, 1, 0)
+    assert not slots.skip(0, (1, 0, 1)), "it was sealed before something went wrong"
+    assert slots.skip(1, (1, 0, 1))
+    assert not slots.skip(1, (1, 0, 1))
+    assert slots.parts() == []
+    slots.note_complete((1, 0, 5))
+    assert not slots.skip(1, (1, 0, 5))
+
+
+def test_what_is_void_is_void_before_anybody_here_has_sealed_it() -> None:
+    slots = Slots(2)
+    assert slots.void((1, 0, 1), "")
+    assert not commit(slots, 1, 0)
+    assert slots.parts() == []
+    slots.begin(None, None)
+    commit(slots, 1, 0)
+    assert len(slots.parts()) == 1, "another plan, and another commit of that name"
 
 
 def test_a_slot_of_another_rank_is_refused() -> None:

@@ -13,6 +13,9 @@ from snapshot_maker import generation_of, sealed
 
 from planaria.archive.plan import Failed, Skipped, Written
 from planaria.archive.shelf import Shelf
+from planaria.base.value import replace
+from planaria.contract import snapshot as snapshots
+from planaria.contract.commit import LINE, next_line
 
 
 @pytest.fixture
@@ -286,3 +289,58 @@ def test_no_file_of_the_directory_is_mapped(tmp_path: Path, monkeypatch: pytest.
     shelf = Shelf(str(tmp_path))
     assert isinstance(shelf.write(*sealed(1)), Written)
     assert shelf.newest() is not None
+
+
+def test_a_lower_round_is_refused_as_soon_as_a_later_one_has_begun_to_write(shelf: Shelf) -> None:
+    """Else the late file of a world that is over would complete a commit which the world of today knows nothing of."""
+    for rank in (0, 1):
+        put(shelf, 69, rank, 2, round_=4)
+    put(shelf, 70, 0, 2, round_=4)
+    put(shelf, 70, 0, 2, round_=5)
+    late = put(shelf, 70, 1, 2, round_=4)
+    assert isinstance(late, Failed)
+    assert late.why.startswith("round 4 is over")
+    assert newest(shelf) == 69
+
+
+def test_a_round_that_begins_to_write_while_the_last_file_of_an_older_one_is_written_fences_it(shelf: Shelf) -> None:
+    put(shelf, 70, 0, 2, round_=4)
+
+    def overtake(point: str) -> None:
+        if point == "rank-00001.snapshot done":
+            put(shelf, 70, 0, 2, round_=5)
+
+    late = Shelf(shelf.directory, at=overtake).write(*sealed(70, 1, 2, round_=4))
+    assert isinstance(late, Failed)
+    assert newest(shelf) is None
+
+
+def test_a_world_may_write_the_commit_that_it_began_from(shelf: Shelf) -> None:
+    """Also when one of its nodes has written a later commit of its own already, as at the end of a run."""
+    assert isinstance(shelf.write(*sealed(70, 0, 2, round_=4), (1, 5)), Written)
+    put(shelf, 71, 0, 2, round_=5)
+    assert shelf.write(*sealed(70, 1, 2, round_=4), (1, 5)) == Written(sealed(70, 1, 2, round_=4)[1], complete=True)
+    assert newest(shelf) == 70
+
+
+def test_ranks_with_different_steps_have_no_commit_on_disk(shelf: Shelf) -> None:
+    """It would be called whole, and could never be loaded."""
+    first, stamp = sealed(1, 0, 2)
+    assert isinstance(shelf.write(first, stamp), Written)
+    other, later = sealed(1, 1, 2)
+    later = replace(later, step=12)
+    layout = snapshots.arrange([], b"values")
+    snapshots.seal(other, layout, later)
+    refused = shelf.write(other, later)
+    why = "step is 10 on rank 0 and 12 on rank 1; it must be the same on all ranks"
+    assert refused == Failed(later, why)
+    assert shelf.newest() is None
+    with pytest.raises(ValueError, match=why):
+        shelf.check_parts(stamp)
+
+
+def test_commits_of_later_lines_are_newer_although_their_numbers_are_longer(shelf: Shelf) -> None:
+    for generation in (9, next_line(9, (1, 1, 9)) + 1, next_line(10 * LINE, None) + 1):
+        assert isinstance(put(shelf, generation), Written)
+        assert newest(shelf) == generation
+    assert len(folders(shelf)) == 2

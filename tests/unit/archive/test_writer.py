@@ -42,7 +42,7 @@ class Rig:
     def release(self) -> None:
         self.released += 1
 
-    def write(self, _memory: memoryview, stamp: Stamp) -> Written | Skipped | Failed:
+    def write(self, _memory: memoryview, stamp: Stamp, _writer: object = None) -> Written | Skipped | Failed:
         self.began.release()
         assert self.gate.wait(TIMEOUT_S)
         if self.failing:
@@ -136,7 +136,7 @@ def test_without_a_commit_there_is_nothing_to_do(rig: Rig) -> None:
 def test_what_nobody_thought_of_is_told_once_and_the_next_commit_is_written(rig: Rig) -> None:
     write = rig.shelf.write
 
-    def broken(_memory: memoryview, _stamp: Stamp) -> Written:
+    def broken(_memory: memoryview, _stamp: Stamp, _writer: object = None) -> Written:
         raise RuntimeError("never thought of")
 
     rig.shelf.write = broken  # type: ignore[method-assign]

@@ -4,7 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planaria.contract.commit import Origin, Stamp, check_memory, size_text, slot_to_write
+from planaria.contract.commit import (
+    LINE,
+    ONE_COMMIT,
+    ONE_STEP,
+    Origin,
+    Stamp,
+    branch_of,
+    check_memory,
+    hint_for,
+    next_line,
+    other_step,
+    size_text,
+    slot_to_write,
+    went_apart,
+)
 from planaria.errors import StateRefused
 
 
@@ -91,3 +105,18 @@ def test_sizes_are_for_readers() -> None:
 def test_a_place_stamps_its_commits() -> None:
     assert Origin(2, 3, 1, 4).stamp(7, 70) == Stamp(2, 3, 7, 70, 4, 1)
     assert str(Stamp(2, 3, 7, 70, 4, 1)) == "commit 7 (step 70, round 3, rank 1 of 4)"
+
+
+def test_a_line_follows_what_was_used_and_has_a_branch_for_each_commit() -> None:
+    first, second = next_line(7, (1, 2, 6)), next_line(7, (1, 2, 5))
+    assert first // LINE == second // LINE == 1
+    assert branch_of(first) != branch_of(second)
+    assert branch_of(first + 1) == branch_of(first)
+    assert next_line(first + 9, None) == 2 * LINE
+    assert str(Stamp(1, 2, first + 3, 70, 2, 0)) == "commit 3 of line 1 (step 70, round 2, rank 0 of 2)"
+    assert str(Stamp(1, 2, 3, 70, 2, 0)) == "commit 3 (step 70, round 2, rank 0 of 2)"
+
+
+def test_a_mistake_has_a_hint_that_fits() -> None:
+    assert hint_for(other_step(4, 0, 5, 1)) == ONE_STEP
+    assert hint_for(went_apart(0, 1)) == ONE_COMMIT

@@ -12,6 +12,7 @@ MESSAGES = [
     vault.Open(2, 1 << 40),
     vault.Slot(2, 9, False, (8, 9)),
     vault.Sealed(9, 1, 2, 3, 4, 5, 0),
+    vault.Skipped(1, 2, 3),
     vault.Load(3, False),
     vault.Found(3, ("own", "shared"), (4, 2), "", ()),
     vault.Found(3, (), (), "/commits", (1, 2, 3)),

@@ -150,7 +150,7 @@ def test_a_torn_message_of_another_rank_is_a_sentence(monkeypatch: pytest.Monkey
     else:
         snapshots.unseal(sent)
     monkeypatch.setattr(exchange, "group", lambda: exchange.Group(1, 2, "cpu"))
-    monkeypatch.setattr(exchange, "agree", lambda _group, _stamp: (0, None))
+    monkeypatch.setattr(exchange, "agree", lambda _group, _stamp, generation: (0, None, generation))
     monkeypatch.setattr(exchange, "broadcast", lambda _group, _source, _sent: sent)
     state = ElasticState(vault=LocalVault(), step=1)
     with pytest.raises(StateRefused, match="what another rank sent is no whole snapshot"):

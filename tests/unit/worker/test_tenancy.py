@@ -8,6 +8,7 @@ import pytest
 from keeping_agent import Agent
 from waiting import wait_until
 
+from planaria.contract.commit import LINE, next_line
 from planaria.errors import StateRefused
 from planaria.worker import tenancy
 from planaria.worker.state import ElasticState
@@ -77,7 +78,7 @@ def test_a_state_in_the_place_of_one_that_was_let_go_counts_on(size: int) -> Non
     found = again.restore()
     assert found is not None
     assert (found.generation, again.step, again.text[0], len(again.text)) == (3, 2, "2", size)
-    assert again.commit(wait="node").stamp.generation == 4
+    assert again.commit(wait="node").stamp.generation == next_line(3, (1, 0, 3)) + 1, "in another line"
 
 
 @pytest.mark.usefixtures("under_agent")
@@ -120,3 +121,37 @@ def test_a_state_that_was_refused_what_there_is_makes_room_for_another() -> None
         assert another.step == 4
     with pytest.raises(StateRefused, match=ANOTHER):
         refused.commit()
+
+
+def test_the_first_restore_of_a_life_counts_on_and_a_later_one_begins_a_line() -> None:
+    count = tenancy.Tenancy()
+    count.restored((1, 2, 7))
+    assert [count.next_generation(), count.next_generation()] == [8, 9]
+    count.restored((1, 3, 8))
+    assert count.next_generation() // LINE == 1
+    count.restored((1, 2, 7))
+    count.restored(None)
+    assert count.next_generation() == 3 * LINE + 1, "one for each time"
+
+
+def test_who_commits_before_it_restores_does_not_use_an_order_twice() -> None:
+    count = tenancy.Tenancy()
+    count.next_generation()
+    count.restored(None)
+    assert count.next_generation() == LINE + 1
+    count = tenancy.Tenancy()
+    count.restored((1, 2, 5 * LINE + 3))
+    assert count.next_generation() == 5 * LINE + 4, "a life that begins from another's line goes on in it"
+
+
+@pytest.mark.usefixtures("under_agent")
+def test_a_commit_that_is_refused_counts_as_one() -> None:
+    state = ElasticState(step=0, extra=None)
+    assert state.commit(wait="node").stamp.generation == 1
+    state.extra = object()
+    with pytest.raises(StateRefused, match="cannot be kept"):
+        state.commit()
+    with pytest.raises(StateRefused, match="takes one of"):
+        state.commit(wait="nowhere")  # type: ignore[arg-type]  # which is no call of all ranks
+    state.extra = None
+    assert state.commit(wait="node").stamp.generation == 3

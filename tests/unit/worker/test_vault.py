@@ -209,3 +209,15 @@ def test_a_damaged_commit_on_disk_is_said_and_the_one_before_used(
     file.write_bytes(content)
     assert newest(LocalVault(directory=str(tmp_path))) == 1
     assert "passed over a damaged commit: commit-000001-000000-0000000002" in capfd.readouterr().err
+
+
+def test_ranks_that_wait_for_the_disk_with_different_steps_are_refused_all_of_them(tmp_path: Path) -> None:
+    vaults = [LocalVault(Origin(rank=rank, world_size=2), str(tmp_path)) for rank in (0, 1)]
+    states = [ElasticState(vault=vault, step=4 + vault.origin.rank) for vault in vaults]
+    with ThreadPoolExecutor() as pool:
+        for one in [pool.submit(state.commit, wait="disk", timeout_s=TIMEOUT_S) for state in states]:
+            with pytest.raises(StateRefused, match="step is 4 on rank 0 and 5 on rank 1") as refused:
+                one.result()
+            assert "step of the whole job" in str(refused.value.hint)
+    assert all(vault.close() for vault in vaults)
+    assert Shelf(str(tmp_path)).newest() is None
