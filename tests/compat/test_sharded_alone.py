@@ -59,6 +59,17 @@ def test_everything_comes_back_and_what_was_changed_after_a_commit_does_not(tmp_
         assert torch.equal(state.optimizer.state[one]["exp_avg_sq"], other.optimizer.state[two]["exp_avg_sq"])
 
 
+def test_a_value_that_shares_a_parameter_s_memory_does_not_write_over_it(tmp_path: Path) -> None:
+    state = made(str(tmp_path), best=None)
+    state.best = torch.full_like(state.model.weight, 3.0).detach()
+    kept = state.model.weight.detach().clone()
+    state.commit(wait="disk")
+    state.best = state.model.weight.detach()
+    assert state.restore()
+    assert torch.equal(state.model.weight, kept)
+    assert state.best.tolist() == torch.full_like(kept, 3.0).tolist()
+
+
 def test_a_commit_before_the_first_step_leaves_the_optimizer_as_it_is(tmp_path: Path) -> None:
     state = made(str(tmp_path))
     state.commit(wait="disk")

@@ -20,6 +20,7 @@ from planaria.worker.bundle import Bundles, Superseded
 from planaria.worker.exchange import Group
 from planaria.worker.link import LINK
 from planaria.worker.phase import PhaseOfWork
+from planaria.worker.restoration import Return
 from planaria.worker.state import Commit, ElasticState, Synced
 from planaria.worker.storage import Place, Reader, Writer
 from planaria.worker.synced import log_synced
@@ -285,7 +286,10 @@ class ShardedState(ElasticState):
         if _GROUPS not in saved:
             tensors = {key: value for key, value in tensors.items() if not key.startswith("optimizer/")}
             rest.pop(_GROUPS, None)
-        way = capture.Return(saved, rest)
+        upload = Upload(None, Loaded(None))  # these are the host's values
+        for value in tensors.values():  # read below, and not to be written over by values that share them
+            upload.claims.reserve(value.to_local() if hasattr(value, "to_local") else value, None)
+        way = Return(saved, rest, upload)
         self._begin(way, listed, tensors, here)
         dcp = import_module("torch.distributed.checkpoint")
         planner = dcp.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -293,13 +297,13 @@ class ShardedState(ElasticState):
         dcp.load(
             tensors, storage_reader=reader, planner=planner, process_group=self._group, no_dist=self._group is None
         )
-        way.finish(Upload(None, Loaded(None)))  # these are the host's values
-        if way.missing:
-            say(f"the commit has no {', '.join(way.missing)}: left as they are")
+        way.finish()
+        for line in way.differences:
+            say(line)
         self._give_back(tensors, rest.pop(_GROUPS, None))
         self._parts.update(rest)
 
-    def _begin(self, way: capture.Return, listed: Listed, tensors: dict[str, Any], here: Group) -> None:
+    def _begin(self, way: Return, listed: Listed, tensors: dict[str, Any], here: Group) -> None:
         """Do what may be refused, before any tensor is changed: all ranks go on, or none."""
         problem: StateRefused | None = None
         try:

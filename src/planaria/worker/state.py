@@ -19,7 +19,7 @@ from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import TIERS
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
-from planaria.worker import capture, exchange, parts, randomness
+from planaria.worker import capture, exchange, parts, randomness, restoration
 from planaria.worker.link import LINK
 from planaria.worker.phase import PhaseOfWork
 from planaria.worker.runway import OTHERS, Runway
@@ -237,9 +237,8 @@ class ElasticState:
     def _take(self, loaded: Loaded) -> Stamp | None:
         upload = Upload(self._runway.device, loaded)
         shared, own = (capture.parts_of(*found, upload) if found else {} for found in (loaded.shared, loaded.own))
-        missing = capture.give_back(capture.merged(shared, own), self._parts, upload)
-        if missing:
-            say(f"the snapshot has no {', '.join(missing)}: left as they are")
+        for line in restoration.give_back(capture.merged(shared, own), self._parts, upload):
+            say(line)
         newest = loaded.own or loaded.shared
         return newest[1].stamp if newest else None
 
@@ -276,7 +275,7 @@ class ElasticState:
             found = exchange.unpack(memory)
             upload = Upload(self._runway.device, Loaded((memory, found)))
             try:
-                capture.give_back(capture.parts_of(memory, found, upload), self._parts, upload)
+                restoration.give_back(capture.parts_of(memory, found, upload), self._parts, upload)
             except Damaged as problem:
                 raise StateRefused(
                     f"{_TORN}: what rank {source} sent is damaged ({problem})", hint=_BEGIN_ANEW

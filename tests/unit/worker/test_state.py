@@ -247,13 +247,19 @@ def test_a_part_that_is_something_else_now_is_refused_and_nothing_is_changed() -
     assert state.a == 5
 
 
-def test_what_the_snapshot_lacks_stays_and_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_the_snapshot_lacks_stays_and_what_the_program_lacks_goes_and_both_are_said(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     vault = LocalVault()
-    ElasticState(vault=vault, a=1, gone=2).commit()
+    ElasticState(vault=vault, a=1, gone=2, lost=3).commit()
     state = ElasticState(vault=vault, a=0, new=3)
     assert state.restore()
     assert (state.a, state.new) == (1, 3)
-    assert capfd.readouterr().err == "planaria: the snapshot has no new: left as they are\n"
+    assert capfd.readouterr().err == (
+        "planaria: the snapshot has no new: left as they are\n"
+        "planaria: the snapshot has gone, lost, which this program does not name: they are not used, and the next commit "
+        "is without them\n"
+    )
 
 
 def test_a_snapshot_of_somebody_else_is_refused() -> None:
