@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     Part = Encoded | Callable[[], Encoded]
 
 RNG = "rng"
-_VERSION = 3
+_VERSION = 4
+_WITHOUT_SHAPES = 3  # what is beside an optimizer's groups is its state alone
 
 
 class _Traced(Value):
@@ -198,7 +199,7 @@ class Captured:
 
     def _encoded(self, name: str, kind: str, content: object, known: object) -> Encoded:
         keep = self.arrays.keep
-        beside = f"{name}['state']" if kind == parts.OPTIMIZER else f"{name}._metadata"
+        beside = name if kind == parts.OPTIMIZER else f"{name}._metadata"
         state = plain.encode(known, keep, beside)
         return kind, plain.encode(content, keep, name), state
 
@@ -253,12 +254,15 @@ def saved_parts(memory: memoryview, snapshot: Snapshot, upload: Upload | None = 
     """
     views = Views(memory, snapshot)
     match plain.decode(snapshot.values):
-        case (version, dict(kept)) if version == _VERSION:
+        case (version, dict(kept)) if version in (_VERSION, _WITHOUT_SHAPES):
             found: Saved = {}
             for name, part in kept.items():
                 match part:
-                    case (str(kind), bytes(content), bytes(known)) if type(name) is str:
-                        found[name] = _decoded(kind, plain.decode(content, views.view), plain.decode(known, views.view))
+                    case (str(kind), bytes(content), bytes(beside)) if type(name) is str:
+                        known = plain.decode(beside, views.view)
+                        if kind == parts.OPTIMIZER and version == _WITHOUT_SHAPES:
+                            known = parts.without_shapes(known)
+                        found[name] = _decoded(kind, plain.decode(content, views.view), known)
                     case _:
                         raise ValueError("a part of the snapshot is not one of an elastic state")
             if upload is not None:
@@ -280,9 +284,13 @@ def parts_of(memory: memoryview, snapshot: Snapshot, upload: Upload) -> Saved:
 
 
 def _decoded(kind: str, content: Any, known: Any) -> tuple[str, Any, Any]:
-    if kind == parts.OPTIMIZER and isinstance(content, dict) and known is not None:
-        return kind, {"state": known, **content}, None
-    return kind, content, known
+    """Return an optimizer with its state among the rest, as its own `state_dict` has it; the shapes stay beside it."""
+    if kind != parts.OPTIMIZER or not isinstance(content, dict):
+        return kind, content, known
+    if not isinstance(known, dict) or known.keys() != parts.BESIDE:
+        raise ValueError("an optimizer of the snapshot is not one of an elastic state")
+    state = known["state"]
+    return kind, content if state is None else {"state": state, **content}, known["shapes"]
 
 
 def merged(shared: Saved, own: Saved) -> Saved:

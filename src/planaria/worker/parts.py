@@ -97,7 +97,8 @@ def content_of(value: Any, *, is_shared: bool = False) -> tuple[str, object, obj
         return kind, kept, {key: dict(known) for key, known in getattr(state, "_metadata", {}).items()}
     if kind == OPTIMIZER:
         content = dict(value.state_dict())
-        return kind, content, content.pop("state", None)
+        state = content.pop("state", None)
+        return kind, content, {"state": state, "shapes": _shapes(value) if state else None}
     if kind == STATEFUL:
         return kind, value.state_dict(), None
     if kind == TORCH_RNG:
@@ -105,6 +106,23 @@ def content_of(value: Any, *, is_shared: bool = False) -> tuple[str, object, obj
     if kind == NUMPY_RNG:
         return kind, value.bit_generator.state, None
     return kind, value.getstate() if kind == PYTHON_RNG else value, None
+
+
+def _shapes(optimizer: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of an optimizer's parameters, by their numbers: its state belongs to parameters of these shapes.
+
+    What is in a state says too little: it may be a number, a row and a column, or one vector for all parameters.
+    """
+    return [tuple(parameter.shape) for group in optimizer.param_groups for parameter in group["params"]]
+
+
+BESIDE = {"state", "shapes"}
+"""What is kept beside the groups of an optimizer."""
+
+
+def without_shapes(state: object) -> dict[str, object]:
+    """Return what is beside the groups of an optimizer where the shapes of its parameters were not kept."""
+    return {"state": state, "shapes": None}
 
 
 def taken_groups(optimizer: Any) -> list[dict[str, Any]]:
@@ -131,7 +149,7 @@ def groups_of(groups: list[dict[str, Any]]) -> dict[str, object]:
     return {"param_groups": found}
 
 
-def check(name: str, kind: str, saved: Any, value: Any) -> None:
+def check(name: str, kind: str, saved: Any, known: Any, value: Any) -> None:
     """See that a part can take what a snapshot has, before any part is changed.
 
     Raises:
@@ -144,13 +162,7 @@ def check(name: str, kind: str, saved: Any, value: Any) -> None:
     if kind == MODULE:
         _check_module(name, saved, unwrapped(value).state_dict())
     if kind == OPTIMIZER:
-        groups = [len(group["params"]) for group in value.state_dict()["param_groups"]]
-        kept = [len(group["params"]) for group in saved["param_groups"]]
-        if groups != kept:
-            raise StateRefused(
-                f"{name} has parameters in groups of {groups}, and the snapshot has groups of {kept}",
-                hint=SAME_PROGRAM,
-            )
+        _check_optimizer(name, saved, known, value)
 
 
 SAME_PROGRAM = "was the snapshot made by another version of the program? choose another folder to begin anew"
@@ -170,6 +182,24 @@ def _check_module(name: str, saved: dict[str, Any], here: dict[str, Any]) -> Non
             raise StateRefused(
                 f"{name}: {key} is {other} here and {kept.dtype} {tuple(kept.shape)} in the snapshot",
                 hint=SAME_PROGRAM,
+            )
+
+
+def _check_optimizer(name: str, saved: dict[str, Any], shapes: list[tuple[int, ...]] | None, value: Any) -> None:
+    groups = [len(group["params"]) for group in value.state_dict()["param_groups"]]
+    kept = [len(group["params"]) for group in saved["param_groups"]]
+    if groups != kept:
+        raise StateRefused(
+            f"{name} has parameters in groups of {groups}, and the snapshot has groups of {kept}",
+            hint=SAME_PROGRAM,
+        )
+    if shapes is None:  # it has no state, or is from before they were kept
+        return
+    for number, (here, then) in enumerate(zip(_shapes(value), shapes, strict=True)):
+        if here != then:
+            raise StateRefused(
+                f"{name}: its parameter {number} has the shape {here} here, and had {then} when the snapshot was made",
+                hint=f"are its parameters in the same order? {SAME_PROGRAM}",
             )
 
 

@@ -36,10 +36,10 @@ class Return:
         Raises:
             StateRefused: Something does not fit; nothing was changed.
         """
-        for name, kind, content, _ in self._here:
+        for name, kind, content, known in self._here:
             try:
-                parts.check(name, kind, content, self._state[name])
-            except (KeyError, TypeError) as exc:
+                parts.check(name, kind, content, known, self._state[name])
+            except (KeyError, TypeError, ValueError) as exc:
                 raise StateRefused(f"{name} in the snapshot is not what a {kind} keeps: {exc!r}") from exc
         for name, kind, content, _ in self._here:
             if kind == parts.MODULE:
