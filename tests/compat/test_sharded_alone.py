@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from planaria.errors import StateRefused
-from planaria.worker import ShardedState, sharded
+from planaria.worker import ShardedState, saving
 from planaria.worker.bundle import Bundles
 from planaria.worker.data import ElasticSampler
+from planaria.worker.storage import Place, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,8 +230,8 @@ def test_a_disk_that_is_slower_than_commits_come_is_told_once_and_waited_for(
         if point == "listed" and not told.is_set():
             assert told.wait(TIMEOUT_S)
 
-    monkeypatch.setattr(sharded, "SLOW_S", 0.01)
-    monkeypatch.setattr(sharded, "say", say)
+    monkeypatch.setattr(saving, "SLOW_S", 0.01)
+    monkeypatch.setattr(saving, "say", say)
     state = made(Bundles(str(tmp_path), at=be_slow))
     for _ in range(2):
         train(state)
@@ -252,7 +254,7 @@ def test_a_disk_that_is_slower_than_commits_come_is_told_once_and_waited_for(
                 raise TimeoutError
 
     assert state.settle()
-    vars(state)["_saving"] = Slow()
+    vars(vars(state)["_saving"])["_future"] = Slow()
     train(state)
     state.commit(wait="disk")
     assert waited == [0.01, None]
@@ -264,3 +266,19 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_written(tmp_path: Pat
     with pytest.raises(StateRefused, match="hook"):
         state.commit()
     assert not [name for name in os.listdir(tmp_path) if "commit" in name]
+
+
+def test_parts_of_different_commits_are_never_made_one(tmp_path: Path) -> None:
+    """Ranks agree before they write; if they did not, this would notice."""
+    bundles = Bundles(str(tmp_path))
+    life = bundles.begin()
+    results = []
+    for rank, step in ((0, 2), (1, 3)):
+        writer = Writer(bundles, Place(2, step, rank, 2, life), memoryview(b"values"))
+        writer.set_up_storage_writer()
+        results.append(writer.write_data(SimpleNamespace(items=[]), None).value())
+        if rank == 0:
+            coordinator = writer
+    with pytest.raises(ValueError, match=r"rank-00001\.tensors is of step 3, and this commit of step 2"):
+        coordinator.finish(SimpleNamespace(state_dict_metadata={}), results)
+    assert bundles.commits() == []

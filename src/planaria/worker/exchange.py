@@ -46,17 +46,23 @@ def agree(group: Group, stamp: Stamp | None) -> tuple[int | None, Order | None]:
 
     At a first start nobody has one, and rank 0 is the source.
     """
-    torch: Any = sys.modules["torch"]
-    mine = torch.tensor(stamp.order if stamp else (0, 0, 0), dtype=torch.int64, device=group.device)
-    found = [torch.empty_like(mine) for _ in range(group.world_size)]
-    torch.distributed.all_gather(found, mine)
-    run_round_generation = [tuple(one.tolist()) for one in found]
-    newest = max(run_round_generation)
+    found = gathered(group, stamp.order if stamp else (0, 0, 0))
+    run, round_, generation = max(found)
+    newest = run, round_, generation
     if not any(newest):
         return 0, None
-    if {*run_round_generation} == {newest}:
+    if {*found} == {newest}:
         return None, newest
-    return run_round_generation.index(newest), newest
+    return found.index(newest), newest
+
+
+def gathered(group: Group, numbers: tuple[int, ...], among: Any = None) -> list[tuple[int, ...]]:
+    """Return the numbers of all ranks, by rank; each has as many. `among` is another process group than the default one."""
+    torch: Any = sys.modules["torch"]
+    mine = torch.tensor(numbers, dtype=torch.int64, device=group.device)
+    found = [torch.empty_like(mine) for _ in range(group.world_size)]
+    torch.distributed.all_gather(found, mine, group=among)
+    return [tuple(one.tolist()) for one in found]
 
 
 def pack(state: Mapping[str, object], stamp: Stamp) -> memoryview:
