@@ -282,3 +282,11 @@ def test_parts_of_different_commits_are_never_made_one(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"rank-00001\.tensors is of step 3, and this commit of step 2"):
         coordinator.finish(SimpleNamespace(state_dict_metadata={}), results)
     assert bundles.commits() == []
+
+
+def test_what_is_no_time_to_wait_is_refused(tmp_path: Path) -> None:
+    state = made(str(tmp_path))
+    for wait in (lambda: state.commit(wait="disk", timeout_s=-1.0), lambda: state.settle(-1.0)):
+        with pytest.raises(StateRefused, match=r"timeout_s takes a number of seconds, from 0 on, not -1\.0"):
+            wait()
+    assert state.commit(wait="disk", timeout_s=float("inf")).reached == "disk"

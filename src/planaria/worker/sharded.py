@@ -13,17 +13,18 @@ from importlib import import_module
 
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Origin, Stamp
+from planaria.contract.commit import Origin, Stamp, checked_wait
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
 from planaria.worker import bundle, capture, exchange
 from planaria.worker.bundle import Bundles
 from planaria.worker.exchange import Group
 from planaria.worker.link import LINK
+from planaria.worker.outcome import Commit, Synced
 from planaria.worker.phase import PhaseOfWork
 from planaria.worker.restoration import Return
 from planaria.worker.saving import Saving, copied
-from planaria.worker.state import Commit, ElasticState, Synced
+from planaria.worker.state import ElasticState
 from planaria.worker.storage import Place, Reader, Writer
 from planaria.worker.synced import log_synced
 from planaria.worker.upload import Upload
@@ -90,6 +91,7 @@ class ShardedState(ElasticState):
             StateRefused: A value cannot be kept, here or on another rank, or ranks commit different steps. Or another life uses
                 the directory, so that no commit of this one counts.
         """
+        timeout_s = checked_wait(timeout_s)
         self._begin_life()
         here = self._here()
         taken: _Taken | None = None
@@ -180,7 +182,7 @@ class ShardedState(ElasticState):
 
     def settle(self, timeout_s: float = 600.0) -> bool:
         """Wait for the commit that is being written; tell whether it is on disk. Nobody ends the process group before."""
-        return self._saving.finish(timeout_s)
+        return self._saving.finish(checked_wait(timeout_s))
 
     def _here(self) -> Group:
         dist: Any = sys.modules.get("torch.distributed")

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import functools
 
-from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import TIERS
+from planaria.contract.commit import TIERS, checked_wait
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
 from planaria.worker import capture, exchange, parts, randomness, restoration
 from planaria.worker.link import LINK
+from planaria.worker.outcome import Commit, Synced
 from planaria.worker.phase import PhaseOfWork
 from planaria.worker.runway import OTHERS, Runway
-from planaria.worker.synced import log_synced
+from planaria.worker.synced import log_synced, tell_other_world
 from planaria.worker.tenancy import Tenancy, vault_here
 from planaria.worker.upload import Damaged, Upload
 from planaria.worker.vault import Loaded, say
@@ -41,21 +41,6 @@ if TYPE_CHECKING:
 
 SEAL_AT_ONCE_BYTES = 1 << 20  # 0.3 ms of digesting: less than a thread is worth
 SHARED = ("model", "optimizer")  # what is equal on all ranks of a replicated model, and large
-
-
-class Commit(Value):
-    """What came of a commit. `reached` is None while it is still being sealed."""
-
-    stamp: Stamp
-    size_bytes: int
-    reached: Tier | None
-
-
-class Synced(Value):
-    """What came of a sync: the commit that all ranks stand on, None at a first start, and the rank the state came from."""
-
-    stamp: Stamp | None
-    from_rank: int
 
 
 class ElasticState:
@@ -86,6 +71,7 @@ class ElasticState:
         fields["_parts"] = given
         fields["_vault"], fields["_tenancy"] = (vault, Tenancy()) if vault else vault_here()
         fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
+        fields["_is_apart"] = replicated is False and model is not None
         fields["_sealer"] = None
         fields["_sealing"] = None
         fields["_captured"] = None
@@ -102,6 +88,7 @@ class ElasticState:
         _vault: Vault
         _tenancy: Tenancy
         _replicated: bool
+        _is_apart: bool
         _sealer: ThreadPoolExecutor | None
         _sealing: Future[None] | None
         _captured: Captured | None
@@ -136,9 +123,11 @@ class ElasticState:
 
         Raises:
             StateRefused: A value cannot be kept, or the snapshot does not fit into memory. The commit before it still counts.
+                Or `wait` or `timeout_s` are not what they may be.
         """
         if wait is not None and wait not in TIERS:
             raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
+        timeout_s = checked_wait(timeout_s)
         self._tenancy.take(self)
         self._raise_trouble()
         if wait:
@@ -152,6 +141,7 @@ class ElasticState:
 
     def settle(self, timeout_s: float = 600.0) -> bool:
         """Wait until the last commit made here has reached this node, the parts of all ranks; tell whether it has."""
+        timeout_s = checked_wait(timeout_s)
         self._finish_sealing()
         if self._is_other:  # it was not kept
             return self.commit("node", timeout_s).reached is not None
@@ -240,6 +230,8 @@ class ElasticState:
         for line in restoration.give_back(capture.merged(shared, own), self._parts, upload):
             say(line)
         newest = loaded.own or loaded.shared
+        if newest and self._is_apart:
+            tell_other_world(newest[1].stamp, self._vault.origin)
         return newest[1].stamp if newest else None
 
     def _take_other(self) -> Stamp | None:

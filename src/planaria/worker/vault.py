@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from planaria.archive.writer import Pinned, Writer
-    from planaria.contract.commit import Stamp, Tier
+    from planaria.contract.commit import Order, Stamp, Tier
     from planaria.contract.snapshot import Snapshot
 
     class Vault(Protocol):
@@ -201,11 +201,19 @@ class LocalVault:
         outcome = self._writer.flush(stamp.order, timeout_s)
         if outcome is None or isinstance(outcome, Failed):
             return "node"
-        while not self._writer.shelf.has(stamp.order):  # the files of other ranks, which only the directory tells of
+        while not self._is_on_disk(stamp.order):  # the files of other ranks, which only the directory tells of
             if monotonic() > deadline:
                 return "node"
             self._never.wait(LOOK_EVERY_S)
         return "disk"
+
+    def _is_on_disk(self, order: Order) -> bool:
+        """Tell whether a commit is whole in the directory; where that cannot be looked at, it is not known to be."""
+        assert self._writer
+        try:
+            return self._writer.shelf.has(order)
+        except OSError:  # of a folder on a network, for example; the caller tells that the disk was not reached
+            return False
 
     def load(self, *, is_damaged: bool = False) -> Loaded | None:
         """Return the newest commit of memory that is whole, else of the directory."""

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from planaria.errors import StateRefused
-from planaria.worker.state import Commit, ElasticState
+from planaria.worker.outcome import Commit
+from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
 
 

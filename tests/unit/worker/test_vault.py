@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -155,6 +156,22 @@ def test_a_disk_that_refuses_does_not_stop_training(tmp_path: Path, capfd: pytes
     assert len([line for line in lines if "cannot write" in line]) == 1
     assert len([line for line in lines if "has not reached disk, only node" in line]) == 1
     assert len(lines) == 2
+
+
+def test_a_folder_that_cannot_be_listed_while_others_are_waited_for_does_not_stop_training(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def be_stale(_shelf: Shelf, _order: object) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    vault = LocalVault(Origin(rank=0, world_size=2), str(tmp_path))
+    state = ElasticState(vault=vault, step=4)
+    monkeypatch.setattr(Shelf, "has", be_stale)
+    for _ in range(2):
+        assert state.commit(wait="disk", timeout_s=0.1).reached == "node"
+    assert vault.close()
+    lines = capfd.readouterr().err.splitlines()
+    assert ["has not reached disk, only node" in line for line in lines] == [True]
 
 
 def test_ranks_that_wait_for_the_disk_complete_a_commit_together(tmp_path: Path) -> None:
