@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from keeper_rig import TIMEOUT_S, Rig
@@ -12,7 +13,6 @@ from keeper_rig import TIMEOUT_S, Rig
 from planaria.archive.shelf import Shelf
 from planaria.archive.writer import SLOW_S
 from planaria.contract import vault
-from planaria.contract.commit import Stamp
 
 
 def test_who_leaves_without_a_buddy_waits_for_the_disk(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def test_a_disk_that_hangs_is_said_once_although_nobody_orders_another_write(
 ) -> None:
     began, gate, write = threading.Event(), threading.Event(), Shelf.write
 
-    def hang(shelf: Shelf, memory: memoryview, stamp: Stamp) -> object:
+    def hang(shelf: Shelf, *of: Any) -> object:
         began.set()
         assert gate.wait(TIMEOUT_S)
-        return write(shelf, memory, stamp)
+        return write(shelf, *of)
 
     monkeypatch.setattr(Shelf, "write", hang)
     rig = Rig(str(tmp_path))

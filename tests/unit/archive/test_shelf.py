@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from snapshot_maker import generation_of, sealed
 
+from planaria.archive import shelf as shelves
 from planaria.archive.plan import Failed, Skipped, Written
 from planaria.archive.shelf import Shelf
 
@@ -286,3 +287,31 @@ def test_no_file_of_the_directory_is_mapped(tmp_path: Path, monkeypatch: pytest.
     shelf = Shelf(str(tmp_path))
     assert isinstance(shelf.write(*sealed(1)), Written)
     assert shelf.newest() is not None
+
+
+@pytest.mark.parametrize("at_chunk", [1, 2, 4])
+def test_what_is_given_up_between_chunks_leaves_no_draft(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, at_chunk: int
+) -> None:
+    monkeypatch.setattr(shelves, "CHUNK_BYTES", 4096)
+    memory, stamp = sealed(1, size=8192)  # and a page before them: three chunks, and a bit of a fourth
+    asked: list[bool] = []
+
+    def is_given_up() -> bool:
+        asked.append(len(asked) + 1 >= at_chunk)
+        return asked[-1]
+
+    outcome = shelf.write(memory, stamp, is_given_up)
+    assert isinstance(outcome, Failed)
+    assert outcome.why == "it was given up"
+    assert len(asked) == at_chunk
+    assert [path for path in Path(shelf.directory).rglob("*") if path.is_file()] == []
+    assert shelf.write(memory, stamp) == Written(stamp, complete=True)
+
+
+def test_what_is_given_up_behind_its_last_chunk_is_written(shelf: Shelf) -> None:
+    memory, stamp = sealed(1)
+    given_up: list[bool] = []
+    shelf._at = lambda point: given_up.append(True) if point.endswith("synced") else None
+    assert shelf.write(memory, stamp, lambda: bool(given_up)) == Written(stamp, complete=True)
+    assert newest(shelf) == 1
