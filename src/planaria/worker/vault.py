@@ -159,7 +159,7 @@ class LocalVault:
         """Take the memory that the disk's writer reads away from it. It notices, and what it has written of that is not used.
 
         The next time it has twice as long: a disk that is slow and not stuck shall have a commit some time. One that is stuck
-        takes no other, so it costs no second wait.
+        takes nothing else to write, so it costs no second wait.
         """
         reading = self._reading
         if reading is None or reading.is_given_up:
