@@ -257,9 +257,9 @@ def test_a_commit_that_one_rank_cannot_make_is_refused_on_all_and_the_next_is_wh
         "0 restored 7 of 3: step 7, weights {7.0}",
         "0 step 2: rank 1 cannot make this commit, so no rank does",
         "0 step 4: no room",
-        "0 step 5: rank 0 commits step 5 and rank 1 step 6, so neither is kept",
+        "0 step 5: rank 0 makes commit 3 of step 5, and rank 1 commit 3 of step 6, so neither is kept",
         "1 restored 7 of 3: step 7, weights {7.0}",
         f"1 step 2: {function}",
         "1 step 4: rank 0 cannot make this commit, so no rank does",
-        "1 step 6: rank 1 commits step 6 and rank 0 step 5, so neither is kept",
+        "1 step 6: rank 1 makes commit 3 of step 6, and rank 0 commit 3 of step 5, so neither is kept",
     ]

@@ -21,7 +21,7 @@ MOST_SLOTS = 4  # of a rank: the copy at the buddy, the one being copied, the ne
 class Slot:
     """Memory of one local rank, or of a `LODGER`. `stamp` is None while no part in it counts; `pins` are its readers.
 
-    Of them the disk's writer is the one that can be taken it away from: `disk_pins`.
+    `disk_pins` are those of the disk's writer, from which it can be taken away.
     """
 
     def __init__(self, number: int, owner: int, size_bytes: int) -> None:

@@ -109,9 +109,8 @@ class Shelf:
                 for start in range(0, len(content), CHUNK_BYTES):
                     write_all(descriptor, content[start : start + CHUNK_BYTES])
                     self._at(f"{name} chunk")
-                    if (
-                        is_given_up is not None and is_given_up()
-                    ):  # asked behind the chunk: it is what it was, or not used
+                    # Asked behind the chunk: what was read is what it was, or it is not used.
+                    if is_given_up is not None and is_given_up():
                         raise OSError(errno.ECANCELED, "it was given up")
                 os.fsync(descriptor)
             finally:

@@ -149,7 +149,8 @@ class ShardedState(ElasticState):
         other = next((rank for rank, one in enumerate(found) if one != told), None)
         if other is not None:
             raise StateRefused(
-                f"rank {here.rank} commits step {told[1]} and rank {other} step {found[other][1]}, so neither is kept",
+                f"rank {here.rank} makes commit {told[0]} of step {told[1]}, and rank {other} commit {found[other][0]} of step "
+                f"{found[other][1]}, so neither is kept",
                 hint="commit() is a collective call: every rank commits the same steps",
             )
 
