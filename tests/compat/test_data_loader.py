@@ -112,7 +112,8 @@ def test_a_loader_with_workers_that_dies_hands_out_what_it_would_have(
 CHECKS = """
 import os, random
 import numpy, torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset
+from planaria.errors import UsageError
 from planaria.worker.data import ElasticSampler
 
 data = TensorDataset(torch.arange(70.).reshape(7, 10), torch.arange(7))
@@ -139,6 +140,26 @@ def check_a_loader_that_makes_its_own_batches_is_counted(workers):
             cursors.append(asked.cursor)
         assert cursors == [6, 7][: len(batches)]
         assert asked.cursor == 7, "at the end all ranks stand at the end"
+
+def check_batches_that_are_not_those_of_the_sampler_are_refused_before_the_first(workers):
+    def refused(asked, **options):
+        try:
+            next(iter(asked.count(DataLoader(data, num_workers=workers, **options))))
+        except UsageError as problem:
+            return str(problem).partition(" (")[0]
+
+    for rank in range(3):  # on all ranks, also those without samples in the last batch
+        asked = sampler(rank)
+        sizes = "the loader makes batches of 4, and the sampler counts batches of 2"
+        assert refused(asked, sampler=asked.indices, batch_size=4) == sizes
+        assert refused(asked, batch_sampler=BatchSampler(asked.indices, 4, False)) == sizes
+        dropped = "the loader drops the last batch of an epoch, and the sampler counts it"
+        assert refused(asked, sampler=asked.indices, batch_size=2, drop_last=True) == dropped
+        twice = "the loader makes batches of the sampler's batches"
+        assert refused(asked, sampler=asked, batch_size=2) == twice
+        assert asked.state_dict()["cursor"] == 0
+        for fine in (sampler(rank, tail="drop"), sampler(rank, tail="pad"), ElasticSampler(6, 2, rank=rank, world_size=3)):
+            assert refused(fine, sampler=fine.indices, batch_size=2, drop_last=True) is None
 
 def check_a_loop_keeps_its_own_random_numbers(workers):
     for options in ({}, {"generator": torch.Generator()}):

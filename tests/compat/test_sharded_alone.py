@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from planaria.errors import StateRefused
-from planaria.worker import ShardedState, sharded
+from planaria.worker import ShardedState, saving
 from planaria.worker.bundle import Bundles
 from planaria.worker.data import ElasticSampler
+from planaria.worker.storage import Place, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +59,17 @@ def test_everything_comes_back_and_what_was_changed_after_a_commit_does_not(tmp_
     for one, two in zip(state.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(one, two)
         assert torch.equal(state.optimizer.state[one]["exp_avg_sq"], other.optimizer.state[two]["exp_avg_sq"])
+
+
+def test_a_value_that_shares_a_parameter_s_memory_does_not_write_over_it(tmp_path: Path) -> None:
+    state = made(str(tmp_path), best=None)
+    state.best = torch.full_like(state.model.weight, 3.0).detach()
+    kept = state.model.weight.detach().clone()
+    state.commit(wait="disk")
+    state.best = state.model.weight.detach()
+    assert state.restore()
+    assert torch.equal(state.model.weight, kept)
+    assert state.best.tolist() == torch.full_like(kept, 3.0).tolist()
 
 
 def test_a_commit_before_the_first_step_leaves_the_optimizer_as_it_is(tmp_path: Path) -> None:
@@ -217,8 +230,8 @@ def test_a_disk_that_is_slower_than_commits_come_is_told_once_and_waited_for(
         if point == "listed" and not told.is_set():
             assert told.wait(TIMEOUT_S)
 
-    monkeypatch.setattr(sharded, "SLOW_S", 0.01)
-    monkeypatch.setattr(sharded, "say", say)
+    monkeypatch.setattr(saving, "SLOW_S", 0.01)
+    monkeypatch.setattr(saving, "say", say)
     state = made(Bundles(str(tmp_path), at=be_slow))
     for _ in range(2):
         train(state)
@@ -241,7 +254,7 @@ def test_a_disk_that_is_slower_than_commits_come_is_told_once_and_waited_for(
                 raise TimeoutError
 
     assert state.settle()
-    vars(state)["_saving"] = Slow()
+    vars(vars(state)["_saving"])["_future"] = Slow()
     train(state)
     state.commit(wait="disk")
     assert waited == [0.01, None]
@@ -253,3 +266,27 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_written(tmp_path: Pat
     with pytest.raises(StateRefused, match="hook"):
         state.commit()
     assert not [name for name in os.listdir(tmp_path) if "commit" in name]
+
+
+def test_parts_of_different_commits_are_never_made_one(tmp_path: Path) -> None:
+    """Ranks agree before they write; if they did not, this would notice."""
+    bundles = Bundles(str(tmp_path))
+    life = bundles.begin()
+    results = []
+    for rank, step in ((0, 2), (1, 3)):
+        writer = Writer(bundles, Place(2, step, rank, 2, life), memoryview(b"values"))
+        writer.set_up_storage_writer()
+        results.append(writer.write_data(SimpleNamespace(items=[]), None).value())
+        if rank == 0:
+            coordinator = writer
+    with pytest.raises(ValueError, match=r"rank-00001\.tensors is of step 3, and this commit of step 2"):
+        coordinator.finish(SimpleNamespace(state_dict_metadata={}), results)
+    assert bundles.commits() == []
+
+
+def test_what_is_no_time_to_wait_is_refused(tmp_path: Path) -> None:
+    state = made(str(tmp_path))
+    for wait in (lambda: state.commit(wait="disk", timeout_s=-1.0), lambda: state.settle(-1.0)):
+        with pytest.raises(StateRefused, match=r"timeout_s takes a number of seconds, from 0 on, not -1\.0"):
+            wait()
+    assert state.commit(wait="disk", timeout_s=float("inf")).reached == "disk"

@@ -203,3 +203,63 @@ def lie(commit: Path) -> None:
     """Put a pickle where something reads: nobody unpickles it."""
     for name in ("manifest.json", ".metadata", "rank-00000.values"):
         (commit / name).write_bytes(pickle.dumps(Bomb()))
+
+
+REFUSALS = """
+import torch, traceback
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from planaria.errors import StateRefused
+from planaria.worker import ShardedState, sharded
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = torch.nn.Linear(4, 4, bias=False)
+fully_shard(model)
+state = ShardedState(sys.argv[1], model=model, step=0, extra=None)
+copied = sharded.copied
+
+def fail(_tensors):
+    raise MemoryError("no room")
+
+def commit(step, extra=None, copy=copied):
+    with torch.no_grad():
+        model.weight.to_local().fill_(float(step))
+    state.step, state.extra = step, extra
+    sharded.copied = copy
+    try:
+        state.commit()
+    except (StateRefused, MemoryError) as problem:
+        tell(f"{RANK} step {step}: {str(problem).partition(' (')[0]}")
+
+commit(1)
+commit(2, (lambda: 0) if RANK == 1 else None)
+commit(3)
+commit(4, copy=fail if RANK == 0 else copied)
+commit(5 + RANK)
+commit(7)
+assert state.settle()
+state.step = 0
+with torch.no_grad():
+    model.weight.to_local().zero_()
+stamp = state.restore()
+weights = {float(one) for one in model.weight.full_tensor().flatten()}
+tell(f"{RANK} restored {stamp.step} of {stamp.generation}: step {state.step}, weights {weights}")
+dist.destroy_process_group()
+"""
+
+
+def test_a_commit_that_one_rank_cannot_make_is_refused_on_all_and_the_next_is_whole(room: Room) -> None:
+    end = room.start(("--nproc-per-node=2",), REFUSALS, room.path("commits")).wait(200)
+    assert end.status == 0, end.err
+    function = "extra cannot be kept: it is a builtins.function"
+    assert sorted(room.heard()) == [
+        "0 restored 7 of 3: step 7, weights {7.0}",
+        "0 step 2: rank 1 cannot make this commit, so no rank does",
+        "0 step 4: no room",
+        "0 step 5: rank 0 makes commit 3 of step 5, and rank 1 commit 3 of step 6, so neither is kept",
+        "1 restored 7 of 3: step 7, weights {7.0}",
+        f"1 step 2: {function}",
+        "1 step 4: rank 0 cannot make this commit, so no rank does",
+        "1 step 6: rank 1 makes commit 3 of step 6, and rank 0 commit 3 of step 5, so neither is kept",
+    ]

@@ -34,7 +34,10 @@ LOOK_EVERY_S = 15.0  # at a write: a slow one is told of within this much of `SL
 
 
 class _Order:
-    """Parts that are to be written, in which round, and who is told what came of it, or that nothing will."""
+    """Parts that are to be written, in which round, and who is told what came of it, or that nothing will.
+
+    Its memory `is_given_up` when somebody else needs it: then it fails once the writer's thread notices.
+    """
 
     def __init__(
         self,
@@ -47,6 +50,15 @@ class _Order:
         self.writer = writer
         self.tell = tell
         self.on_given_up = on_given_up
+        self.is_given_up = False
+        self._held = [*parts]
+
+    def let_go(self, parts: Sequence[Pinned]) -> None:
+        """Let go of parts, those that are held still; on the loop."""
+        gone = [one for one in self._held if any(one is other for other in parts)]
+        self._held = [one for one in self._held if not any(one is other for other in parts)]
+        for one in gone:
+            one.release()
 
 
 class Disk:
@@ -83,10 +95,21 @@ class Disk:
             self._watching = self._loop.call_later(LOOK_EVERY_S, self._watch)
         if given_up is None:
             return
-        for pinned in given_up.parts:
-            pinned.release()
+        given_up.let_go(given_up.parts)
         if given_up.on_given_up is not None:
             given_up.on_given_up()
+
+    def give_up(self) -> None:
+        """Let go of the memory that is written from, or is to be, at once: somebody needs it more. Those writes fail.
+
+        Who ordered them is told so by the writer's thread, when it gets to know; one that hangs in a call of the system tells
+        nobody, and so nobody orders a write that would have to be given up as well.
+        """
+        with self._lock:
+            orders = [order for order in (self._now, self._next) if order is not None]
+        for order in orders:
+            order.is_given_up = True
+            order.let_go(order.parts)
 
     def close(self) -> None:
         """Watch the writer no longer: for a process that goes on without this agent."""
@@ -153,13 +176,14 @@ class Disk:
                 os.setpriority(os.PRIO_PROCESS, thread, NICE)
         with self._lock:
             self._now, self._next = self._next, None
-        if self._now is None:
-            return []
-        writer = self._now.writer
-        return [
-            Pinned(one.stamp, one.memory, lambda one=one: self._post(one.release), writer)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-            for one in self._now.parts
-        ]
+        order = self._now
+        return [self._taken(order, one) for one in order.parts] if order is not None else []
+
+    def _taken(self, order: _Order, part: Pinned) -> Pinned:
+        def release() -> None:
+            self._post(lambda: order.let_go([part]))
+
+        return Pinned(part.stamp, part.memory, release, lambda: order.is_given_up, order.writer)
 
     def _on_outcome(self, outcome: Outcome) -> None:
         order = self._now

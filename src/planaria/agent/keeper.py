@@ -12,6 +12,7 @@ from planaria.agent.delegate import Delegate, Gear
 from planaria.agent.guests import Guests
 from planaria.agent.hall import Hall
 from planaria.agent.ledger import Ledger
+from planaria.agent.patience import Patience
 from planaria.agent.refuge import Refuge
 from planaria.agent.rounds import Neighbours
 from planaria.base.mailbox import Mailbox
@@ -70,6 +71,7 @@ class Keeper:
         self._mailbox = Mailbox(loop)
         self.disk: Disk | None = None if shelter.directory is None else self._open_disk(shelter.directory)
         self._stock = stock
+        self._patience = Patience(loop, stock.slots, self.disk, say) if self.disk is not None else None
         self.guests = Guests(self._stock, self._aside)
         self._dock = None if open_dock is None else open_dock(self.guests)
         self._stock.on_free = self._lend
@@ -129,6 +131,7 @@ class Keeper:
         self._given.clear()
         self._joining.clear()
         self._opening.clear()
+        self._look_at_disk()
         for waiting in self._awaiting:
             waiting.timer.cancel()
         self._awaiting.clear()
@@ -248,6 +251,12 @@ class Keeper:
             numbers = tuple(one.number for one in self._stock.slots.of(peer.local_rank))
             memory = (self._stock.descriptor(slot),) if is_new else ()
             self._answer(peer, vault.Slot(message.id, slot.number, is_new, numbers), memory)
+        self._look_at_disk()
+
+    def _look_at_disk(self) -> None:
+        """See that nobody waits without a limit for memory that the disk reads."""
+        if self._patience is not None:
+            self._patience.look(peer.local_rank for peer, _ in self._opening)
 
     def _on_sealed(self, peer: Peer, message: vault.Sealed) -> None:
         life, delegate = self._current()

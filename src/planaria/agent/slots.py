@@ -22,7 +22,10 @@ MOST_SLOTS = 4  # of a rank: the copy at the buddy, the one being copied, the ne
 
 
 class Slot:
-    """Memory of one local rank, or of a `LODGER`. `stamp` is None while no part in it counts; `pins` are its readers."""
+    """Memory of one local rank, or of a `LODGER`. `stamp` is None while no part in it counts; `pins` are its readers.
+
+    `disk_pins` are those of the disk's writer, from which it can be taken away.
+    """
 
     def __init__(self, number: int, owner: int, size_bytes: int) -> None:
         self.number = number
@@ -32,6 +35,7 @@ class Slot:
         self.stamp: Stamp | None = None
         self.shared = False
         self.pins = 0
+        self.disk_pins = 0
 
 
 class Slots:
@@ -79,6 +83,17 @@ class Slots:
             return len(slots)
         at = slot_to_write(stamps, self.complete, pinned) if self.is_stuck else None
         return None if at is None else slots[at]
+
+    def waits_for_disk(self, local_rank: int) -> bool:
+        """Tell whether a worker for which there is no slot now would have one if the disk let go of what it reads."""
+        slots = self.of(local_rank)
+        needed = () if self.is_stuck else (self.safe, self.copying)
+        others = [
+            at
+            for at, slot in enumerate(slots)
+            if slot.pins > slot.disk_pins or (slot.stamp is not None and slot.stamp.order in needed)
+        ]
+        return slot_to_write([slot.stamp for slot in slots], self.complete, others) is not None
 
     def add(self, owner: int, size_bytes: int) -> Slot:
         """Add a slot for parts of this size."""

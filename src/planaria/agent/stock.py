@@ -198,7 +198,17 @@ class Stock:
         from planaria.archive.writer import Pinned
 
         mapped = [(slot, slot.stamp, self.view(slot)) for slot in slots]
-        return [Pinned(stamp, view, self.hold(slot)) for slot, stamp, view in mapped if stamp is not None]
+        return [Pinned(stamp, view, self._hold_for_disk(slot)) for slot, stamp, view in mapped if stamp is not None]
+
+    def _hold_for_disk(self, slot: Slot) -> Callable[[], None]:
+        slot.disk_pins += 1
+        release = self.hold(slot)
+
+        def let_go() -> None:
+            slot.disk_pins -= 1
+            release()
+
+        return let_go
 
     def release(self, slot: Slot) -> None:
         """Let go of a slot that was held."""

@@ -37,6 +37,10 @@ def _nothing(_point: str) -> None:
     pass
 
 
+def _never() -> bool:
+    return False
+
+
 class Shelf:
     """A directory of commits. `at` is called with the name of each point that is passed, for those who test deaths there."""
 
@@ -45,10 +49,17 @@ class Shelf:
         self._keep = keep
         self._at = at
 
-    def write(self, memory: memoryview, stamp: Stamp, writer: World | None = None) -> Outcome:
-        """Write a sealed snapshot that nobody changes meanwhile. Whatever goes wrong is returned, not raised.
+    def write(
+        self,
+        memory: memoryview,
+        stamp: Stamp,
+        is_given_up: Callable[[], bool] = _never,
+        writer: World | None = None,
+    ) -> Outcome:
+        """Write a sealed snapshot that nobody changes meanwhile, or not before it `is_given_up`, which is a failure.
 
-        `writer` is the run and round that writes, where that is a later one than the snapshot's.
+        `writer` is the run and round that writes, where that is a later one than the snapshot's. Whatever goes wrong is
+        returned, not raised.
         """
         try:
             snapshot = snapshots.read(memory)
@@ -58,7 +69,7 @@ class Shelf:
         except ValueError as exc:
             return Failed(stamp, f"in memory already, {exc}")
         try:
-            return self._write(memory[: snapshot.size_bytes], stamp, writer or stamp.order[:2])
+            return self._write(memory[: snapshot.size_bytes], stamp, is_given_up, writer or stamp.order[:2])
         except ValueError as exc:
             return Failed(stamp, str(exc))
         except FileNotFoundError as exc:
@@ -68,7 +79,7 @@ class Shelf:
         except OSError as exc:
             return Failed(stamp, _reason(exc))
 
-    def _write(self, memory: memoryview, stamp: Stamp, writer: World) -> Outcome:
+    def _write(self, memory: memoryview, stamp: Stamp, is_given_up: Callable[[], bool], writer: World) -> Outcome:
         self._at("begin")
         os.makedirs(self.directory, exist_ok=True)
         over = Failed(stamp, f"round {writer[1]} is over: a later one has written to {self.directory}")
@@ -81,20 +92,25 @@ class Shelf:
         os.makedirs(folder, exist_ok=True)
         _sync_folder(self.directory)
         self._at("folder")
-        self._write_file(folder, plan.file_name(stamp.rank), memory, replaces=False)
+        self._write_file(folder, plan.file_name(stamp.rank), memory, is_given_up)
         found = self._gather(folder, stamp)
         if found is None:
             return Written(stamp, complete=False)
         if plan.is_fenced(writer, self._orders()):  # the world may have ended while this was written
             return over
-        self._write_file(folder, plan.MANIFEST, memoryview(manifests.encode(found)), replaces=True)
+        self._write_file(folder, plan.MANIFEST, memoryview(manifests.encode(found)))
         self._at("complete")
         self.prune()
         return Written(stamp, complete=True)
 
-    def _write_file(self, folder: str, name: str, content: memoryview, *, replaces: bool) -> None:
-        """Give a file its name when it is whole and on the disk. The first who finishes a rank's file has written it."""
-        path = os.path.join(folder, name)
+    def _write_file(
+        self, folder: str, name: str, content: memoryview, is_given_up: Callable[[], bool] | None = None
+    ) -> None:
+        """Give a file its name when it is whole and on the disk. The first who finishes a rank's file has written it.
+
+        A manifest, which nobody gives up, is replaced.
+        """
+        path, replaces = os.path.join(folder, name), is_given_up is None
         if not replaces and os.path.exists(path):
             return
         draft = os.path.join(folder, f".{name}.{random_name()}{plan.DRAFT}")
@@ -104,6 +120,9 @@ class Shelf:
                 for start in range(0, len(content), CHUNK_BYTES):
                     write_all(descriptor, content[start : start + CHUNK_BYTES])
                     self._at(f"{name} chunk")
+                    # Asked behind the chunk: what was read is what it was, or it is not used.
+                    if is_given_up is not None and is_given_up():
+                        raise OSError(errno.ECANCELED, "it was given up")
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)

@@ -17,14 +17,23 @@ if TYPE_CHECKING:
     from planaria.contract.commit import Order, Stamp
 
 SLOW_S = 60.0  # a write that takes longer is worth a line: commits on disk grow old meanwhile
+NEEDED = "its memory was needed for the next commit"
+
+
+def _never() -> bool:
+    return False
 
 
 class Pinned(Value):
-    """A sealed snapshot that nobody overwrites until it is released. `writer`: see `Shelf.write`."""
+    """A sealed snapshot that nobody overwrites until it is released, or `is_given_up`: then what is read of it is not used.
+
+    `writer`: see `Shelf.write`.
+    """
 
     stamp: Stamp
     memory: memoryview
     release: Callable[[], None]
+    is_given_up: Callable[[], bool] = _never
     writer: World | None = None
 
 
@@ -138,12 +147,18 @@ class Writer:
                 if self._is_done(pinned.stamp.order):
                     outcome = self.last
                 elif outcome is None or isinstance(outcome, Written):
-                    outcome = self.shelf.write(pinned.memory, pinned.stamp, pinned.writer)
+                    outcome = self._written(pinned)
             except Exception as problem:  # noqa: BLE001  # what the shelf never thought of is a failure like others
                 outcome = Failed(pinned.stamp, _text_of(problem))
             finally:
                 pinned.memory.release()
                 pinned.release()
+        return outcome
+
+    def _written(self, pinned: Pinned) -> Outcome:
+        outcome = self.shelf.write(pinned.memory, pinned.stamp, pinned.is_given_up, pinned.writer)
+        if isinstance(outcome, Failed) and pinned.is_given_up():  # whatever was found in it: it is another's by now
+            return Failed(pinned.stamp, NEEDED)
         return outcome
 
     def _is_done(self, order: Order) -> bool:

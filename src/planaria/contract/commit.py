@@ -28,6 +28,7 @@ BRANCH = 10**7  # those of a line that goes on from one commit; powers of ten, s
 _BRANCHES = 99_991  # the largest prime below LINE / BRANCH
 ONE_COMMIT = "go back by sync() with a process group: it brings all ranks to the same commit"
 ONE_STEP = "a value called step is the step of the whole job: call what a rank counts for itself otherwise"
+MOST_WAIT_S = 10 * 86_400.0  # a socket counts its milliseconds in 32 bits, which is 24 days
 
 
 class Stamp(Value):
@@ -129,6 +130,17 @@ def check_memory(own_bytes: int, buddy_bytes: int, free_bytes: int) -> None:
             f"(twice {size_text(own_bytes)} of its own{buddy}), and {size_text(free_bytes)} are free",
             hint=f"raise the memory limit{off}, or keep less in the ElasticState",
         )
+
+
+def checked_wait(timeout_s: object) -> float:
+    """Return how long a commit is waited for: as long as was asked for, or ten days, which is for ever.
+
+    Raises:
+        StateRefused: It is no time to wait.
+    """
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s >= 0:
+        raise StateRefused(f"timeout_s takes a number of seconds, from 0 on, not {timeout_s!r}")
+    return float(min(timeout_s, MOST_WAIT_S))
 
 
 def size_text(size_bytes: int) -> str:

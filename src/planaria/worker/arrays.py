@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from planaria.contract.snapshot import Layout, Snapshot
+    from planaria.worker.claims import Claims
 
     Copy = Callable[[Any, Any], None]
 
@@ -255,19 +256,56 @@ def same_form(one: Any, other: Any) -> bool:
     return is_torch[0] == is_torch[1] and one.dtype == other.dtype and tuple(one.shape) == tuple(other.shape)
 
 
-def write_into(target: Any, source: Any, copy: Copy) -> Any:
+def same_bytes(one: Any, other: Any) -> bool:
+    """Tell whether two tensors or arrays of a snapshot have the same form and the same bytes."""
+    if not same_form(one, other):
+        return False
+    if not hasattr(one, "data_ptr"):
+        return bool(one.tobytes() == other.tobytes())
+    torch: Any = sys.modules["torch"]
+    return torch.equal(*(found.reshape(-1).view(torch.uint8) for found in (one, other)))  # type: ignore[no-any-return]
+
+
+def write_into(target: Any, source: Any, copy: Copy, claims: Claims | None = None) -> Any:
     """Return `target` with the content of `source` when it has the same form, else a copy of `source`.
 
-    `copy` copies between tensors of torch; it may do so later.
+    `copy` copies between tensors of torch; it may do so later. With `claims` only what is nobody else's is written to.
     """
-    if not is_array(target) or not same_form(target, source):
+    if not is_array(target) or not same_form(target, source) or not is_writable(target):
+        return copied(source)
+    if claims is not None and not claims.take(target, source):
         return copied(source)
     if hasattr(target, "data_ptr"):
-        if 0 in target.stride() and target.numel() > 1:  # expanded: several of its elements are one
-            return copied(source)
         copy(target, source)
-    elif target.flags.writeable:
-        target[...] = source
     else:
-        return copied(source)
+        target[...] = source
     return target
+
+
+def is_writable(target: Any) -> bool:
+    """Tell whether each element of a tensor or array is one of its own, to be written to."""
+    if hasattr(target, "data_ptr"):
+        return not (0 in target.stride() and target.numel() > 1)  # expanded: several of its elements are one
+    return bool(target.flags.writeable)
+
+
+def span(found: Any) -> tuple[str, int, int]:
+    """Return where a tensor or array lies: in which memory, from which address up to which."""
+    if hasattr(found, "data_ptr"):
+        where, first = "cpu" if found.is_cpu else str(found.device), found.data_ptr()
+        is_whole, item_bytes = found.is_contiguous(), found.element_size()
+    else:
+        where, first = "cpu", found.__array_interface__["data"][0]
+        is_whole, item_bytes = found.flags.c_contiguous, found.itemsize
+    if is_whole:  # most are, and a restore has thousands of them
+        return where, first, first + found.nbytes
+    steps = [step * item_bytes for step in found.stride()] if hasattr(found, "data_ptr") else found.strides
+    ways = [(size - 1) * step for size, step in zip(found.shape, steps, strict=True)]
+    return where, first + sum(way for way in ways if way < 0), first + sum(way for way in ways if way > 0) + item_bytes
+
+
+def identity(found: Any) -> object:
+    """Return what two tensors or arrays share when they are one: the same bytes, read in the same way."""
+    if hasattr(found, "data_ptr"):
+        return _identity(found)
+    return found.__array_interface__["data"][0], "cpu", str(found.dtype), found.shape, found.strides

@@ -1,9 +1,8 @@
-"""From the parts of a state to a snapshot, and from a snapshot to the parts."""
+"""From the parts of a state to a snapshot, and what a snapshot says of them; `restoration.py` puts them back."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from functools import partial
 
 from planaria.base.value import Value
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     Part = Encoded | Callable[[], Encoded]
 
 RNG = "rng"
-_VERSION = 3
+_VERSION = 4
+_WITHOUT_SHAPES = 3  # what is beside an optimizer's groups is its state alone
 
 
 class _Traced(Value):
@@ -199,7 +199,7 @@ class Captured:
 
     def _encoded(self, name: str, kind: str, content: object, known: object) -> Encoded:
         keep = self.arrays.keep
-        beside = f"{name}['state']" if kind == parts.OPTIMIZER else f"{name}._metadata"
+        beside = name if kind == parts.OPTIMIZER else f"{name}._metadata"
         state = plain.encode(known, keep, beside)
         return kind, plain.encode(content, keep, name), state
 
@@ -254,12 +254,15 @@ def saved_parts(memory: memoryview, snapshot: Snapshot, upload: Upload | None = 
     """
     views = Views(memory, snapshot)
     match plain.decode(snapshot.values):
-        case (version, dict(kept)) if version == _VERSION:
+        case (version, dict(kept)) if version in (_VERSION, _WITHOUT_SHAPES):
             found: Saved = {}
             for name, part in kept.items():
                 match part:
-                    case (str(kind), bytes(content), bytes(known)) if type(name) is str:
-                        found[name] = _decoded(kind, plain.decode(content, views.view), plain.decode(known, views.view))
+                    case (str(kind), bytes(content), bytes(beside)) if type(name) is str:
+                        known = plain.decode(beside, views.view)
+                        if kind == parts.OPTIMIZER and version == _WITHOUT_SHAPES:
+                            known = parts.without_shapes(known)
+                        found[name] = _decoded(kind, plain.decode(content, views.view), known)
                     case _:
                         raise ValueError("a part of the snapshot is not one of an elastic state")
             if upload is not None:
@@ -281,9 +284,13 @@ def parts_of(memory: memoryview, snapshot: Snapshot, upload: Upload) -> Saved:
 
 
 def _decoded(kind: str, content: Any, known: Any) -> tuple[str, Any, Any]:
-    if kind == parts.OPTIMIZER and isinstance(content, dict) and known is not None:
-        return kind, {"state": known, **content}, None
-    return kind, content, known
+    """Return an optimizer with its state among the rest, as its own `state_dict` has it; the shapes stay beside it."""
+    if kind != parts.OPTIMIZER or not isinstance(content, dict):
+        return kind, content, known
+    if not isinstance(known, dict) or known.keys() != parts.BESIDE:
+        raise ValueError("an optimizer of the snapshot is not one of an elastic state")
+    state = known["state"]
+    return kind, content if state is None else {"state": state, **content}, known["shapes"]
 
 
 def merged(shared: Saved, own: Saved) -> Saved:
@@ -302,80 +309,3 @@ def merged(shared: Saved, own: Saved) -> Saved:
 def for_others(saved: Saved) -> Saved:
     """Return what another rank may take of a rank's parts: all but random numbers, which are everybody's own."""
     return {name: part for name, part in saved.items() if name != RNG and part[0] not in parts.GENERATORS}
-
-
-class Return:
-    """A way back to saved parts, all or none: `begin` does what may be refused, `finish` the rest.
-
-    `missing` are the names that the snapshot lacks.
-    """
-
-    def __init__(self, saved: Saved, state: dict[str, object]) -> None:
-        self._saved = saved
-        self._state = state
-        self._here = [(name, *saved[name]) for name in _in_order(state) if name in saved]
-        self._old: list[tuple[str, str, Any]] = []
-        self.missing = [name for name in state if name not in saved]
-
-    def begin(self) -> None:
-        """Check everything, and load what only its own object can check: sampler, scheduler, generators and the like.
-
-        Raises:
-            StateRefused: Something does not fit; nothing was changed.
-        """
-        for name, kind, content, _ in self._here:
-            try:
-                parts.check(name, kind, content, self._state[name])
-            except (KeyError, TypeError) as exc:
-                raise StateRefused(f"{name} in the snapshot is not what a {kind} keeps: {exc!r}") from exc
-        for name, kind, content, _ in self._here:
-            if kind in parts.BY_THEMSELVES:
-                self._load(name, kind, content)
-
-    def _load(self, name: str, kind: str, content: Any) -> None:
-        part = self._state[name]
-        with suppress(Exception):  # one that does not know where it stands, as a sampler may not, stays where it is
-            self._old.append((name, kind, parts.kept_back(part)))
-        try:
-            parts.set_by_itself(kind, content, part)
-        except Exception as exc:  # whatever the user's own class raises
-            self.undo()
-            raise StateRefused(f"{name} does not take what the snapshot has: {exc}", hint=parts.SAME_PROGRAM) from exc
-
-    def undo(self) -> None:
-        """Put back what `begin` has loaded."""
-        for name, kind, old in reversed(self._old):
-            parts.set_by_itself(kind, old, self._state[name])
-        self._old = []
-
-    def finish(self, upload: Upload) -> None:
-        """Put the rest back.
-
-        Raises:
-            Damaged: Something is not whole, which was found out too late: the state is torn.
-        """
-        for name, kind, content, known in self._here:
-            if kind not in parts.BY_THEMSELVES:
-                self._state[name] = parts.give_back(kind, content, known, self._state[name], upload)
-        upload.finish()
-        if RNG in self._saved:  # last: what came before may have drawn numbers
-            randomness.set_states(self._saved[RNG][1], upload.gpu)
-
-
-def give_back(saved: Saved, state: dict[str, object], upload: Upload) -> list[str]:
-    """Put saved parts into the state, all or none: everything is checked first. Return the names the snapshot lacks.
-
-    Raises:
-        StateRefused: Something does not fit; nothing was changed.
-        Damaged: Something is not whole, which was found out too late: the state is torn.
-    """
-    way = Return(saved, state)
-    way.begin()
-    way.finish(upload)
-    return way.missing
-
-
-def _in_order(state: Iterable[str]) -> list[str]:
-    """Return the names, the optimizer behind its model."""
-    first = [name for name in ("model", "optimizer") if name in state]
-    return [*first, *(name for name in state if name not in first)]

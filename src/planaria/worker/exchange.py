@@ -46,19 +46,24 @@ def agree(group: Group, stamp: Stamp | None, generation: int) -> tuple[int | Non
 
     At a first start nobody has one, and rank 0 is the source. Third is the highest `generation` that any rank counts on from.
     """
-    torch: Any = sys.modules["torch"]
-    mine = (*(stamp.order if stamp else (0, 0, 0)), generation)
-    told = torch.tensor(mine, dtype=torch.int64, device=group.device)
-    found = [torch.empty_like(told) for _ in range(group.world_size)]
-    torch.distributed.all_gather(found, told)
-    *orders, highest = zip(*(one.tolist() for one in found), strict=True)
-    run_round_generation = [*zip(*orders, strict=True)]
-    newest = max(run_round_generation)
+    found = gathered(group, (*(stamp.order if stamp else (0, 0, 0)), generation))
+    orders = [(run, round_, newest_here) for run, round_, newest_here, _ in found]
+    highest = max(one[3] for one in found)
+    newest = max(orders)
     if not any(newest):
-        return 0, None, max(highest)
-    if {*run_round_generation} == {newest}:
-        return None, newest, max(highest)
-    return run_round_generation.index(newest), newest, max(highest)
+        return 0, None, highest
+    if {*orders} == {newest}:
+        return None, newest, highest
+    return orders.index(newest), newest, highest
+
+
+def gathered(group: Group, numbers: tuple[int, ...], among: Any = None) -> list[tuple[int, ...]]:
+    """Return the numbers of all ranks, by rank; each has as many. `among` is another process group than the default one."""
+    torch: Any = sys.modules["torch"]
+    mine = torch.tensor(numbers, dtype=torch.int64, device=group.device)
+    found = [torch.empty_like(mine) for _ in range(group.world_size)]
+    torch.distributed.all_gather(found, mine, group=among)
+    return [tuple(one.tolist()) for one in found]
 
 
 def pack(state: Mapping[str, object], stamp: Stamp) -> memoryview:

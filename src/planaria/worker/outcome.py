@@ -1,4 +1,4 @@
-"""What came of a commit, and of a sync."""
+"""What comes of a commit, and of a sync."""
 
 from __future__ import annotations
 

@@ -21,8 +21,10 @@ from planaria.worker import arrays
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
+    from planaria.worker.claims import Claims
     from planaria.worker.upload import Upload
 
 MODULE, OPTIMIZER, STATEFUL, VALUE = "module", "optimizer", "stateful", "value"
@@ -95,7 +97,8 @@ def content_of(value: Any, *, is_shared: bool = False) -> tuple[str, object, obj
         return kind, kept, {key: dict(known) for key, known in getattr(state, "_metadata", {}).items()}
     if kind == OPTIMIZER:
         content = dict(value.state_dict())
-        return kind, content, content.pop("state", None)
+        state = content.pop("state", None)
+        return kind, content, {"state": state, "shapes": _shapes(value) if state else None}
     if kind == STATEFUL:
         return kind, value.state_dict(), None
     if kind == TORCH_RNG:
@@ -103,6 +106,23 @@ def content_of(value: Any, *, is_shared: bool = False) -> tuple[str, object, obj
     if kind == NUMPY_RNG:
         return kind, value.bit_generator.state, None
     return kind, value.getstate() if kind == PYTHON_RNG else value, None
+
+
+def _shapes(optimizer: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of an optimizer's parameters, by their numbers: its state belongs to parameters of these shapes.
+
+    What is in a state says too little: it may be a number, a row and a column, or one vector for all parameters.
+    """
+    return [tuple(parameter.shape) for group in optimizer.param_groups for parameter in group["params"]]
+
+
+BESIDE = {"state", "shapes"}
+"""What is kept beside the groups of an optimizer."""
+
+
+def without_shapes(state: object) -> dict[str, object]:
+    """Return what is beside the groups of an optimizer where the shapes of its parameters were not kept."""
+    return {"state": state, "shapes": None}
 
 
 def taken_groups(optimizer: Any) -> list[dict[str, Any]]:
@@ -129,7 +149,7 @@ def groups_of(groups: list[dict[str, Any]]) -> dict[str, object]:
     return {"param_groups": found}
 
 
-def check(name: str, kind: str, saved: Any, value: Any) -> None:
+def check(name: str, kind: str, saved: Any, known: Any, value: Any) -> None:
     """See that a part can take what a snapshot has, before any part is changed.
 
     Raises:
@@ -142,13 +162,7 @@ def check(name: str, kind: str, saved: Any, value: Any) -> None:
     if kind == MODULE:
         _check_module(name, saved, unwrapped(value).state_dict())
     if kind == OPTIMIZER:
-        groups = [len(group["params"]) for group in value.state_dict()["param_groups"]]
-        kept = [len(group["params"]) for group in saved["param_groups"]]
-        if groups != kept:
-            raise StateRefused(
-                f"{name} has parameters in groups of {groups}, and the snapshot has groups of {kept}",
-                hint=SAME_PROGRAM,
-            )
+        _check_optimizer(name, saved, known, value)
 
 
 SAME_PROGRAM = "was the snapshot made by another version of the program? choose another folder to begin anew"
@@ -171,6 +185,24 @@ def _check_module(name: str, saved: dict[str, Any], here: dict[str, Any]) -> Non
             )
 
 
+def _check_optimizer(name: str, saved: dict[str, Any], shapes: list[tuple[int, ...]] | None, value: Any) -> None:
+    groups = [len(group["params"]) for group in value.state_dict()["param_groups"]]
+    kept = [len(group["params"]) for group in saved["param_groups"]]
+    if groups != kept:
+        raise StateRefused(
+            f"{name} has parameters in groups of {groups}, and the snapshot has groups of {kept}",
+            hint=SAME_PROGRAM,
+        )
+    if shapes is None:  # it has no state, or is from before they were kept
+        return
+    for number, (here, then) in enumerate(zip(_shapes(value), shapes, strict=True)):
+        if here != then:
+            raise StateRefused(
+                f"{name}: its parameter {number} has the shape {here} here, and had {then} when the snapshot was made",
+                hint=f"are its parameters in the same order? {SAME_PROGRAM}",
+            )
+
+
 def give_back(kind: str, saved: Any, known: Any, value: Any, upload: Upload) -> Any:
     """Put a module, optimizer or value back; return the object, which is `value` itself wherever it can be."""
     if kind == MODULE:
@@ -178,7 +210,7 @@ def give_back(kind: str, saved: Any, known: Any, value: Any, upload: Upload) -> 
     elif kind == OPTIMIZER:
         _load_optimizer(value, saved, upload)
     else:
-        return owned(saved, value, upload.copy)
+        return owned(saved, value, upload.write)
     return value
 
 
@@ -207,10 +239,34 @@ def _on_host(found: Any) -> Any:
     return type(found)(_on_host(item) for item in found) if type(found) in (list, tuple) else found
 
 
+def claim(name: str, saved: dict[str, Any], value: Any, claims: Claims) -> None:
+    """Claim the tensors of a module before any value that shares them does: they are what is trained, and stay where they are.
+
+    Raises:
+        StateRefused: Two of them are one here, and were not when the snapshot was made. Only one of both could be had.
+    """
+    here = _tensors(unwrapped(value))
+    for key, item in saved.items():
+        target = here.get(key)
+        if target is None or not arrays.is_array(item) or not arrays.is_writable(target):
+            continue
+        other = claims.reserve(target, item)
+        if other is not None and not arrays.same_bytes(other, item):
+            raise StateRefused(
+                f"{name}: {key} is one tensor with another of a module here, and was another than that, with other "
+                "content, when the snapshot was made",
+                hint="give each module parameters of its own before restore(), as the program had that made the snapshot",
+            )
+
+
+def _tensors(module: Any) -> dict[str, Any]:
+    return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+
+
 def _load_module(module: Any, saved: dict[str, Any], known: Any, upload: Upload) -> None:
-    here = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    here = _tensors(module)
     # What is copied here is the module's own tensor, and torch's copy of it to itself does nothing; its hooks still run.
-    own = OrderedDict((key, owned(item, here.get(key), upload.copy)) for key, item in saved.items())
+    own = OrderedDict((key, owned(item, here.get(key), upload.write_claimed)) for key, item in saved.items())
     if known:
         vars(own)["_metadata"] = OrderedDict(known)  # where torch looks for the versions of layers
     upload.flush()
@@ -221,7 +277,7 @@ def _load_optimizer(optimizer: Any, saved: dict[str, Any], upload: Upload) -> No
     parameters = [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
     here = optimizer.state_dict()
     here["state"] = _with_room(saved.get("state"), here["state"], parameters)
-    own = owned(saved, here, upload.copy)
+    own = owned(saved, here, upload.write)
     upload.flush()
     optimizer.load_state_dict(own)
     # torch casts state to the dtype of its parameter; float32 state beside bfloat16 parameters is put back as it was.
@@ -259,14 +315,18 @@ def _with_room(saved: Any, here: Any, parameters: list[tuple[Any, Any]]) -> Any:
     return found
 
 
-def owned(saved: Any, here: Any = None, copy: arrays.Copy = arrays.copy_now) -> Any:
-    """Return `saved` with every tensor in memory of its own: that of `here` where a tensor of its form is at the same place."""
+def _anew(_here: Any, saved: Any) -> Any:
+    return arrays.copied(saved)
+
+
+def owned(saved: Any, here: Any = None, write: Callable[[Any, Any], Any] = _anew) -> Any:
+    """Return `saved` with every tensor in memory of its own: what `write` makes of the tensor of `here` at the same place."""
     if arrays.is_array(saved):
-        return arrays.write_into(here, saved, copy)
+        return write(here, saved)
     if isinstance(saved, dict):
         below = here if isinstance(here, dict) else {}
-        return type(saved)({key: owned(item, below.get(key), copy) for key, item in saved.items()})
+        return type(saved)({key: owned(item, below.get(key), write) for key, item in saved.items()})
     if isinstance(saved, (list, tuple)):
         beside = here if isinstance(here, (list, tuple)) and len(here) == len(saved) else [None] * len(saved)
-        return type(saved)(owned(item, other, copy) for item, other in zip(saved, beside, strict=True))
+        return type(saved)(owned(item, other, write) for item, other in zip(saved, beside, strict=True))
     return saved

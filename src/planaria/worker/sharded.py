@@ -11,16 +11,19 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Origin, Stamp
+from planaria.contract.commit import Origin, Stamp, checked_wait
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
 from planaria.worker import bundle, capture, exchange
-from planaria.worker.bundle import Bundles, Superseded
+from planaria.worker.bundle import Bundles
 from planaria.worker.exchange import Group
 from planaria.worker.link import LINK
 from planaria.worker.outcome import Commit, Synced
 from planaria.worker.phase import PhaseOfWork
+from planaria.worker.restoration import Return
+from planaria.worker.saving import Saving, copied
 from planaria.worker.state import ElasticState
 from planaria.worker.storage import Place, Reader, Writer
 from planaria.worker.synced import log_synced
@@ -29,15 +32,21 @@ from planaria.worker.vault import Loaded, LocalVault, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from concurrent.futures import Future
     from typing import Any
 
     from planaria.contract.commit import Tier
     from planaria.worker.bundle import Listed
 
-SLOW_S = 10.0  # how long a commit waits for the one before until that is worth a line
 _SHARDED = ("model", "optimizer")
 _GROUPS = "optimizer"  # what of an optimizer is no tensor, among the plain values
+
+
+class _Taken(Value):
+    """What this rank writes of a commit, in memory of its own."""
+
+    stamp: Stamp
+    tensors: dict[str, Any]
+    values: memoryview
 
 
 class ShardedState(ElasticState):
@@ -59,51 +68,91 @@ class ShardedState(ElasticState):
         super().__init__(model=model, optimizer=optimizer, vault=LocalVault(Origin()), replicated=False, **values)
         fields = vars(self)
         fields["_bundles"] = directory if isinstance(directory, Bundles) else Bundles(directory, keep)
-        fields["_saving"] = None
+        fields["_saving"] = Saving()
         fields["_group"] = None
         fields["_life"] = 0
         fields["_no_life"] = ""
         fields["_highest"] = 0
-        fields["_has_failed"] = False
-        fields["_has_said_wait"] = False
 
     if TYPE_CHECKING:
         _bundles: Bundles
-        _saving: Future[Any] | None
+        _saving: Saving
         _group: Any
         _life: int
         _no_life: str
         _highest: int
-        _has_failed: bool
-        _has_said_wait: bool
 
     def commit(self, wait: Tier | None = None, timeout_s: float = 600.0) -> Commit:
         """Copy the state and have it written. With `wait`, whichever tier, it is on disk then, or a line says why not.
 
+        All ranks make the commit, or none of them does.
+
         Raises:
-            StateRefused: A value cannot be kept. Or another life uses the directory, so that no commit of this one counts.
+            StateRefused: A value cannot be kept, here or on another rank, or ranks commit different steps. Or another life uses
+                the directory, so that no commit of this one counts.
         """
+        timeout_s = checked_wait(timeout_s)
         self._begin_life()
-        self._finish_saving(None)
-        generation = self._highest + 1  # not that of the stamp: there may be newer ones, which are damaged
         here = self._here()
+        taken: _Taken | None = None
+        problem: Exception | None = None
+        try:
+            # First: its thread talks in the group that ranks agree in below, and so all of them talk in the same order.
+            self._saving.finish(None)
+            taken = self._taken(here)
+        except Exception as exc:  # noqa: BLE001  whatever it is, the others wait to hear of it; raised below
+            problem = exc
+        self._agree(here, taken.stamp if taken else None, problem)
+        assert taken is not None
+        stamp = taken.stamp
+        vars(self).update(stamp=stamp, _highest=stamp.generation)
+        if self._life:
+            place = Place(stamp.generation, stamp.step, here.rank, here.world_size, self._life)
+            self._saving.start(stamp, taken.tensors, Writer(self._bundles, place, taken.values), self._group)
+        else:
+            self._saving.tell(stamp, self._no_life)
+        reached: Tier | None = None
+        if wait is not None:
+            with PhaseOfWork(LINK, CHECKPOINT):
+                reached = "disk" if self._saving.finish(timeout_s) and self._life else None
+        return Commit(stamp, len(taken.values) + _size_bytes(taken.tensors), reached)
+
+    def _taken(self, here: Group) -> _Taken:
+        """Copy everything there is to keep."""
+        generation = self._highest + 1  # not that of the stamp: there may be newer ones, which are damaged
         stamp = Stamp(self._life, 0, generation, self._step(generation), here.world_size, here.rank)
         tensors, rest = self._split()
         captured = capture.Captured(rest)
         values = memoryview(bytearray(captured.layout.size_bytes))
         captured.copy_into(values)
         snapshots.seal(values, captured.layout, stamp)
-        vars(self).update(stamp=stamp, _highest=generation)
-        if self._life:
-            place = Place(generation, stamp.step, here.rank, here.world_size, self._life)
-            self._save(tensors, Writer(self._bundles, place, values))
-        else:
-            self._tell_trouble(self._no_life)
-        reached: Tier | None = None
-        if wait is not None:
-            with PhaseOfWork(LINK, CHECKPOINT):
-                reached = "disk" if self._finish_saving(timeout_s) and self._life else None
-        return Commit(stamp, captured.layout.size_bytes + _size_bytes(tensors), reached)
+        return _Taken(stamp, copied(tensors), values)
+
+    def _agree(self, here: Group, stamp: Stamp | None, problem: Exception | None) -> None:
+        """See that every rank makes this commit, and that it is the same one on all.
+
+        A rank that did not would have the others wait, and its next commit taken for its part of this one.
+
+        Raises:
+            StateRefused: One rank does not, or it is not.
+        """
+        told = (self._highest + 1, stamp.step, 1) if stamp is not None else (self._highest + 1, 0, 0)
+        found = [told] if here.world_size == 1 else exchange.gathered(here, told, self._group)
+        vars(self)["_highest"] = max(generation for generation, *_ in found) - 1  # where ranks have counted differently
+        if problem is not None:
+            raise problem
+        refusing = [rank for rank, (_, _, can) in enumerate(found) if not can]
+        if refusing:
+            raise StateRefused(
+                f"rank {refusing[0]} cannot make this commit, so no rank does", hint="its own message says why"
+            )
+        other = next((rank for rank, one in enumerate(found) if one != told), None)
+        if other is not None:
+            raise StateRefused(
+                f"rank {here.rank} makes commit {told[0]} of step {told[1]}, and rank {other} commit {found[other][0]} of step "
+                f"{found[other][1]}, so neither is kept",
+                hint="commit() is a collective call: every rank commits the same steps",
+            )
 
     def restore(self) -> Stamp | None:
         """Go back to the newest commit whose files are all what they were; return which one it is, or None without one.
@@ -114,7 +163,7 @@ class ShardedState(ElasticState):
             StateRefused: There is a commit, and it is not one of this state.
         """
         self._begin_life()
-        self._finish_saving(None)
+        self._saving.finish(None)
         here = self._here()
         for name in self._names(here):
             listed = self._verified(name, here)
@@ -134,7 +183,7 @@ class ShardedState(ElasticState):
 
     def settle(self, timeout_s: float = 600.0) -> bool:
         """Wait for the commit that is being written; tell whether it is on disk. Nobody ends the process group before."""
-        return self._finish_saving(timeout_s)
+        return self._saving.finish(checked_wait(timeout_s))
 
     def _here(self) -> Group:
         dist: Any = sys.modules.get("torch.distributed")
@@ -197,12 +246,7 @@ class ShardedState(ElasticState):
 
     def _anywhere(self, here: Group, is_so: bool) -> bool:
         """Tell whether it is so on any rank."""
-        if here.world_size == 1:
-            return is_so
-        torch: Any = sys.modules["torch"]
-        found = torch.tensor([is_so], dtype=torch.int32)
-        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX, group=self._group)
-        return bool(found.item())
+        return is_so if here.world_size == 1 else (1,) in exchange.gathered(here, (int(is_so),), self._group)
 
     def _split(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the tensors that ranks share out, by name, and everything else."""
@@ -224,58 +268,6 @@ class ShardedState(ElasticState):
             rest[_GROUPS] = {"param_groups": found["param_groups"], "plain": plain}
         return tensors, rest
 
-    def _save(self, tensors: dict[str, Any], writer: Writer) -> None:
-        dcp = import_module("torch.distributed.checkpoint")
-        planner = dcp.DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
-        options = {"storage_writer": writer, "planner": planner, "process_group": self._group}
-        saving = dcp.async_save(tensors, no_dist=self._group is None, **options)
-        vars(self)["_saving"] = getattr(saving, "upload_completion", saving)
-
-    def _finish_saving(self, timeout_s: float | None) -> bool:
-        """Wait for the commit that is being written; tell whether it is on disk. Trouble is told once, and training goes on.
-
-        Raises:
-            StateRefused: Another life uses the directory.
-        """
-        saving = self._saving
-        if saving is None:
-            return True
-        try:
-            trouble = saving.exception(timeout_s) if timeout_s is not None else self._trouble_of(saving)
-        except TimeoutError:  # it goes on: the next commit waits for it
-            say(f"{self.stamp} is not on disk after {timeout_s:.0f} s")
-            return False
-        vars(self)["_saving"] = None
-        if trouble is not None:
-            _check_superseded(trouble)
-            self._tell_trouble(_reason(trouble))
-            return False
-        if self._has_failed:
-            say(f"{self.stamp} is on disk: commits are written again")
-            vars(self)["_has_failed"] = False
-        return True
-
-    def _trouble_of(self, saving: Future[Any]) -> BaseException | None:
-        """Wait without a limit, since all ranks have to go on from the same commit; a line tells of a long wait."""
-        if saving.done():
-            return saving.exception()
-        with PhaseOfWork(LINK, CHECKPOINT):
-            try:
-                return saving.exception(SLOW_S)
-            except TimeoutError:
-                if not self._has_said_wait:
-                    say(
-                        f"{self.stamp} is still being written after {SLOW_S:.0f} s, and training waits for it: the disk is "
-                        "slower than commits come, so commit less often (said once)"
-                    )
-                vars(self)["_has_said_wait"] = True
-            return saving.exception()
-
-    def _tell_trouble(self, reason: str) -> None:
-        if not self._has_failed:
-            say(f"{self.stamp} is not on disk: {reason}; training goes on, and the next commit is tried")
-        vars(self)["_has_failed"] = True
-
     def _load(self, listed: Listed, here: Group) -> None:
         saved = self._saved_values(listed, here)
         optimizer = self._parts.get("optimizer")
@@ -286,7 +278,10 @@ class ShardedState(ElasticState):
         if _GROUPS not in saved:
             tensors = {key: value for key, value in tensors.items() if not key.startswith("optimizer/")}
             rest.pop(_GROUPS, None)
-        way = capture.Return(saved, rest)
+        upload = Upload(None, Loaded(None))  # these are the host's values
+        for value in tensors.values():  # read below, and not to be written over by values that share them
+            upload.claims.reserve(value.to_local() if hasattr(value, "to_local") else value, None)
+        way = Return(saved, rest, upload)
         self._begin(way, listed, tensors, here)
         dcp = import_module("torch.distributed.checkpoint")
         planner = dcp.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -294,13 +289,13 @@ class ShardedState(ElasticState):
         dcp.load(
             tensors, storage_reader=reader, planner=planner, process_group=self._group, no_dist=self._group is None
         )
-        way.finish(Upload(None, Loaded(None)))  # these are the host's values
-        if way.missing:
-            say(f"the commit has no {', '.join(way.missing)}: left as they are")
+        way.finish()
+        for line in way.differences:
+            say(line)
         self._give_back(tensors, rest.pop(_GROUPS, None))
         self._parts.update(rest)
 
-    def _begin(self, way: capture.Return, listed: Listed, tensors: dict[str, Any], here: Group) -> None:
+    def _begin(self, way: Return, listed: Listed, tensors: dict[str, Any], here: Group) -> None:
         """Do what may be refused, before any tensor is changed: all ranks go on, or none."""
         problem: StateRefused | None = None
         try:
@@ -336,27 +331,6 @@ class ShardedState(ElasticState):
             state.setdefault(name, {})[field] = value
         found = {"state": state, "param_groups": groups["param_groups"]}
         api.set_optimizer_state_dict(model, self._parts["optimizer"], optim_state_dict=found)
-
-
-def _failures(exc: BaseException) -> list[tuple[int, BaseException]]:
-    """Return what went wrong on which rank; torch tells of each, with a traceback."""
-    failures = getattr(exc, "failures", None) or {}
-    return [(rank, first) for rank, (first, *_) in sorted(failures.items())]
-
-
-def _reason(exc: BaseException) -> str:
-    """Say in one line what went wrong."""
-    failures = _failures(exc)
-    return f"rank {failures[0][0]}: {failures[0][1]}" if failures else str(exc) or repr(exc)
-
-
-def _check_superseded(exc: BaseException) -> None:
-    for found in (exc, *(failure for _, failure in _failures(exc))):
-        if isinstance(found, Superseded):
-            raise StateRefused(
-                f"no commit of this life counts any more: {found}",
-                hint="a restart goes on from the newest commit; is there another program that uses the folder?",
-            ) from exc
 
 
 def _size_bytes(tensors: dict[str, Any]) -> int:

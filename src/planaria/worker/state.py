@@ -15,15 +15,15 @@ from __future__ import annotations
 import functools
 
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import TIERS
+from planaria.contract.commit import TIERS, checked_wait
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
-from planaria.worker import capture, exchange, parts, randomness
+from planaria.worker import capture, exchange, parts, randomness, restoration
 from planaria.worker.link import LINK
 from planaria.worker.outcome import Commit, Synced
 from planaria.worker.phase import PhaseOfWork
 from planaria.worker.runway import OTHERS, Runway
-from planaria.worker.synced import log_synced
+from planaria.worker.synced import log_synced, tell_other_world
 from planaria.worker.tenancy import Tenancy, vault_here
 from planaria.worker.upload import Damaged, Upload
 from planaria.worker.vault import Loaded, say
@@ -71,6 +71,7 @@ class ElasticState:
         fields["_parts"] = given
         fields["_vault"], fields["_tenancy"] = (vault, Tenancy()) if vault else vault_here()
         fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
+        fields["_is_apart"] = replicated is False and model is not None
         fields["_sealer"] = None
         fields["_sealing"] = None
         fields["_captured"] = None
@@ -87,6 +88,7 @@ class ElasticState:
         _vault: Vault
         _tenancy: Tenancy
         _replicated: bool
+        _is_apart: bool
         _sealer: ThreadPoolExecutor | None
         _sealing: Future[None] | None
         _captured: Captured | None
@@ -125,9 +127,11 @@ class ElasticState:
         Raises:
             StateRefused: A value cannot be kept, or the snapshot does not fit into memory. The commit before it still counts.
                 Or the ranks had different values of `step` in this commit or the one before, which then counts nowhere.
+                Or `wait` or `timeout_s` are not what they may be.
         """
         if wait is not None and wait not in TIERS:
             raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
+        timeout_s = checked_wait(timeout_s)
         generation = self._tenancy.next_generation()  # used up, whatever comes: ranks that go on count alike
         self._tenancy.take(self)
         try:
@@ -146,6 +150,7 @@ class ElasticState:
 
     def settle(self, timeout_s: float = 600.0) -> bool:
         """Wait until the last commit made here has reached this node, the parts of all ranks; tell whether it has."""
+        timeout_s = checked_wait(timeout_s)
         self._finish_sealing()
         if self._is_other:  # it was not kept
             return self.commit("node", timeout_s).reached is not None
@@ -232,10 +237,11 @@ class ElasticState:
     def _take(self, loaded: Loaded) -> Stamp | None:
         upload = Upload(self._runway.device, loaded)
         shared, own = (capture.parts_of(*found, upload) if found else {} for found in (loaded.shared, loaded.own))
-        missing = capture.give_back(capture.merged(shared, own), self._parts, upload)
-        if missing:
-            say(f"the snapshot has no {', '.join(missing)}: left as they are")
+        for line in restoration.give_back(capture.merged(shared, own), self._parts, upload):
+            say(line)
         newest = loaded.own or loaded.shared
+        if newest and self._is_apart:
+            tell_other_world(newest[1].stamp, self._vault.origin)
         return newest[1].stamp if newest else None
 
     def _take_other(self) -> Stamp | None:
@@ -271,7 +277,7 @@ class ElasticState:
             found = exchange.unpack(memory)
             upload = Upload(self._runway.device, Loaded((memory, found)))
             try:
-                capture.give_back(capture.parts_of(memory, found, upload), self._parts, upload)
+                restoration.give_back(capture.parts_of(memory, found, upload), self._parts, upload)
             except Damaged as problem:
                 raise StateRefused(
                     f"{_TORN}: what rank {source} sent is damaged ({problem})", hint=_BEGIN_ANEW

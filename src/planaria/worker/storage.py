@@ -40,6 +40,7 @@ class Writer:
         self._place = place
         self._values = values
         self._draft = ""
+        self._commit = place.life, place.generation, place.step  # every rank's part says which one it is of
 
     def reset(self, checkpoint_id: object = None) -> None:
         """Begin; there is nothing to forget."""
@@ -67,18 +68,28 @@ class Writer:
         values = self._bundles.write(self._draft, rank, bundle.values_name(rank), [self._values])
         result = import_module("torch.distributed.checkpoint.storage").WriteResult
         written = [result(index, size, (rank, start)) for index, start, size in places]
-        files = result(import_module("torch.distributed.checkpoint.metadata").MetadataIndex(""), 0, (tensors, values))
+        index = import_module("torch.distributed.checkpoint.metadata").MetadataIndex("")
+        files = result(index, 0, (self._commit, (tensors, values)))
         done = import_module("torch.futures").Future()
         done.set_result([*written, files])
         return done
 
     def finish(self, metadata: Any, results: Any) -> None:
-        """Make the draft a commit; only the coordinator does."""
+        """Make the draft a commit; only the coordinator does.
+
+        Raises:
+            ValueError: Ranks have written parts of different commits. Nothing is made of them.
+        """
         files: list[ShardFile] = []
         places: dict[tuple[str, tuple[int, ...]], tuple[int, int, int]] = {}
         for one in (one for of_rank in results for one in of_rank):
             if not one.index.fqn:
-                files += one.storage_data
+                commit, written = one.storage_data
+                if commit != self._commit:
+                    raise ValueError(
+                        f"{written[0].name} is of step {commit[2]}, and this commit of step {self._commit[2]}"
+                    )
+                files += written
             else:
                 places[one.index.fqn, tuple(one.index.offset or ())] = *one.storage_data, one.size_in_bytes
         tensors = {key: _tensor(key, found, places) for key, found in metadata.state_dict_metadata.items()}

@@ -13,10 +13,13 @@ from __future__ import annotations
 import time
 
 from planaria.worker.console import show
+from planaria.worker.vault import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from planaria.contract.commit import Origin, Stamp
 
 _has_been_told = False
 
@@ -28,6 +31,22 @@ def log_synced(state: object, rank: int, from_rank: int) -> None:
         return
     _has_been_told = True
     show(_head(time.time_ns()) + block(state, rank, from_rank))
+
+
+def tell_other_world(then: Stamp, here: Origin) -> None:
+    """Tell what becomes of models that were each rank's own, where there are fewer or more ranks now. Rank 0 does, for all."""
+    was, now = then.world_size, here.world_size
+    if here.rank or was == now:
+        return
+    ranks = _ranks(min(was, now), max(was, now))
+    lost = f"what {ranks} had is not used" if now < was else f"for {ranks} there is what rank 0 had"
+    say(
+        f"the snapshot is of {was} ranks, each with a model of its own (replicated=False), and this world has {now}: {lost}"
+    )
+
+
+def _ranks(first: int, stop: int) -> str:
+    return f"rank {first}" if stop - first == 1 else f"ranks {first} to {stop - 1}"
 
 
 def block(state: object, rank: int, from_rank: int) -> str:

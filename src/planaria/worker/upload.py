@@ -11,6 +11,7 @@ import sys
 from planaria.contract import snapshot as snapshots
 from planaria.contract.snapshot import BLOCKS, HEADER_BYTES
 from planaria.worker import arrays
+from planaria.worker.claims import Claims
 from planaria.worker.flight import Sums
 
 TYPE_CHECKING = False
@@ -27,7 +28,10 @@ class Damaged(Exception):
 
 
 class Upload:
-    """One restore. `copy` takes note of what goes to the device, `flush` sends it, `finish` sees that all of it was whole."""
+    """One restore. `copy` takes note of what goes to the device, `flush` sends it, `finish` sees that all of it was whole.
+
+    `claims` are the tensors of the program that it writes to.
+    """
 
     def __init__(self, device: Cuda | None, loaded: Loaded) -> None:
         self._device = device
@@ -36,6 +40,7 @@ class Upload:
             (memory, snapshot, bytes(memory[:HEADER_BYTES])) for memory, snapshot in found
         ]
         self.rows: dict[int, Tensor] = {}
+        self.claims = Claims()
         self._waiting: list[tuple[Any, Any]] = []
         self._sent: list[tuple[Any, Tensor]] = []
 
@@ -43,6 +48,14 @@ class Upload:
     def gpu(self) -> Any:
         """Return the GPU of the state, which is not the current one in a thread that nobody told; None without one."""
         return self._device.device if self._device is not None else None
+
+    def write(self, target: Any, source: Any) -> Any:
+        """Return `target` with what the snapshot has, or a copy of that: the target may be another's."""
+        return arrays.write_into(target, source, self.copy, self.claims)
+
+    def write_claimed(self, target: Any, source: Any) -> Any:
+        """Do the same with a target that was claimed before."""
+        return arrays.write_into(target, source, self.copy)
 
     def copy(self, target: Any, source: Any) -> None:
         """Copy a tensor of the snapshot into one of the program, at the latest when `flush` is called."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 
 from planaria.base.memory import free_bytes
-from planaria.base.value import Value
+from planaria.base.value import Value, replace
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import ONE_STEP, Origin, check_memory, slot_to_write
 from planaria.errors import StateRefused
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from planaria.archive.writer import Pinned, Writer
-    from planaria.contract.commit import Stamp, Tier
+    from planaria.contract.commit import Order, Stamp, Tier
     from planaria.contract.snapshot import Snapshot
 
     class Vault(Protocol):
@@ -71,6 +71,7 @@ class Loaded(Value):
 
 LOOK_EVERY_S = 0.05
 CHECK_EVERY = 20  # looks: once a second, since it opens the file of every rank
+PATIENCE_S = 10.0  # how long a commit waits for the disk to let go of memory, the first time; training must go on
 
 
 def anonymous(size_bytes: int) -> memoryview:
@@ -93,6 +94,14 @@ def _stamp_in(slot: memoryview) -> Stamp | None:
     return found.stamp if found else None
 
 
+class _Reading:
+    """What the disk's writer reads, and whether it was taken away from it."""
+
+    def __init__(self, pinned: Pinned) -> None:
+        self.pinned = pinned
+        self.is_given_up = False
+
+
 class LocalVault:
     """Snapshots in this process's own memory, and in a directory if one is given.
 
@@ -101,7 +110,7 @@ class LocalVault:
     They outlive an exception, not the process; what is in the directory does. With a world of one the newest commit is written
     in the background; with more ranks every rank writes the commits that all wait for with `wait="disk"`, since nobody else
     chooses one for all. A third slot is made, if there is room, when the disk reads one of the two for longer than a commit
-    takes; without room a commit waits for it.
+    takes; without room a commit waits for it, but not for long: then the disk has to do without that commit.
     """
 
     def __init__(
@@ -119,6 +128,8 @@ class LocalVault:
         self._slots = [*slots]  # what an earlier life may have left
         self._stamps: list[Stamp | None] = [_stamp_in(slot) for slot in slots]
         self._pinned: list[int] = []
+        self._reading: _Reading | None = None
+        self._patience_s = PATIENCE_S
         self._lent = -1
         self._never = threading.Event()
         self._changed = threading.Condition()  # the disk's writer pins and releases slots in its own thread
@@ -141,7 +152,8 @@ class LocalVault:
         """Lend the slot that is not needed, made anew when it is too small."""
         with self._changed:
             while (number := self._to_write(size_bytes)) is None:
-                self._changed.wait()
+                if not self._changed.wait(self._patience_s):
+                    self._give_up_reading()
             if number == len(self._slots):
                 self._slots.append(memoryview(b""))
                 self._stamps.append(None)
@@ -150,6 +162,24 @@ class LocalVault:
             if len(self._slots[number]) < size_bytes:
                 self._grow(number, size_bytes)
             return self._slots[number]
+
+    def _give_up_reading(self) -> None:
+        """Take the memory that the disk's writer reads away from it. It notices, and what it has written of that is not used.
+
+        The next time it has twice as long: a disk that is slow and not stuck shall have a commit some time. One that is stuck
+        takes nothing else to write, so it costs no second wait.
+        """
+        reading = self._reading
+        if reading is None or reading.is_given_up:
+            return
+        if self._patience_s == PATIENCE_S:
+            say(
+                f"{reading.pinned.stamp} is still being written to disk, a commit has waited {PATIENCE_S:.0f} s for it, and "
+                "there is no memory for a third one: it is given up, and training goes on (said once)"
+            )
+        self._patience_s *= 2
+        reading.is_given_up = True
+        reading.pinned.release()
 
     def _to_write(self, size_bytes: int) -> int | None:
         if len(self._slots) < 2:
@@ -192,8 +222,18 @@ class LocalVault:
             return Pinned(stamp, self._slots[number][:], lambda: self._release(number))
 
     def _pin_for_disk(self) -> Sequence[Pinned]:
-        pinned = self.pin()
-        return (pinned,) if pinned else ()
+        with self._changed:
+            pinned = self.pin()
+            if pinned is None:
+                return ()
+            self._reading = reading = _Reading(pinned)
+        return (replace(pinned, release=lambda: self._let_go(reading), is_given_up=lambda: reading.is_given_up),)
+
+    def _let_go(self, reading: _Reading) -> None:
+        with self._changed:
+            self._reading = None
+            if not reading.is_given_up:
+                reading.pinned.release()
 
     def _release(self, number: int) -> None:
         with self._changed:
@@ -214,7 +254,7 @@ class LocalVault:
             self._check_parts(stamp)
             return "node"
         looks = 0
-        while not self._writer.shelf.has(stamp.order):  # the files of other ranks, which only the directory tells of
+        while not self._is_on_disk(stamp.order):  # the files of other ranks, which only the directory tells of
             if looks % CHECK_EVERY == 0:
                 self._check_parts(stamp)
             looks += 1
@@ -231,6 +271,14 @@ class LocalVault:
             return
         except ValueError as problem:
             raise StateRefused(str(problem), hint=ONE_STEP) from problem
+
+    def _is_on_disk(self, order: Order) -> bool:
+        """Tell whether a commit is whole in the directory; where that cannot be looked at, it is not known to be."""
+        assert self._writer
+        try:
+            return self._writer.shelf.has(order)
+        except OSError:  # of a folder on a network, for example; the caller tells that the disk was not reached
+            return False
 
     def load(self, *, is_damaged: bool = False) -> Loaded | None:
         """Return the newest commit of memory that is whole, else of the directory."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from keeper_rig import TIMEOUT_S, Rig
 
+from planaria.agent.patience import FIRST_S
+from planaria.archive import shelf
 from planaria.archive.shelf import Shelf
 from planaria.archive.writer import SLOW_S
+from planaria.base.files import write_all
 from planaria.contract import vault
-from planaria.contract.commit import Stamp
 
 
 def test_who_leaves_without_a_buddy_waits_for_the_disk(tmp_path: Path) -> None:
@@ -68,10 +71,10 @@ def test_a_disk_that_hangs_is_said_once_although_nobody_orders_another_write(
 ) -> None:
     began, gate, write = threading.Event(), threading.Event(), Shelf.write
 
-    def hang(shelf: Shelf, memory: memoryview, stamp: Stamp, writer: tuple[int, int]) -> object:
+    def hang(shelf: Shelf, *of: Any) -> object:
         began.set()
         assert gate.wait(TIMEOUT_S)
-        return write(shelf, memory, stamp, writer)
+        return write(shelf, *of)
 
     monkeypatch.setattr(Shelf, "write", hang)
     rig = Rig(str(tmp_path))
@@ -90,6 +93,76 @@ def test_a_disk_that_hangs_is_said_once_although_nobody_orders_another_write(
     rig.loop.run_once(0.0)
     assert rig.keeper.disk is not None
     assert rig.keeper.disk._watching is None, "there is nothing to be watched any more"
+    rig.keeper.close()
+    rig.loop.close()
+
+
+def test_a_disk_that_hangs_with_the_only_memory_there_is_is_left_behind_and_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, gate = threading.Event(), threading.Event()
+
+    def hang(descriptor: int, content: memoryview) -> None:
+        began.set()
+        assert gate.wait(TIMEOUT_S)
+        write_all(descriptor, content)
+
+    monkeypatch.setattr(shelf, "write_all", hang)
+    rig = Rig(str(tmp_path))
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    assert began.wait(TIMEOUT_S)
+    for rank in (0, 1):
+        rig.commit(rank, 2)
+    rig.free = 0
+    asked = [rig.ask(rank, vault.Open(7 + rank, 10_000)) for rank in (0, 1)]
+    assert asked == [None, None], "there is no third, and the disk reads the one that could be had"
+    before, heard = len(rig.said), len(rig.answers)
+    rig.clock.ahead_s += FIRST_S + 1
+    rig.run_until(lambda: len(rig.answers) == heard + 2)
+    for rank, (_, slot, _) in enumerate(rig.answers[heard:]):
+        assert isinstance(slot, vault.Slot)
+        rig.seal(rank, slot, 3)
+    for generation in (4, 5):  # it holds nothing any more
+        for rank in (0, 1):
+            rig.commit(rank, generation)
+    assert [line.partition(",")[0] for line in rig.said[before:]] == ["a commit is still being written to disk"]
+    assert "disk" not in rig.keeper.newest
+    gate.set()
+    rig.run_until(lambda: "disk" in rig.keeper.newest)
+    assert rig.keeper.newest["disk"].generation == 5
+    assert any("its memory was needed for the next commit" in line for line in rig.said)
+    assert not [*tmp_path.rglob("*.tmp")]
+    assert all(slot.pins == slot.disk_pins == 0 for slot in rig.keeper._stock.slots.all())
+    rig.keeper.close()
+    rig.loop.close()
+
+
+def test_a_rank_that_waits_for_another_rank_takes_nothing_from_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, gate = threading.Event(), threading.Event()
+
+    def be_slow(descriptor: int, content: memoryview) -> None:
+        began.set()
+        assert gate.wait(TIMEOUT_S)
+        write_all(descriptor, content)
+
+    monkeypatch.setattr(shelf, "write_all", be_slow)
+    rig = Rig(str(tmp_path))
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    assert began.wait(TIMEOUT_S)
+    rig.commit(0, 2)
+    rig.free = 0
+    before = len(rig.said)
+    assert rig.ask(0, vault.Open(7, 10_000)) is None
+    rig.clock.ahead_s += 3 * FIRST_S
+    rig.loop.run_once(0.0)
+    assert rig.said[before:] == []
+    gate.set()
+    rig.run_until(lambda: "disk" in rig.keeper.newest)
+    assert rig.keeper.newest["disk"].generation == 1
     rig.keeper.close()
     rig.loop.close()
 

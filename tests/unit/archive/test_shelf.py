@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from snapshot_maker import generation_of, sealed
 
+from planaria.archive import shelf as shelves
 from planaria.archive.plan import Failed, Skipped, Written
 from planaria.archive.shelf import Shelf
 from planaria.base.value import replace
@@ -317,9 +318,9 @@ def test_a_round_that_begins_to_write_while_the_last_file_of_an_older_one_is_wri
 
 def test_a_world_may_write_the_commit_that_it_began_from(shelf: Shelf) -> None:
     """Also when one of its nodes has written a later commit of its own already, as at the end of a run."""
-    assert isinstance(shelf.write(*sealed(70, 0, 2, round_=4), (1, 5)), Written)
+    assert isinstance(shelf.write(*sealed(70, 0, 2, round_=4), writer=(1, 5)), Written)
     put(shelf, 71, 0, 2, round_=5)
-    assert shelf.write(*sealed(70, 1, 2, round_=4), (1, 5)) == Written(sealed(70, 1, 2, round_=4)[1], complete=True)
+    assert shelf.write(*sealed(70, 1, 2, round_=4), writer=(1, 5)) == Written(sealed(70, 1, 2, round_=4)[1], complete=True)
     assert newest(shelf) == 70
 
 
@@ -344,3 +345,31 @@ def test_commits_of_later_lines_are_newer_although_their_numbers_are_longer(shel
         assert isinstance(put(shelf, generation), Written)
         assert newest(shelf) == generation
     assert len(folders(shelf)) == 2
+
+
+@pytest.mark.parametrize("at_chunk", [1, 2, 4])
+def test_what_is_given_up_between_chunks_leaves_no_draft(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, at_chunk: int
+) -> None:
+    monkeypatch.setattr(shelves, "CHUNK_BYTES", 4096)
+    memory, stamp = sealed(1, size=8192)  # and a page before them: three chunks, and a bit of a fourth
+    asked: list[bool] = []
+
+    def is_given_up() -> bool:
+        asked.append(len(asked) + 1 >= at_chunk)
+        return asked[-1]
+
+    outcome = shelf.write(memory, stamp, is_given_up)
+    assert isinstance(outcome, Failed)
+    assert outcome.why == "it was given up"
+    assert len(asked) == at_chunk
+    assert [path for path in Path(shelf.directory).rglob("*") if path.is_file()] == []
+    assert shelf.write(memory, stamp) == Written(stamp, complete=True)
+
+
+def test_what_is_given_up_behind_its_last_chunk_is_written(shelf: Shelf) -> None:
+    memory, stamp = sealed(1)
+    given_up: list[bool] = []
+    shelf._at = lambda point: given_up.append(True) if point.endswith("synced") else None
+    assert shelf.write(memory, stamp, lambda: bool(given_up)) == Written(stamp, complete=True)
+    assert newest(shelf) == 1

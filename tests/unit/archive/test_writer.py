@@ -8,7 +8,7 @@ from snapshot_maker import sealed
 
 from planaria.archive.plan import Failed, Skipped, Written
 from planaria.archive.shelf import Shelf
-from planaria.archive.writer import SLOW_S, Pinned, Writer
+from planaria.archive.writer import NEEDED, SLOW_S, Pinned, Writer
 from planaria.contract.commit import Stamp
 
 TIMEOUT_S = 60.0
@@ -42,7 +42,7 @@ class Rig:
     def release(self) -> None:
         self.released += 1
 
-    def write(self, _memory: memoryview, stamp: Stamp, _writer: object = None) -> Written | Skipped | Failed:
+    def write(self, _memory: memoryview, stamp: Stamp, *_: object) -> Written | Skipped | Failed:
         self.began.release()
         assert self.gate.wait(TIMEOUT_S)
         if self.failing:
@@ -136,7 +136,7 @@ def test_without_a_commit_there_is_nothing_to_do(rig: Rig) -> None:
 def test_what_nobody_thought_of_is_told_once_and_the_next_commit_is_written(rig: Rig) -> None:
     write = rig.shelf.write
 
-    def broken(_memory: memoryview, _stamp: Stamp, _writer: object = None) -> Written:
+    def broken(*_: object) -> Written:
         raise RuntimeError("never thought of")
 
     rig.shelf.write = broken  # type: ignore[method-assign]
@@ -173,3 +173,19 @@ def test_a_commit_that_cannot_even_be_taken_is_told_and_the_next_is_written(rig:
     assert rig.lines == [
         "cannot take a commit to disk: RuntimeError: never thought of; training goes on, the next commit is tried"
     ]
+
+
+@pytest.mark.parametrize("outcome", [Failed, Skipped, Written])
+def test_a_commit_whose_memory_was_needed_has_failed_for_that_unless_it_was_written_before(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, outcome: type
+) -> None:
+    memory, stamp = sealed(1, size=256)
+    told = Written(stamp, complete=True) if outcome is Written else outcome(stamp, "it holds something else")
+    monkeypatch.setattr(rig.shelf, "write", lambda *_: told)
+    writer = Writer(
+        rig.shelf, lambda: [Pinned(stamp, memory[:], rig.release, lambda: True)], rig.lines.append, lambda: 0.0
+    )
+    found = writer.flush(stamp.order, TIMEOUT_S)
+    assert found == (Failed(stamp, NEEDED) if outcome is Failed else told)
+    assert writer.close(TIMEOUT_S)
+    assert rig.released == 1

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Origin
+from planaria.contract.commit import MOST_WAIT_S, Origin, checked_wait
 from planaria.errors import StateRefused
 from planaria.worker import capture, exchange
 from planaria.worker.state import ElasticState
@@ -205,6 +205,24 @@ def test_an_unknown_tier_is_refused() -> None:
         ElasticState().commit(wait="disc")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("timeout_s", [-1.0, math.nan, -math.inf, None, "60", True])
+def test_what_is_no_time_to_wait_is_refused_and_the_next_commit_is_made(timeout_s: Any) -> None:
+    state = ElasticState(step=4)
+    for wait in (lambda: state.commit(wait="node", timeout_s=timeout_s), lambda: state.settle(timeout_s)):
+        with pytest.raises(StateRefused, match=f"^timeout_s takes a number of seconds, from 0 on, not {timeout_s!r}"):
+            wait()
+    assert state.commit(wait="node").stamp.generation == 1
+
+
+@pytest.mark.parametrize("timeout_s", [math.inf, 10**400, 1e300])
+def test_who_would_wait_for_ever_waits_as_long_as_sockets_can(timeout_s: float, tmp_path: Path) -> None:
+    state = ElasticState(step=4, vault=LocalVault(directory=str(tmp_path)))
+    assert state.commit(wait="disk", timeout_s=timeout_s).reached == "disk"
+    assert state.settle(timeout_s)
+    assert checked_wait(timeout_s) == MOST_WAIT_S < (1 << 31) / 1000
+    assert checked_wait(0) == 0.0
+
+
 def test_a_tier_that_is_not_there_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
     state = ElasticState(step=4)
     for _ in range(3):
@@ -247,13 +265,19 @@ def test_a_part_that_is_something_else_now_is_refused_and_nothing_is_changed() -
     assert state.a == 5
 
 
-def test_what_the_snapshot_lacks_stays_and_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_the_snapshot_lacks_stays_and_what_the_program_lacks_goes_and_both_are_said(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     vault = LocalVault()
-    ElasticState(vault=vault, a=1, gone=2).commit()
+    ElasticState(vault=vault, a=1, gone=2, lost=3).commit()
     state = ElasticState(vault=vault, a=0, new=3)
     assert state.restore()
     assert (state.a, state.new) == (1, 3)
-    assert capfd.readouterr().err == "planaria: the snapshot has no new: left as they are\n"
+    assert capfd.readouterr().err == (
+        "planaria: the snapshot has no new: left as they are\n"
+        "planaria: the snapshot has gone, lost, which this program does not name: they are not used, and the next commit "
+        "is without them\n"
+    )
 
 
 def test_a_snapshot_of_somebody_else_is_refused() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from planaria.errors import StateRefused
-from planaria.worker.state import Commit, ElasticState
+from planaria.worker.outcome import Commit
+from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
 
 
@@ -137,3 +138,20 @@ def test_a_generator_of_another_kind_is_refused_and_nothing_changed() -> None:
     with pytest.raises(StateRefused, match="own does not take what the snapshot has"):
         state.restore()
     assert table.tolist() == [0, 0, 0]
+
+
+def test_two_values_that_are_one_array_now_and_were_two_then_come_back_as_two() -> None:
+    vault = LocalVault()
+    state = ElasticState(vault=vault, weights=numpy().full(4, 2.0), best=numpy().full(4, 1.0), again=None)
+    state.again = {"weights": state.weights}
+    state.commit()
+    weights = state.best = state.weights
+    state.again = {"weights": weights}
+    assert state.restore()
+    assert state.weights is weights, "in place, as ever"
+    assert [*weights, *state.best] == [2.0] * 4 + [1.0] * 4
+    assert state.again["weights"] is weights, "what was one stays one"
+    begun = numpy().zeros(4)
+    other = ElasticState(vault=vault, best=begun, weights=begun[::-1], again={"weights": begun})
+    assert other.restore()
+    assert [*other.weights, *other.best, *other.again["weights"]] == [2.0] * 4 + [1.0] * 4 + [2.0] * 4

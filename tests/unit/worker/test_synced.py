@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from planaria.contract.commit import Origin
 from planaria.worker import ElasticState, synced
 from planaria.worker.data import ElasticSampler
 from planaria.worker.vault import LocalVault
@@ -57,3 +58,35 @@ def test_a_sync_in_mid_epoch_tells_where_it_goes_on() -> None:
 def test_what_a_state_does_not_know_has_no_line() -> None:
     state = ElasticState(epoch=3, vault=LocalVault())
     assert synced.block(state, 0, 5) == "Rank 0: Model state synced from rank: 5\n\tepoch=3\n"
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        (1, "what ranks 1 to 2 had is not used"),
+        (2, "what rank 2 had is not used"),
+        (3, ""),
+        (4, "for rank 3 there is what rank 0 had"),
+        (7, "for ranks 3 to 6 there is what rank 0 had"),
+    ],
+)
+def test_models_of_each_rank_s_own_in_a_world_of_another_size_are_told_of_by_rank_0(
+    now: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = LocalVault(Origin(world_size=3))
+    ElasticState(vault=memory, model=[1.0], replicated=False).commit()
+    for rank in range(min(now, 2)):
+        again = LocalVault(Origin(rank=rank, world_size=now), slots=memory._slots)
+        assert ElasticState(vault=again, model=[0.0], replicated=False).restore()
+    told = capsys.readouterr().err
+    who = "the snapshot is of 3 ranks, each with a model of its own (replicated=False)"
+    assert told == (f"planaria: {who}, and this world has {now}: {says}\n" if says else "")
+
+
+def test_nothing_is_told_of_where_nobody_said_whose_the_models_are(capsys: pytest.CaptureFixture[str]) -> None:
+    memory = LocalVault(Origin(world_size=3))
+    ElasticState(vault=memory, model=[1.0]).commit()
+    for state in (ElasticState(vault=memory, model=[0.0]), ElasticState(vault=memory, replicated=False)):
+        memory.origin = Origin(world_size=2)
+        assert state.restore()
+    assert "ranks" not in capsys.readouterr().err

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from planaria.archive import shelf
 from planaria.archive.plan import Written
 from planaria.archive.shelf import Shelf
+from planaria.base.files import write_all
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import Origin, Stamp
 from planaria.errors import StateRefused
+from planaria.worker import vault as vaults
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
 
@@ -108,6 +112,68 @@ def test_without_room_for_a_third_a_commit_waits_for_the_reader() -> None:
     assert len(vault._slots) == 2
 
 
+def test_a_disk_that_hangs_with_the_only_memory_there_is_is_left_behind_and_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    began, goes_on = threading.Event(), threading.Event()
+
+    def hang(descriptor: int, content: memoryview) -> None:
+        began.set()
+        assert goes_on.wait(TIMEOUT_S)
+        write_all(descriptor, content)
+
+    monkeypatch.setattr(shelf, "write_all", hang)
+    monkeypatch.setattr(vaults, "PATIENCE_S", 0.05)
+    free = [10**9]
+    vault = LocalVault(directory=str(tmp_path), free_bytes=lambda: free[0])
+    commit(vault, 1)
+    assert began.wait(TIMEOUT_S)
+    commit(vault, 2)
+    free[0] = 0
+    for generation in range(3, 7):
+        commit(vault, generation)
+        assert newest(vault) == generation
+    assert len(vault._slots) == 2
+    assert vault._patience_s == 0.1, "once, and a disk that is only slow has longer the next time"
+    line = "commit 1 (step 1, round 0, rank 0 of 1) is still being written to disk, a commit has waited 0 s for it"
+    assert [found.partition(line)[1] for found in capfd.readouterr().err.splitlines()] == [line]
+    goes_on.set()
+    assert vault.wait(vault.origin.stamp(6, 6), "disk", TIMEOUT_S) == "disk"
+    assert vault.close()
+    found = Shelf(str(tmp_path)).newest()
+    assert found
+    assert found.manifest.order == (1, 0, 6)
+    assert not [*tmp_path.rglob("*.tmp")]
+    why = "cannot write commit 1 (step 1, round 0, rank 0 of 1) to disk: its memory was needed for the next commit"
+    assert why in capfd.readouterr().err
+
+
+def test_a_disk_that_lets_go_in_time_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    began, goes_on = threading.Event(), threading.Event()
+
+    def be_slow(descriptor: int, content: memoryview) -> None:
+        began.set()
+        assert goes_on.wait(TIMEOUT_S)
+        write_all(descriptor, content)
+
+    monkeypatch.setattr(shelf, "write_all", be_slow)
+    monkeypatch.setattr(vaults, "PATIENCE_S", TIMEOUT_S)
+    free = [10**9]
+    vault = LocalVault(directory=str(tmp_path), free_bytes=lambda: free[0])
+    commit(vault, 1)
+    assert began.wait(TIMEOUT_S)
+    commit(vault, 2)
+    free[0] = 0
+    with ThreadPoolExecutor() as pool:
+        third = pool.submit(commit, vault, 3)
+        goes_on.set()
+        assert vault.wait(third.result(TIMEOUT_S), "disk", TIMEOUT_S) == "disk"
+    assert vault.close()
+    assert capfd.readouterr().err == ""
+
+
 def test_memory_of_an_earlier_life_is_taken_over() -> None:
     vault = LocalVault()
     for generation in (1, 2, 3):
@@ -155,6 +221,22 @@ def test_a_disk_that_refuses_does_not_stop_training(tmp_path: Path, capfd: pytes
     assert len([line for line in lines if "cannot write" in line]) == 1
     assert len([line for line in lines if "has not reached disk, only node" in line]) == 1
     assert len(lines) == 2
+
+
+def test_a_folder_that_cannot_be_listed_while_others_are_waited_for_does_not_stop_training(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def be_stale(_shelf: Shelf, _order: object) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    vault = LocalVault(Origin(rank=0, world_size=2), str(tmp_path))
+    state = ElasticState(vault=vault, step=4)
+    monkeypatch.setattr(Shelf, "has", be_stale)
+    for _ in range(2):
+        assert state.commit(wait="disk", timeout_s=0.1).reached == "node"
+    assert vault.close()
+    lines = capfd.readouterr().err.splitlines()
+    assert ["has not reached disk, only node" in line for line in lines] == [True]
 
 
 def test_ranks_that_wait_for_the_disk_complete_a_commit_together(tmp_path: Path) -> None:

@@ -52,7 +52,12 @@ class Counted:
         return self._sampler.ledger.taken
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the loader's batches. One that is handed to the loop has been taken."""
+        """Yield the loader's batches. One that is handed to the loop has been taken.
+
+        Raises:
+            UsageError: They are not those that the sampler counts.
+        """
+        self._sampler.check_loader(self._loader)
         ledger = self._sampler.ledger
         feed = ledger.open(stands_in=self._stands_in)
         with _set_apart(self._loader), _own_random_numbers(self._loader, self._sampler.base_seed()):
@@ -77,6 +82,9 @@ if TYPE_CHECKING:
 
         def base_seed(self) -> int:
             """Return what a loader's own random numbers begin with."""
+
+        def check_loader(self, loader: Any) -> None:
+            """See that a loader's batches are those that are counted."""
 
 
 def emptied(batch: Any) -> Any:

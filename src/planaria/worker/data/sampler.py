@@ -42,6 +42,9 @@ if TYPE_CHECKING:
             """Shadow the collectives of ranks that still have data."""
 
 
+_OWN_BATCHES = "a loader that makes its own batches"
+
+
 class ElasticSampler:
     """Batches of indices for a DataLoader's `batch_sampler`, exact across restarts and world sizes.
 
@@ -136,7 +139,7 @@ class ElasticSampler:
         Raises:
             UsageError: Batches in mid-epoch would not be full, and the loader's not those that are counted.
         """
-        self._need_full_turns("a loader that makes its own batches")
+        self._need_full_turns(_OWN_BATCHES)
         return Indices(self)
 
     def count(
@@ -246,13 +249,41 @@ class ElasticSampler:
         """Return what a loader's own random numbers begin with, so that it takes none of the loop's."""
         return words(1, "planaria loader", self._order.seed, self.cursor)[0]
 
+    def check_loader(self, loader: Any) -> None:
+        """See that the batches which a DataLoader makes of single indices are those that are counted.
+
+        Raises:
+            UsageError: They are not: the cursor would be wrong from the first batch on.
+        """
+        maker = getattr(loader, "batch_sampler", None)
+        inside = getattr(maker, "sampler", None)
+        if maker is None or (inside is not self and not (isinstance(inside, Indices) and inside.sampler is self)):
+            return
+        if inside is self:
+            raise UsageError("the loader makes batches of the sampler's batches", hint="give it batch_sampler=sampler")
+        if maker.batch_size != self.batch_size:
+            raise UsageError(
+                f"the loader makes batches of {maker.batch_size}, and the sampler counts batches of {self.batch_size}",
+                hint="give both the same batch_size",
+            )
+        if maker.drop_last and self._sizes[2] == "exact" and (self._end - self.cursor) % self._shape.width:
+            raise UsageError(
+                "the loader drops the last batch of an epoch, and the sampler counts it",
+                hint='leave drop_last out; ElasticSampler(tail="drop") lets those samples open the next epoch',
+            )
+
     def own_samples_left(self) -> int:
         """Return how many samples this rank still loads in this epoch."""
         taken = self.ledger.bookmark.turns * self._shape.batch_size
         return samples_left(self._shape, self.cursor, self._end) - taken
 
     def one_by_one(self) -> Iterator[int]:
-        """Yield what `__iter__` yields, index by index and without empty batches."""
+        """Yield what `__iter__` yields, index by index and without empty batches.
+
+        Raises:
+            UsageError: In the world of today batches in mid-epoch would not be full.
+        """
+        self._need_full_turns(_OWN_BATCHES)
         feed = self.ledger.claim()
         for portion in self.ledger.give(feed, self._ahead(), skip_empty=True):
             yield from self._load(portion)
@@ -291,13 +322,13 @@ class Indices:
     """Made by `ElasticSampler.indices`: the samples of this rank, one by one."""
 
     def __init__(self, sampler: ElasticSampler) -> None:
-        self._sampler = sampler
+        self.sampler = sampler
 
     def __len__(self) -> int:
-        return self._sampler.own_samples_left()
+        return self.sampler.own_samples_left()
 
     def __iter__(self) -> Iterator[int]:
-        return self._sampler.one_by_one()
+        return self.sampler.one_by_one()
 
 
 def _order(data: Order | Sized | int, seed: int, *, shuffle: bool) -> Order:

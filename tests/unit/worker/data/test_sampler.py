@@ -336,6 +336,14 @@ def test_single_indices_are_refused_where_batches_would_not_be_full() -> None:
         _ = ElasticSampler(100, 8, rank=1, world_size=3, global_batch=40).indices
 
 
+def test_single_indices_are_refused_in_a_world_where_batches_would_not_be_full_any_more() -> None:
+    sampler = ElasticSampler(64, 2, rank=0, world_size=2, global_batch=8)
+    single = sampler.indices
+    sampler.resize(0, 3)
+    with pytest.raises(UsageError, match="a loader that makes its own batches needs a global_batch that is a multiple"):
+        next(iter(single))
+
+
 class Model:
     """DDP, as far as `joined` knows it."""
 

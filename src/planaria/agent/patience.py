@@ -1,0 +1,48 @@
+"""How long a worker waits for memory that the disk's writer reads: a slow disk must not stop the training."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from planaria.agent.disk import Disk
+    from planaria.agent.slots import Slots
+    from planaria.base.loop import Loop, Timer
+
+FIRST_S = 10.0
+
+
+class Patience:
+    """Takes memory away from the disk when a worker has waited for it long enough. Called on the loop.
+
+    Each time the disk gets twice as long: one that is slow and not stuck shall have a commit some time. One that is stuck
+    is given nothing else to write, so it costs no second wait.
+    """
+
+    def __init__(self, loop: Loop, slots: Slots, disk: Disk, say: Callable[[str], object]) -> None:
+        self._loop = loop
+        self._slots = slots
+        self._disk = disk
+        self._say = say
+        self._limit_s = FIRST_S
+        self._timer: Timer | None = None
+
+    def look(self, waiting: Iterable[int]) -> None:
+        """Hear which local ranks wait for memory now."""
+        is_held = any(map(self._slots.waits_for_disk, waiting))
+        if is_held and self._timer is None:
+            self._timer = self._loop.call_later(self._limit_s, self._give_up)
+        elif not is_held and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self._limit_s == FIRST_S:
+            self._say(
+                f"a commit is still being written to disk, a rank has waited {FIRST_S:.0f} s for its memory, and there is "
+                "no room for more: it is given up on disk, and training goes on (said once)"
+            )
+        self._limit_s *= 2
+        self._disk.give_up()
