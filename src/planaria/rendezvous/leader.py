@@ -141,9 +141,9 @@ class Leader:
             self.office.buried = buried
             self._orders.touch()
 
-    def hear_of_left(self, nodes: frozenset[str]) -> None:
+    def hear_of_left(self, nodes: frozenset[str], now: float) -> None:
         """Take the word of members that left while they had no leader, or one that left in the same moment."""
-        if self.office.roll.leave(nodes):
+        if self.office.roll.leave(nodes, now):
             self.office.count_anew()
             self._orders.touch()
 

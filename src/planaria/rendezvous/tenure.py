@@ -94,7 +94,7 @@ class Tenure:
         if self._settings.external:
             office.roll.tie_until = claim.held_until()
             leader.hear_of_dead(claim.buried | claim.farewell.everybody)  # believed when they would be fenced
-            leader.hear_of_left(claim.farewell.left_of(office.roll.last))
+            leader.hear_of_left(claim.farewell.left_of(office.roll.last), now)
             self._out += claim.claim_again(now)
         elif now >= self._meet_at or (looks and self._meet_at == ALWAYS):
             rivals = self._rivals(leader)

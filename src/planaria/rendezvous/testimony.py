@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def take(office: Office, join: Join, now: float) -> None:
     """Take over what a joining node knows."""
     standing, roll = join.standing, office.roll
+    is_ours = join.bound_term == office.term and join.node in roll.heard
+    if join.bound_term > 0 and not is_ours:  # it may have counted for another until then, also while we led
+        roll.fence_floor = max(roll.fence_floor, now - join.since_ack_s)
     if not office.established:
-        if join.bound_term > 0:
-            roll.fence_floor = max(roll.fence_floor, now - join.since_ack_s)
         if _is_better(join, roll):
             roll.adopt(standing)
             office.restart_count = standing.restart_count
@@ -33,7 +34,7 @@ def _take_deaths(roll: Roll, join: Join, now: float) -> None:
     is_same = (known.term, known.round) == (roll.last.term, roll.last.round)
     if is_same and (known.slot is not None or join.node in roll.spares):
         concerned = {*roll.members, *roll.base, *roll.spares}
-        roll.gone |= set(join.gone) & concerned
+        roll.gone = {node: now for node in join.gone if node in concerned} | roll.gone
         roll.dead = {node: now for node in join.dead if node in concerned and node not in roll.here} | roll.dead
 
 

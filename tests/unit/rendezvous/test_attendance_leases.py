@@ -35,16 +35,31 @@ def test_while_a_round_is_made_enough_of_its_members_are_needed_beside_those_of_
     assert hall.leader.office.is_valid(hall.now), "two of four, and it is the incumbent"
 
 
-def test_those_who_are_dead_are_not_needed_while_no_round_is_made() -> None:
-    hall = Hall()
-    hall.begin("abc")
-    hall.lose("c")
+def hall_after_deaths(members: str, dead: str, here: str) -> Hall:
+    """Return a leader of some members after some have died; of the others, only those who are `here` are heard of since."""
+    hall = Hall(max_nodes=len(members))
+    hall.begin(members)
+    for node in dead:
+        hall.lose(node)
     hall.look()
-    hall.refuse("c")
+    for node in dead:
+        hall.refuse(node)
     hall.look()
-    hall.live("a", 4.5)
+    hall.live(here, 4.5)
     assert hall.leader.office.phase == "stopping", "b has not stopped"
-    assert hall.leader.office.is_valid(hall.now), "one of two that may live, and it is the incumbent"
+    return hall
+
+
+def test_those_who_are_dead_are_not_needed_while_no_round_is_made() -> None:
+    hall = hall_after_deaths("abcde", "cde", "ab")
+    assert hall.leader.office.is_valid(hall.now), "two of two that may live"
+
+
+def test_half_of_those_who_may_live_is_not_enough_where_another_may_have_been_made_leader_by_the_dead() -> None:
+    hall = hall_after_deaths("abc", "c", "a")
+    assert not hall.leader.office.is_valid(hall.now), (
+        "c may have voted for b before it died, and b lead with the other half"
+    )
 
 
 def counted(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> list[float]:
