@@ -10,6 +10,9 @@ from clustersim import Fault, Plan, Spec
 from clustersim.cuts import draw_cuts
 from clustersim.story import explain, run
 
+from planaria.rendezvous.member import Member
+from planaria.rendezvous.roll import Roll
+
 CLUSTERS = int(os.environ.get("PLANARIA_SIM_CLUSTERS", "500")) // 10
 CUT_S = 6.0
 """When the net is cut; every node has been in round 0 for seconds by then, which the first to come, a, leads."""
@@ -44,21 +47,39 @@ def test_with_a_store_a_leader_without_it_is_waited_for_likewise(kind, later_s):
 @pytest.mark.parametrize("moment", range(4))
 def test_a_node_that_has_voted_does_not_go_back_to_a_leader_of_an_older_term(moment):
     """b is made the leader by c and d; then c sees a again and not the others: half and half, and both were incumbents."""
-    moved = 7.1 + 0.3 * moment
-    snaps = [*(Fault(6.001, "snap", f"{name}-1") for name in "bcd"), *(Fault(moved + 0.001, "snap", "c-1"),) * 2]
-    cuts = [cut("a", "bcd", CUT_S, moved - CUT_S), cut("ac", "bd", moved, 30.0)]
-    check(plan_of("abcd", [*cuts, *snaps]))
+    check(swung(7.1 + 0.3 * moment))
 
 
 @pytest.mark.parametrize("names", ["abc", "abcde"])
 @pytest.mark.parametrize("kind", ["kill", "leave"])
 def test_two_halves_of_a_round_do_not_both_take_the_death_of_the_last_for_their_right(names, kind):
     """The last node made the other side's leader, and dies when both sides reach it: each has half of those who may live."""
-    half = len(names) // 2
-    left, right, last = names[:half], names[half:-1], names[-1]
-    snaps = [Fault(6.001, "snap", f"{name}-1") for name in names[half:]]
-    cuts = [cut(left, right, CUT_S, 40.0), cut(left, last, CUT_S, 1.2)]
-    check(plan_of(names, [*cuts, *snaps, Fault(7.25, kind, f"{last}-1")]))
+    check(halved(names, kind))
+
+
+GUARDS = {
+    "who went may have counted for another leader": (
+        Roll,
+        "floor",
+        lambda self: self.fence_floor,
+        lambda: bridged("abcd", "a", "b", "cd", "kill", 2.4),
+    ),
+    "so may who left, as the store says": (
+        Roll,
+        "floor",
+        lambda self: self.fence_floor,
+        lambda: bridged("abcde", "ab", "c", "de", "go", 3.28, external=True),
+    ),
+    "the dead do not make half enough": (Roll, "_doubtful", lambda _self, _nodes: 0, lambda: halved("abc", "kill")),
+    "a vote is not taken back": (Member, "may_follow", lambda _self, _term: True, lambda: swung(7.1)),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_without_a_guard_there_are_two_worlds(name, monkeypatch):
+    owner, guard, nothing, plan = GUARDS[name]
+    monkeypatch.setattr(owner, guard, nothing)
+    assert run(plan())[1].kind == "two worlds"
 
 
 def check(plan):
@@ -83,6 +104,21 @@ def bridged(names, left, bridge, right, kind, later_s, *, external=False):
     apart = [cut(one, left.replace(one, ""), moved, 30.0) for one in left if len(left) > 1]
     cuts = [cut(left, right + ("#" if external else ""), CUT_S, 40.0), cut(left, bridge, moved, 30.0), *apart]
     return plan_of(names, [*cuts, Fault(moved + 0.05, kind, f"{bridge}-1")], external=external)
+
+
+def swung(moved):
+    """Return a plan: all but the leader lose it and make b the leader, then c is on the first one's side again."""
+    snaps = [*(Fault(6.001, "snap", f"{name}-1") for name in "bcd"), *(Fault(moved + 0.001, "snap", "c-1"),) * 2]
+    return plan_of("abcd", [cut("a", "bcd", CUT_S, moved - CUT_S), cut("ac", "bd", moved, 30.0), *snaps])
+
+
+def halved(names, kind):
+    """Return a plan: two sides that never meet, and a last node that makes a leader on the second, and goes in sight of both."""
+    half = len(names) // 2
+    left, right, last = names[:half], names[half:-1], names[-1]
+    snaps = [Fault(6.001, "snap", f"{name}-1") for name in names[half:]]
+    cuts = [cut(left, right, CUT_S, 40.0), cut(left, last, CUT_S, 1.2)]
+    return plan_of(names, [*cuts, *snaps, Fault(7.25, kind, f"{last}-1")])
 
 
 def plan_of(names, faults, *, external=False):
