@@ -6,11 +6,13 @@
 import os
 
 import pytest
-from clustersim import Fault, Plan, Spec
+from clustersim import Cluster, Fault, Plan, Spec
 from clustersim.cuts import draw_cuts
 from clustersim.story import explain, run
 
 from planaria.rendezvous.member import Member
+from planaria.rendezvous.messages import Place
+from planaria.rendezvous.model import LeaveAnnounced, Send
 from planaria.rendezvous.roll import Roll
 
 CLUSTERS = int(os.environ.get("PLANARIA_SIM_CLUSTERS", "500")) // 10
@@ -55,6 +57,26 @@ def test_a_node_that_has_voted_does_not_go_back_to_a_leader_of_an_older_term(mom
 def test_two_halves_of_a_round_do_not_both_take_the_death_of_the_last_for_their_right(names, kind):
     """The last node made the other side's leader, and dies when both sides reach it: each has half of those who may live."""
     check(halved(names, kind))
+
+
+def test_a_leader_that_waited_too_long_for_an_answer_does_not_start_its_round():
+    """b is out of sight of a, and c, which is about to leave, is lost to it when the round of a alone is announced.
+
+    Nobody but c has to answer. When a stops waiting for it, c has made b the leader.
+    """
+    announced = []
+
+    def look_on(now, agent, _event, effects):
+        places = [one for one in effects if isinstance(one, Send) and isinstance(one.message, Place)]
+        if agent is cluster.find("a-1") and not announced and any(one.message.round > 0 for one in places):
+            announced.append(now)
+            cluster.strike(cut("a", "c", now, 30.0))
+
+    cluster = Cluster(plan_of("abc", [cut("a", "b", CUT_S, 40.0), Fault(35.0, "go", "c-1")]), look_on)
+    cluster.at(CUT_S, lambda: cluster.find("c-1").post(LeaveAnnounced("its owner will say so")))
+    cluster.run()
+    assert announced
+    assert cluster.find("b-1").machine.standing.ran > 0
 
 
 GUARDS = {
@@ -113,7 +135,7 @@ def swung(moved):
 
 
 def halved(names, kind):
-    """Return a plan: two sides that never meet, and a last node that makes a leader on the second, and goes in sight of both."""
+    """Return a plan: two sides that never meet; the last node makes a leader on the second, and goes in sight of both."""
     half = len(names) // 2
     left, right, last = names[:half], names[half:-1], names[-1]
     snaps = [Fault(6.001, "snap", f"{name}-1") for name in names[half:]]

@@ -6,7 +6,7 @@ import pytest
 from hall import LAST, LEASE_S, Hall, member_of
 
 from planaria.rendezvous.attendance import MOST_UNECHOED
-from planaria.rendezvous.messages import Failed, Renew, Stopped
+from planaria.rendezvous.messages import Departing, Failed, Placed, Renew, Stopped
 
 # What is granted.
 
@@ -60,6 +60,23 @@ def test_half_of_those_who_may_live_is_not_enough_where_another_may_have_been_ma
     assert not hall.leader.office.is_valid(hall.now), (
         "c may have voted for b before it died, and b lead with the other half"
     )
+
+
+@pytest.mark.parametrize(("policy", "phase"), [("wait", "gathering"), ("continue", "running")])
+def test_a_round_does_not_start_when_its_leader_has_lost_its_majority_while_it_waited_for_an_answer(
+    policy: str, phase: str
+) -> None:
+    hall = Hall(on_lost_majority=policy)
+    hall.begin("abc")
+    hall.say("c", Departing("SIGTERM"))
+    hall.lose("b")
+    hall.look()
+    hall.say("ac", Stopped(1, 2000, fenced=False))
+    hall.live("ac", 6.0)
+    assert hall.leader.office.phase == "placing", "a alone, and c has to know"
+    hall.say("a", Placed(1))
+    hall.live("a", 6.0)
+    assert hall.leader.office.phase == phase, "c is silent: it may have made b the leader"
 
 
 def counted(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> list[float]:
