@@ -184,7 +184,7 @@ class Attendance:
     def leave(self, seat: Seat) -> None:
         """Take a node's goodbye."""
         node = seat.join.node
-        self._roll.gone.add(node)
+        self._roll.gone[node] = quorum.NEVER  # it held to us, so it counted for nobody else since it came
         self._seats.pop(node, None)
         self.conns.pop(seat.conn, None)
         self._orders.add(Close(seat.conn))
@@ -227,7 +227,7 @@ class Attendance:
         for node in sorted((office.buried & roll.addresses.keys()) | self._followed()):
             if node in self._seats or node in roll.dead or node in roll.gone:
                 continue
-            fenced_at = max(roll.fenced_at(node), office.began_at + self._settings.silence_s)
+            fenced_at = max(roll.fenced_at(node, roll.fence_floor), office.began_at + self._settings.silence_s)
             if now < fenced_at:
                 self._orders.wake(fenced_at)
             elif office.may_shrink(now):

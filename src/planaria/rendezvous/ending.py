@@ -131,7 +131,7 @@ class Ending:
         if self._settings.external or ended is None or ended.kind in ("lost", "timeout"):
             return True
         count = sum(node in self._who_knows for node in roll.members)
-        return self._is_repeated or quorum.is_enough(count, roll.size(), tie_break=roll.tie_until > now)
+        return self._is_repeated or roll.is_enough(count, roll.members, roll.size(), now)
 
     def is_over(self, now: float) -> bool:
         """Tell whether nobody is left who has to hear how it ended."""

@@ -142,9 +142,9 @@ class Leader:
             self.office.buried = buried
             self._orders.touch()
 
-    def hear_of_left(self, nodes: frozenset[str]) -> None:
+    def hear_of_left(self, nodes: frozenset[str], now: float) -> None:
         """Take the word of members that left while they had no leader, or one that left in the same moment."""
-        if self.office.roll.leave(nodes):
+        if self.office.roll.leave(nodes, now):
             self.office.count_anew()
             self._orders.touch()
 
@@ -324,11 +324,13 @@ class Leader:
         return now >= when and self._gathering.may_open(now) and self._end("stopped", STOPPED_STATUS, said.reason, now)
 
     def _check_placed(self, now: float) -> bool:
-        if self.office.quit is not None or self._making.has_lost_one():
+        gives_up = self.office.quit is not None or self._making.has_lost_one()
+        if not gives_up and not self._making.is_known():
+            return False
+        # One that was told and fell silent was waited for: it may have made another the leader meanwhile.
+        if gives_up or not (self.office.is_valid(now) or self._settings.on_lost_majority == "continue"):
             self._making.give_up()
             return True
-        if not self._making.is_known():
-            return False
         if self._settings.external:
             self._making.ask_store(self.ending.round_revision)
             return False

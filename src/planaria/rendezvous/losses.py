@@ -24,17 +24,17 @@ class Losses:
         """Tell whether no worker of the last round can be alive on any node any more."""
         roll = self._roll
         accounted = all(seat.runs < 0 for node, seat in roll.here.items() if node not in roll.members)
-        excludes = roll.may_exclude(now)
+        excludes, floor = roll.may_exclude(now), roll.floor()
         for node in roll.members:
-            accounted = self._is_accounted(node, now, excludes=excludes) and accounted
+            accounted = self._is_accounted(node, now, floor, excludes=excludes) and accounted
         if roll.has_unknown():
             self.has_one = True
-            fenced_at = roll.fence_floor + roll.settings.silence_s
+            fenced_at = floor + roll.settings.silence_s
             self._orders.wake(fenced_at)
             accounted = accounted and excludes and now >= fenced_at
         return accounted
 
-    def _is_accounted(self, node: str, now: float, *, excludes: bool) -> bool:
+    def _is_accounted(self, node: str, now: float, floor: float, *, excludes: bool) -> bool:
         roll, seat = self._roll, self._roll.here.get(node)
         if node in roll.gone:
             self.has_one |= node not in roll.finished
@@ -51,8 +51,9 @@ class Losses:
             if seat.stopped_for >= self._office.next_round:
                 roll.settled.add(node)
             return node in roll.settled
-        self._orders.wake(roll.fenced_at(node))
-        if excludes and now >= roll.fenced_at(node):
+        fenced_at = roll.fenced_at(node, floor)
+        self._orders.wake(fenced_at)
+        if excludes and now >= fenced_at:
             self.has_one = True
             return True
         return False
@@ -68,11 +69,13 @@ class Losses:
 
     def may_turn_up(self, now: float) -> bool:
         """Wait for a member that stopped its workers and went: it comes back, or it was lost and failures are free."""
+        floor = self._roll.floor()
         for node in self._roll.missing():
             if node in self._roll.finished:
                 continue
-            self._orders.wake(self._roll.fenced_at(node))
-            if now < self._roll.fenced_at(node):
+            fenced_at = self._roll.fenced_at(node, floor)
+            self._orders.wake(fenced_at)
+            if now < fenced_at:
                 return True
             self.has_one = True
         return False

@@ -36,7 +36,11 @@ LONG_AGO_S = 1e9  # JSON knows no infinity
 
 
 class Member:
-    """Phases: seeking, joining, joined, ended."""
+    """Phases: seeking, joining, joined, ended.
+
+    `pledge` is the highest term of a leader that this node was lost to and that never let it go: that one may have become the
+    leader by its vote, so none of a lower term may count on it again. With a store, that says who leads.
+    """
 
     def __init__(self, settings: Settings, now: float) -> None:
         self.settings = settings
@@ -45,6 +49,7 @@ class Member:
         self.address = ""
         self.leader = ""
         self.bound_term = 0
+        self.pledge = 0
         self.conn = ""
         self.last_ack_at = NEVER
         self._asked_at = NEVER
@@ -77,8 +82,10 @@ class Member:
         self._join_until = now + max(1.0, self.settings.suspect_s)
         self.out.append(Connect(self.conn, address))
 
-    def seek(self) -> None:
-        """Let go of the leader; whoever drives this looks for another."""
+    def seek(self, *, is_let_go: bool = False) -> None:
+        """Let go of the leader; whoever drives this looks for another. `is_let_go`: it leads no more, by its own word."""
+        if self.phase == "joined" and self.address != SELF and not is_let_go and self.post.standing.round >= 0:
+            self.pledge = max(self.pledge, self.bound_term)
         self._drop()
         if self.phase != "ended":
             self.phase = "seeking"
@@ -89,6 +96,10 @@ class Member:
         self.conn = ""
         self.leader = ""
         self._renew_at = self._join_until = ALWAYS
+
+    def may_follow(self, term: int) -> bool:
+        """Tell whether no leader of a newer term may count on this node."""
+        return term >= self.pledge or self.settings.external
 
     @property
     def known_leader(self) -> str:
@@ -164,8 +175,8 @@ class Member:
                 self.out.append(Say(text, passing=True))
             case Ended() | Farewell():
                 self._part(message, now)
-            case Redirect(address, _, gone):
-                self._redirected(address, gone, now)
+            case Redirect():
+                self._redirected(message, now)
             case Refused(why):
                 self.end(Ended("refused", 2, why, (), self.post.standing.restart_count))
 
@@ -187,6 +198,9 @@ class Member:
             self.end(self.parting)
 
     def _welcomed(self, welcome: Welcome, now: float) -> None:
+        if not self.may_follow(welcome.term):
+            self.seek(is_let_go=True)  # before the first renewal: only that is a vote
+            return
         self.phase = "joined"
         self._welcomed_at = now
         self.leader = welcome.node
@@ -227,19 +241,20 @@ class Member:
             hurry = 10 if self.post.standing.size <= MANY_NODES else 2
             self._renew_at = min(self._renew_at, now + self.settings.renew_s / hurry)
 
-    def _redirected(self, address: str, gone: str, now: float) -> None:
+    def _redirected(self, said: Redirect, now: float) -> None:
+        address, gone = said.address, said.gone
         if gone and self._knows_newest(now):
             self.gone.add(gone)
         if self.parting is not None and gone:  # it went while it told the end: that stands, and has to be told on
-            self.seek()
+            self.seek(is_let_go=True)
             return
         # It gave way, so others have gone on: what it told of an end is void.
         self.parting, self._part_at = None, ALWAYS
-        if address and address != self.settings.address:
+        if address and address != self.settings.address and self.may_follow(said.term):
             self.join(address, now)
         else:
-            self.is_appointed = bool(address)
-            self.seek()
+            self.is_appointed = address == self.settings.address
+            self.seek(is_let_go=True)
 
     # At its post.
 

@@ -22,11 +22,11 @@ def to_change(office: Office, failed: Reports, now: float) -> tuple[str, float]:
         reason = of_member(roll, node)
         if reason:
             return reason, grace_s if node in roll.here else 0.0
-    fences = roll.fences()
+    fences, floor = roll.fences(), roll.floor()
     for when in fences:
         office.orders.wake(when)
     if any(when <= now for when in fences) and roll.may_exclude(now):
-        names = ", ".join(roll.name(node) for node in roll.absent() if roll.fenced_at(node) <= now)
+        names = ", ".join(roll.name(node) for node in roll.absent() if roll.fenced_at(node, floor) <= now)
         return f"node {names or '?'} fell silent", 0.0
     return _of_arrivals(office, now), grace_s
 

@@ -92,6 +92,8 @@ class Rivals:
         office = leader.office
         own = (office.established and office.is_valid(now), office.roll.has_round, office.term)
         is_weaker = claim > own or (claim == own and other.node < self._settings.node)
-        if is_weaker and leader.ending.gives_way(other.round, now):
+        if other.valid and other.round > member.post.standing.round:
+            member.pledge = 0  # who began another round has waited until nobody else could lead ours
+        if is_weaker and member.may_follow(claim[2]) and leader.ending.gives_way(other.round, now):
             self._tenure.give_way(other.address, claim[2])
             member.join(other.address, now)

@@ -22,9 +22,9 @@ class Roll:
     """`last` is the newest round known, `members` its nodes by slot as far as they are known, `here` who is connected.
 
     `settled` have stopped their workers for the next round, `finished` are done with this one: nothing is lost with them.
-    `fence_floor` is the moment from which on a former leader cannot have granted a lease: nodes that we never heard from
-    are fenced `silence_s` after it. `tie_until` says how long half of a round is enough. `is_stored`: `last` is the newest
-    round in an external store, or newer; not so where the store has none.
+    `dead` says since when we know it, `gone` until when one may have counted for another leader; `fence_floor` is that moment
+    for all who have joined us, see `floor`. `tie_until` says how long half of a round is enough. `is_stored`: `last` is the
+    newest round in an external store, or newer; not so where the store has none.
     """
 
     def __init__(self, settings: Settings, standing: Standing, here: Mapping[str, Seat], heard_until: float) -> None:
@@ -40,7 +40,7 @@ class Roll:
         self.sizes: dict[int, int] = {}
         self.addresses: dict[str, str] = {}
         self.hosts: dict[str, str] = {}
-        self.gone: set[str] = set()
+        self.gone: dict[str, float] = {}
         self.dead: dict[str, float] = {}
         self.settled: set[str] = set()
         self.finished: set[str] = set()
@@ -102,7 +102,7 @@ class Roll:
         self.members = {node: slot for slot, node in enumerate(sizes)}
         self.sizes = dict(enumerate(sizes.values()))
         self.spares = [deputy.node for deputy in standing.deputies[standing.size :]]
-        self.gone -= set(self.members)
+        self.gone = {node: at for node, at in self.gone.items() if node not in self.members}
         self.settled = set()
         self.finished = set()
         self.is_started = True
@@ -121,14 +121,14 @@ class Roll:
         """Note where a node is that is here, whatever was said of it before."""
         self.hosts[join.node] = join.host
         self.addresses[join.node] = join.address
-        self.gone.discard(join.node)
+        self.gone.pop(join.node, None)
         self.dead.pop(join.node, None)
 
     def gone_for_good(self, now: float) -> set[str]:
         """Return who has said goodbye, and whose death was proven so long ago that none of its workers is left."""
-        return self.gone | {node for node, at in self.dead.items() if now >= at + DEAD_S}
+        return self.gone.keys() | {node for node, at in self.dead.items() if now >= at + DEAD_S}
 
-    def leave(self, nodes: frozenset[str]) -> bool:
+    def leave(self, nodes: frozenset[str], now: float) -> bool:
         """Take the word of members, said in the store, that they have left; tell whether that was news.
 
         Not of one that has been here, at once: others may have thought it dead, and mostly its goodbye comes to us, too.
@@ -138,7 +138,7 @@ class Roll:
         free = (slot for slot in range(self.last.size) if slot not in self.members.values())
         for node in sorted(news - self.members.keys()):  # of a large round a leader may know some by nothing else
             self.members[node] = next(free, 0)
-        self.gone |= news
+        self.gone |= dict.fromkeys(news, now)
         return bool(news)
 
     def forget_strangers(self) -> None:
@@ -150,7 +150,7 @@ class Roll:
         self.heard = {node: at for node, at in self.heard.items() if node in kept}
         self.answered = {node: at for node, at in self.answered.items() if node in kept}
         self.dead = {node: at for node, at in self.dead.items() if node in kept}
-        self.gone &= kept
+        self.gone = {node: at for node, at in self.gone.items() if node in kept}
 
     # What follows.
 
@@ -174,10 +174,20 @@ class Roll:
     def has_enough(self, now: float) -> bool:
         """Tell whether the members that are here may decide for the others."""
         sets = [(list(self.members), self.size()), *self._others_to_ask()]
-        helped = self.tie_until > now
-        return all(
-            quorum.is_enough(sum(node in self.here for node in nodes), size, tie_break=helped) for nodes, size in sets
-        )
+        return all(self.is_enough(sum(node in self.here for node in nodes), nodes, size, now) for nodes, size in sets)
+
+    def is_enough(self, count: int, nodes: Iterable[str], size: int, now: float) -> bool:
+        """Tell whether `count` of some nodes, `size` of which are not gone, may decide for the others."""
+        helped = self.tie_until > now and quorum.is_enough(count, size + self._doubtful(nodes), tie_break=True)
+        return helped or quorum.is_enough(count, size, tie_break=False)
+
+    def _doubtful(self, nodes: Iterable[str]) -> int:
+        """Count the dead: half of the others is not enough without them.
+
+        One of them may have gone over to another leader and made it one, unseen by us, before it died: then that one counts
+        half of the others for enough as we do, and they can be the other half. A store names one leader at a time.
+        """
+        return 0 if self.settings.external else sum(node in self.dead and node not in self.gone for node in nodes)
 
     def _others_to_ask(self) -> list[tuple[list[str], int]]:
         """Return further sets of nodes, with their sizes, of each of which enough have to agree.
@@ -197,13 +207,13 @@ class Roll:
         """Return how long those who are known to hold to us are enough for the newest round."""
         size = self.size()
         if size > 0 or not self.has_round:
-            others = [self.valid_for(nodes, count, now) for nodes, count in self._others_to_ask()]
-            return min([self.valid_for(self.members, size, now), *others])
+            sets = [(list(self.members), size), *self._others_to_ask()]
+            return min(self.valid_for(nodes, count, now, self._doubtful(nodes)) for nodes, count in sets)
         if self.settings.external:
             return self.tie_until
         # Every member is dead or gone: those who stood by decide.
         spares = self.spares_alive()
-        return self.valid_for(spares, len(spares), now)
+        return self.valid_for(spares, len(spares), now, self._doubtful(self.spares))
 
     def spares_alive(self) -> list[str]:
         """Return the spectators that the round was announced with and that are not known to be gone."""
@@ -213,11 +223,11 @@ class Roll:
         """Return those of them who are not here."""
         return [node for node in self.spares_alive() if node not in self.here]
 
-    def valid_for(self, nodes: Iterable[str], size: int, now: float) -> float:
+    def valid_for(self, nodes: Iterable[str], size: int, now: float, doubtful: int = 0) -> float:
         """Return how long those of `nodes` who are known to hold to us are enough for a round of `size`."""
         heard = self._heard_from(nodes, now)
         alone = quorum.valid_until(heard, size, self.settings.lease_s, tie_break=False)
-        helped = quorum.valid_until(heard, size, self.settings.lease_s, tie_break=True)
+        helped = quorum.valid_until(heard, size + doubtful, self.settings.lease_s, tie_break=True)
         return max(alone, min(helped, self.tie_until))
 
     def has_majority(self, now: float) -> bool:
@@ -248,15 +258,39 @@ class Roll:
                 if node not in self.here and node not in self.gone and node not in self.dead:
                     yield node
 
-    def fenced_at(self, node: str) -> float:
-        """Return when a node that is not here has killed its workers for certain."""
-        return max(self.fence_floor, self.answered.get(node, quorum.NEVER)) + self.settings.silence_s
+    def floor(self) -> float:
+        """Return the moment from which on no other leader can have granted a lease that outlives its own right.
+
+        Such a leader needs half of a round, so it needs somebody of more than half. Those who are here counted for another
+        until `fence_floor`. Where they are more than half only because others are gone, those counted for one until they
+        went, and we know no more of that moment than when we heard of it. The later of them may not matter.
+        """
+        if not (self.gone or self.dead):
+            return self.fence_floor
+        sets = [(list(self.members), self.size()), *self._others_to_ask()]
+        return max(self.fence_floor, *(self._counted_until(nodes, left) for nodes, left in sets))
+
+    def _counted_until(self, nodes: list[str], left: int) -> float:
+        """Return when the last of those went without whom the nodes that are here are more than half; `left` are not gone."""
+        known = self.dead | self.gone
+        went = sorted(known[node] for node in nodes if node in known)
+        present = sum(node in self.here for node in nodes)
+        for count, at in enumerate((quorum.NEVER, *went)):
+            if quorum.is_enough(present, left + len(went) - count, tie_break=False):
+                return at
+        return max(went, default=quorum.NEVER)
+
+    def fenced_at(self, node: str, floor: float | None = None) -> float:
+        """Return when a node that is not here has killed its workers for certain. Whoever asks for many knows the `floor`."""
+        since = self.floor() if floor is None else floor
+        return max(since, self.answered.get(node, quorum.NEVER)) + self.settings.silence_s
 
     def fences(self) -> list[float]:
         """Return when each of those who are not here is fenced."""
-        found = [self.fenced_at(node) for node in self.absent()]
+        floor = self.floor()
+        found = [self.fenced_at(node, floor) for node in self.absent()]
         if self.has_unknown():
-            found.append(self.fence_floor + self.settings.silence_s)
+            found.append(floor + self.settings.silence_s)
         return found
 
     def may_exclude(self, now: float) -> bool:

@@ -96,7 +96,7 @@ class Tenure:
             is_sure = claim.has_round_of(office.epoch) or not office.roll.has_round
             office.roll.tie_until = claim.held_until() if is_sure else NEVER
             leader.hear_of_dead(claim.buried | claim.farewell.everybody)  # believed when they would be fenced
-            leader.hear_of_left(claim.farewell.left_of(office.roll.last))
+            leader.hear_of_left(claim.farewell.left_of(office.roll.last), now)
             self._out += claim.claim_again(now)
         elif now >= self._meet_at or (looks and self._meet_at == ALWAYS):
             rivals = self._rivals(leader)

@@ -18,9 +18,10 @@ def take(office: Office, join: Join, now: float) -> None:
     standing, roll = join.standing, office.roll
     if office.is_founding and _is_better(join, roll):
         office.yield_to(standing)
+    is_ours = join.bound_term == office.term and join.node in roll.heard
+    if join.bound_term > 0 and not is_ours:  # it may have counted for another until then, also while we led
+        roll.fence_floor = max(roll.fence_floor, now - join.since_ack_s)
     if not office.established:
-        if join.bound_term > 0:
-            roll.fence_floor = max(roll.fence_floor, now - join.since_ack_s)
         if _is_better(join, roll):
             office.adopt(standing)
         _take_deaths(roll, join, now)
@@ -34,7 +35,7 @@ def _take_deaths(roll: Roll, join: Join, now: float) -> None:
     is_same = (known.term, known.round) == (roll.last.term, roll.last.round)
     if is_same and (known.slot is not None or join.node in roll.spares):
         concerned = {*roll.members, *roll.base, *roll.spares}
-        roll.gone |= set(join.gone) & concerned
+        roll.gone = {node: now for node in join.gone if node in concerned} | roll.gone
         roll.dead = {node: now for node in join.dead if node in concerned and node not in roll.here} | roll.dead
 
 

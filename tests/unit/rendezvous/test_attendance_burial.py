@@ -109,8 +109,8 @@ def test_names_that_nobody_knows_are_passed_over() -> None:
 def test_one_that_says_in_the_store_that_it_has_left_is_not_waited_for() -> None:
     hall = claimant(external=True)
     hall.leader.office.roll.tie_until = quorum.ALWAYS
-    hall.leader.hear_of_left(frozenset("bc"))
-    assert hall.leader.office.roll.gone == {"b", "c"}
+    hall.leader.hear_of_left(frozenset("bc"), hall.now)
+    assert hall.leader.office.roll.gone.keys() == {"b", "c"}
     hall.live("a", 1.0)
     assert hall.leader.office.phase != "claiming"
 
@@ -121,7 +121,7 @@ def test_members_of_whom_nothing_but_their_goodbye_is_known_are_not_waited_for()
     hall.leader.office.roll.tie_until = quorum.ALWAYS
     roll = hall.leader.office.roll
     assert (roll.size(), roll.has_unknown()) == (5, True)
-    hall.leader.hear_of_left(frozenset("bcyz"))
+    hall.leader.hear_of_left(frozenset("bcyz"), hall.now)
     assert (roll.size(), roll.has_unknown()) == (1, False)
     assert sorted(roll.members.values()) == [0, 1, 2, 3, 4]
 
@@ -129,15 +129,15 @@ def test_members_of_whom_nothing_but_their_goodbye_is_known_are_not_waited_for()
 def test_one_that_is_here_or_was_has_yet_to_say_goodbye_whatever_others_say_in_the_store() -> None:
     hall = claimant(external=True)
     hall.join("b", **member_of(LAST, 1))
-    hall.leader.hear_of_left(frozenset("b"))
-    assert hall.leader.office.roll.gone == set()
+    hall.leader.hear_of_left(frozenset("b"), hall.now)
+    assert hall.leader.office.roll.gone == {}
     hall.lose("b")
-    hall.leader.hear_of_left(frozenset("b"))
-    assert hall.leader.office.roll.gone == set()
+    hall.leader.hear_of_left(frozenset("b"), hall.now)
+    assert hall.leader.office.roll.gone == {}
 
 
 def test_who_leaves_says_of_the_dead_only_what_is_certain() -> None:
     roll = claimant(external=True).leader.office.roll
-    roll.gone, roll.dead = {"b"}, {"c": 50.0}
+    roll.gone, roll.dead = {"b": 40.0}, {"c": 50.0}
     assert roll.gone_for_good(50.0 + DEAD_S / 2) == {"b"}
     assert roll.gone_for_good(50.0 + DEAD_S) == {"b", "c"}

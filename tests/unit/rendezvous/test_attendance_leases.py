@@ -6,7 +6,7 @@ import pytest
 from hall import LAST, LEASE_S, Hall, member_of
 
 from planaria.rendezvous.attendance import MOST_UNECHOED
-from planaria.rendezvous.messages import Failed, Renew, Stopped
+from planaria.rendezvous.messages import Departing, Failed, Placed, Renew, Stopped
 
 # What is granted.
 
@@ -35,16 +35,48 @@ def test_while_a_round_is_made_enough_of_its_members_are_needed_beside_those_of_
     assert hall.leader.office.is_valid(hall.now), "two of four, and it is the incumbent"
 
 
-def test_those_who_are_dead_are_not_needed_while_no_round_is_made() -> None:
-    hall = Hall()
-    hall.begin("abc")
-    hall.lose("c")
+def hall_after_deaths(members: str, dead: str, here: str) -> Hall:
+    """Return a leader of some members after some have died; of the others, only those who are `here` are heard of since."""
+    hall = Hall(max_nodes=len(members))
+    hall.begin(members)
+    for node in dead:
+        hall.lose(node)
     hall.look()
-    hall.refuse("c")
+    for node in dead:
+        hall.refuse(node)
     hall.look()
-    hall.live("a", 4.5)
+    hall.live(here, 4.5)
     assert hall.leader.office.phase == "stopping", "b has not stopped"
-    assert hall.leader.office.is_valid(hall.now), "one of two that may live, and it is the incumbent"
+    return hall
+
+
+def test_those_who_are_dead_are_not_needed_while_no_round_is_made() -> None:
+    hall = hall_after_deaths("abcde", "cde", "ab")
+    assert hall.leader.office.is_valid(hall.now), "two of two that may live"
+
+
+def test_half_of_those_who_may_live_is_not_enough_where_another_may_have_been_made_leader_by_the_dead() -> None:
+    hall = hall_after_deaths("abc", "c", "a")
+    assert not hall.leader.office.is_valid(hall.now), (
+        "c may have voted for b before it died, and b lead with the other half"
+    )
+
+
+@pytest.mark.parametrize(("policy", "phase"), [("wait", "gathering"), ("continue", "running")])
+def test_a_round_does_not_start_when_its_leader_has_lost_its_majority_while_it_waited_for_an_answer(
+    policy: str, phase: str
+) -> None:
+    hall = Hall(on_lost_majority=policy)
+    hall.begin("abc")
+    hall.say("c", Departing("SIGTERM"))
+    hall.lose("b")
+    hall.look()
+    hall.say("ac", Stopped(1, 2000, fenced=False))
+    hall.live("ac", 6.0)
+    assert hall.leader.office.phase == "placing", "a alone, and c has to know"
+    hall.say("a", Placed(1))
+    hall.live("a", 6.0)
+    assert hall.leader.office.phase == phase, "c is silent: it may have made b the leader"
 
 
 def counted(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> list[float]:

@@ -84,7 +84,7 @@ def test_proofs_count_from_those_without_whom_no_newer_round_could_have_begun(
     known = replace(LAST, deputies=(*LAST.deputies, Deputy("s", "s:1")))
     hall = Hall(known)
     hall.join(node, standing=standing, dead=("c",), gone=("a",))
-    assert (set(hall.leader.office.roll.dead), hall.leader.office.roll.gone) == (
+    assert (set(hall.leader.office.roll.dead), set(hall.leader.office.roll.gone)) == (
         ({"c"}, {"a"}) if counts else (set(), set())
     ), what
 
@@ -167,3 +167,28 @@ def test_silence_is_counted_from_when_any_who_held_to_the_former_leader_last_hea
     hall = claimant()
     hall.join("b", **member_of(LAST, 1, bound_term=bound_term, since_ack_s=0.1))
     assert hall.leader.office.roll.fenced_at("c") == pytest.approx(fenced_at)
+
+
+@pytest.mark.parametrize(
+    ("what", "bound_term", "floor"),
+    [("it was away from us", 1, 100.0), ("it held to another", 2, 105.9), ("it comes for the first time", 0, 100.0)],
+)
+def test_one_that_comes_back_from_another_leader_may_have_counted_for_that_one_until_then(
+    what: str, bound_term: int, floor: float
+) -> None:
+    hall = Hall()
+    hall.begin("abc")
+    roll = hall.leader.office.roll
+    roll.fence_floor = 100.0
+    hall.renew("abc")
+    hall.now = 106.0
+    hall.join("c", "again", **member_of(replace(roll.last, slot=None), 2, bound_term=bound_term, since_ack_s=0.1))
+    assert roll.fence_floor == pytest.approx(floor), what
+
+
+def test_one_that_held_to_another_leader_of_the_same_term_is_told_by_that_we_never_heard_of_it() -> None:
+    hall = Hall()
+    hall.begin("ab")
+    hall.now = 106.0
+    hall.join("c", **member_of(replace(hall.leader.office.roll.last, slot=None), 2, bound_term=1, since_ack_s=0.1))
+    assert hall.leader.office.roll.fence_floor == pytest.approx(105.9)

@@ -338,7 +338,7 @@ def test_the_proofs_that_a_node_brings_count_whatever_became_of_its_lease_since(
     known = replace(court.leader.office.roll.last, slot=1)
     court.join("b", standing=known, state="idle", bound_term=1, fenced=fenced, dead=("c",), gone=("x",))
     assert set(court.leader.office.roll.dead) == {"c"}
-    assert court.leader.office.roll.gone == set(), "x is none of the round"
+    assert court.leader.office.roll.gone == {}, "x is none of the round"
 
 
 def test_a_leader_that_goes_names_an_heir_and_says_that_it_is_gone() -> None:

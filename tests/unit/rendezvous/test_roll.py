@@ -156,7 +156,7 @@ def test_a_member_that_is_lost_for_certain_is_not_counted_in_its_round_nor_in_th
     roll = roll_of(with_base("abcd", standing_of("abcd", ran=3, base=4)), "ab")
     assert not roll.has_enough(100.0)
     if how == "gone":
-        roll.gone.add("d")
+        roll.gone["d"] = quorum.NEVER
     else:
         roll.dead["d"] = 100.0
     assert roll.size() == 3
@@ -165,7 +165,7 @@ def test_a_member_that_is_lost_for_certain_is_not_counted_in_its_round_nor_in_th
 
 def test_who_is_lost_and_is_no_member_makes_a_round_no_smaller() -> None:
     roll = roll_of(standing_of("abc", "s"), "a")
-    roll.gone.add("s")
+    roll.gone["s"] = quorum.NEVER
     assert roll.size() == 3
 
 
@@ -175,7 +175,7 @@ def test_until_a_first_round_has_started_all_with_whom_one_was_announced_decide(
     roll.announce(("a", "b", "c", "d", "e"))
     assert not roll.has_enough(100.0)
     assert list(roll.announced_and_away()) == ["c", "d", "e"]
-    roll.gone.add("c")
+    roll.gone["c"] = quorum.NEVER
     assert list(roll.announced_and_away()) == ["d", "e"]
     roll.dead["d"] = 100.0
     assert list(roll.announced_and_away()) == ["e"]
@@ -216,7 +216,7 @@ def test_half_of_a_round_is_enough_as_long_as_the_tie_break_lasts() -> None:
 def lost_round(**settings: object) -> Roll:
     """Return the roll of a round of which nobody is left but three spectators."""
     roll = roll_of(standing_of("xy", "abc"), "abc", **settings)
-    roll.gone.add("x")
+    roll.gone["x"] = quorum.NEVER
     roll.dead["y"] = 90.0
     return roll
 
@@ -311,9 +311,70 @@ def test_the_silent_are_excluded_with_a_majority_or_by_the_users_word(here: str,
     assert roll_of(standing_of("abc"), here, on_lost_majority=policy).may_exclude(100.0) == may
 
 
+@pytest.mark.parametrize(
+    ("what", "members", "here", "dead", "floor"),
+    [
+        ("nobody is dead", "abcd", "abc", {}, 100.0),
+        ("they are more than half with the dead, too", "abcde", "abc", {"d": 103.0}, 100.0),
+        ("only without the dead: another leader may have had half with it", "abcd", "ab", {"c": 103.0}, 103.0),
+        ("the first death is enough for that", "abcdef", "abc", {"d": 103.0, "e": 107.0}, 103.0),
+        ("it takes both", "abcdefg", "abc", {"d": 107.0, "e": 103.0}, 107.0),
+        ("not even without them", "abcde", "a", {"d": 103.0, "e": 107.0}, 107.0),
+        ("who is none of the round counted for nobody", "abcd", "ab", {"x": 103.0}, 100.0),
+    ],
+)
+def test_silence_is_counted_from_when_the_last_went_through_whom_another_leader_could_have_been_valid(
+    what: str, members: str, here: str, dead: dict[str, float], floor: float
+) -> None:
+    roll = roll_of(standing_of(members), here)
+    roll.dead = dead
+    assert roll.floor() == floor, what
+    away = next(node for node in members if node not in here and node not in dead)
+    assert roll.fenced_at(away) == floor + SILENCE_S
+    assert max(roll.fences()) == floor + SILENCE_S
+    roll.answered[away] = 110.0
+    assert roll.fenced_at(away) == 110.0 + SILENCE_S
+
+
+def test_members_whose_names_nobody_knows_may_have_been_led_through_the_dead_as_well() -> None:
+    roll = roll_of(standing_of("abcd", known="abc"), "ab")
+    roll.dead["c"] = 103.0
+    assert roll.fences() == [103.0 + SILENCE_S]
+
+
+def test_one_that_said_goodbye_to_us_counted_for_nobody_else_and_one_that_said_it_elsewhere_may_have() -> None:
+    roll = roll_of(standing_of("abcd"), "ab")
+    roll.gone["c"] = quorum.NEVER
+    assert roll.floor() == 100.0
+    roll = roll_of(standing_of("abcd"), "ab", external=True)
+    assert roll.leave(frozenset("c"), 103.0)
+    assert roll.floor() == 103.0
+
+
+def test_those_of_the_round_before_who_are_dead_may_have_counted_for_its_leader() -> None:
+    roll = roll_of(with_base("cd", standing_of("abcd", ran=3, base=3)), "abc")
+    assert roll.floor() == 100.0
+    roll.dead["d"] = 103.0
+    assert roll.floor() == 103.0, "one of the three who were there is here: half of the two that are left"
+
+
+@pytest.mark.parametrize(("external", "enough"), [(False, False), (True, True)])
+def test_the_tie_break_of_an_incumbent_does_not_count_without_the_dead_and_that_of_a_store_does(
+    external: bool, enough: bool
+) -> None:
+    roll = roll_of(standing_of("abc"), "a", external=external)
+    roll.tie_until = quorum.ALWAYS
+    roll.dead["c"] = 99.0
+    assert roll.has_enough(100.0) == enough
+    assert (roll.valid_until(100.0) > 100.0) == enough
+    roll.gone["c"] = quorum.NEVER
+    assert roll.has_enough(100.0), "whoever says goodbye has made nobody else the leader"
+    assert roll.valid_until(100.0) == 100.0 + LEASE_S
+
+
 def test_spectators_that_are_away_are_those_that_are_neither_here_nor_lost_for_certain() -> None:
     roll = roll_of(standing_of("a", "pqrs"), "ap")
-    roll.gone.add("q")
+    roll.gone["q"] = quorum.NEVER
     roll.dead["r"] = 100.0
     assert roll.spares_away() == ["s"]
 

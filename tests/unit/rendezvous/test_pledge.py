@@ -1,0 +1,114 @@
+"""A node that may have made somebody the leader, and lost it without a word, holds to none of an older term again."""
+
+from __future__ import annotations
+
+import pytest
+from lone_member import LEADER, OWN, joined, running, sent, taken
+from rendezvous_agent import SECOND, Agent, goes_to, leads, member_agent
+
+from planaria.base.value import replace
+from planaria.rendezvous.member import Member
+from planaria.rendezvous.messages import Redirect, Renew, Welcome
+from planaria.rendezvous.model import SELF, Answered, Connect, Opened
+
+
+def held_to(term: int, member: Member, address: str = "c:1") -> Member:
+    """Return the node when another leader has taken it in, and has its vote."""
+    member.join(address, 1.0)
+    member.opened(1.0)
+    member.received(Welcome(term, "c"), 1.0)
+    assert member.phase == "joined"
+    assert Renew in [type(one) for one in sent(member)]
+    return member
+
+
+@pytest.mark.parametrize(("term", "phase"), [(1, "seeking"), (2, "seeking"), (3, "joined"), (4, "joined")])
+def test_after_a_leader_was_lost_none_of_an_older_term_gets_a_vote(term: int, phase: str) -> None:
+    member = held_to(3, running())
+    member.seek()
+    member.join(LEADER, 2.0)
+    member.opened(2.0)
+    taken(member)
+    member.received(Welcome(term, "a"), 2.0)
+    assert member.phase == phase
+    assert (Renew in [type(one) for one in sent(member)]) == (phase == "joined")
+
+
+def test_one_that_leads_no_more_lets_its_members_go_and_they_may_go_back() -> None:
+    member = held_to(3, running())
+    member.received(Redirect(LEADER, 1), 2.0)
+    assert taken(member)[-1] == Connect("to-3", LEADER)
+    member.opened(2.0)
+    member.received(Welcome(1, "a"), 2.0)
+    assert member.phase == "joined"
+
+
+def test_one_that_lets_its_members_go_does_not_let_them_go_for_another() -> None:
+    member = held_to(3, running())
+    member.seek()
+    held_to(4, member, "d:1")
+    member.received(Redirect(LEADER, 1), 2.0)
+    assert member.phase == "seeking"
+    assert not member.is_appointed
+    assert Connect not in [type(one) for one in taken(member)]
+
+
+def test_whoever_takes_no_part_in_a_round_owes_nobody_anything() -> None:
+    member = held_to_nothing(Member(OWN, 0.0))
+    member.seek()
+    assert member.may_follow(1)
+
+
+def held_to_nothing(member: Member) -> Member:
+    """Return the node when a leader without a round has taken it in."""
+    member.join("c:1", 1.0)
+    member.opened(1.0)
+    member.received(Welcome(3, "c"), 1.0)
+    return member
+
+
+def test_with_a_store_it_is_the_store_that_says_who_leads() -> None:
+    member = held_to(3, running(settings=replace(OWN, external=True)))
+    member.seek()
+    assert member.may_follow(1)
+
+
+def test_its_own_leadership_is_given_up_for_good() -> None:
+    member = joined(address=SELF)
+    member.seek()
+    assert member.pledge == 0
+
+
+def candidate() -> Agent:
+    """Return an agent that lost a leader of term 3 without a word, and found nobody who leads in that term or a later one."""
+    agent = member_agent(replace(SECOND, max_nodes=3))
+    agent.loses_leader()
+    agent.machine.member.join("c:1", agent.now)
+    agent.hear(Opened(agent.machine.member.conn))
+    agent.told(Welcome(3, "c"))
+    agent.loses_leader()
+    agent.hear(Answered("a:1", leads("a", "a:1", valid=True, round=0)), Answered("c:1"))
+    assert agent.machine.is_leading
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("what", "term", "number", "valid", "follows"),
+    [
+        ("it led before, and has not begun another round", 1, 0, True, False),
+        ("it has: so it waited until nobody else could lead this one", 1, 1, True, True),
+        ("it only claims to", 1, 1, False, False),
+        ("it is of the term of the one that was lost", 3, 0, True, True),
+    ],
+)
+def test_a_candidate_gives_way_to_an_older_term_only_if_that_has_begun_another_round(
+    what: str, term: int, number: int, valid: bool, follows: bool
+) -> None:
+    agent = candidate()
+    out = agent.hear(Answered("a:1", leads("a", "a:1", term=term, valid=valid, round=number)))
+    assert (goes_to(out) == ["a:1"]) == follows, what
+    assert agent.machine.is_leading != follows
+    if follows:
+        agent.hear(Opened(agent.machine.member.conn))
+        agent.told(Welcome(term, "a"))
+        assert agent.machine.member.phase == "joined"
