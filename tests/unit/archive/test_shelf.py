@@ -320,7 +320,9 @@ def test_a_world_may_write_the_commit_that_it_began_from(shelf: Shelf) -> None:
     """Also when one of its nodes has written a later commit of its own already, as at the end of a run."""
     assert isinstance(shelf.write(*sealed(70, 0, 2, round_=4), writer=(1, 5)), Written)
     put(shelf, 71, 0, 2, round_=5)
-    assert shelf.write(*sealed(70, 1, 2, round_=4), writer=(1, 5)) == Written(sealed(70, 1, 2, round_=4)[1], complete=True)
+    assert shelf.write(*sealed(70, 1, 2, round_=4), writer=(1, 5)) == Written(
+        sealed(70, 1, 2, round_=4)[1], complete=True
+    )
     assert newest(shelf) == 70
 
 
