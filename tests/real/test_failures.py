@@ -238,6 +238,26 @@ atexit.register(close_down)
     assert "did not stop in time" not in end.err
 
 
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)"])
+def test_a_program_whose_threads_are_at_work_has_not_ended(room: Room, ending: str) -> None:
+    script = f"""
+import threading
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def work():
+    tell('working')
+    wait_forever()
+threading.Thread(target=work).start()
+{ending}
+"""
+    launcher = room.start(["--shutdown-timeout=1"], script)
+    room.hear("working")
+    launcher.signal(signal.SIGTERM)
+    end = launcher.wait()
+    assert end.status == 128 + signal.SIGTERM, end.err
+    assert "its program had ended" not in end.err
+    assert "rank 0: killed by us, it did not stop in time" in end.err
+
+
 @pytest.mark.parametrize("ending", ["sys.exit(0)", "raise RuntimeError('boom')"])
 def test_a_grandchild_that_holds_the_tee_pipe_does_not_hold_up_the_end(room: Room, ending: str) -> None:
     script = f"print('first'); sleeper(detached=True, stdout=True, deaf=True)\nprint('last', end='')\n{ending}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from planaria.base import signals
 from planaria.base.text import safe, safe_line
 from planaria.base.value import Value, as_dict
-from planaria.contract.failure import ENDED, ROUND_OVER, USAGE_STATUS, first_cause_first
+from planaria.contract.failure import ENDED, ROUND_OVER, first_cause_first
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _budget_lines(group: Group, outcome: Outcome, cause: Failure) -> list[str]:
 def _evidence_lines(cause: Failure, style: Style) -> list[str]:
     lines: list[str] = []
     is_plain_exit = _is_plain_exit(cause)
-    if is_plain_exit and cause.status != USAGE_STATUS:  # with that one it is where argparse does it
+    if is_plain_exit and not _is_of_argparse(cause):  # whose own line says nothing
         lines.append(f"  it ended by sys.exit at {safe_line(cause.where)}")
     if cause.traceback and not is_plain_exit:
         lines += _quoted(
@@ -161,12 +161,16 @@ def _evidence_lines(cause: Failure, style: Style) -> list[str]:
 def _is_plain_exit(cause: Failure) -> bool:
     """Tell whether a program just called sys.exit. It has said what it had to say, and Python shows no traceback either.
 
-    What it was handling then may be the failure; but not where its arguments are wrong, which argparse notices by exceptions.
+    What it was handling then may be the failure; but not where argparse ends it, which notices wrong arguments by exceptions.
     """
     lines = cause.traceback.splitlines()
     if cause.kind != "exit" or not any(line.startswith("SystemExit") for line in lines):
         return False
-    return cause.status == USAGE_STATUS or lines.count("Traceback (most recent call last):") == 1
+    return _is_of_argparse(cause) or lines.count("Traceback (most recent call last):") == 1
+
+
+def _is_of_argparse(cause: Failure) -> bool:
+    return cause.where.rpartition(":")[0].rpartition("/")[2] == "argparse.py"
 
 
 def _quoted(title: str, text: str, style: Style) -> list[str]:

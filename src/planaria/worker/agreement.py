@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 NOTHING, COMMIT, STOP = 0, 1, 2
 """What a rank may want after a step; the highest counts for all."""
 LONG_S = 0.5
-"""After a longer step ranks wait for their answers: a millisecond or so, where one step more may be more than the grace."""
+"""After a longer step ranks wait for their answers, where one step more may be more than the grace.
+
+On a CPU that takes a millisecond or so. On a GPU the host waits for the device: what it would do ahead is done after that."""
 
 
 class Agreement:

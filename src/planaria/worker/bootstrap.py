@@ -133,9 +133,10 @@ def _load(name: str) -> "dict[str, Any]":
 
 
 def _record(black_box: int, error: BaseException) -> None:
-    """Load the recorder only now: a worker that ends well never pays for it."""
+    """Load the recorder only now: a worker that ends well never pays for it. An exit with status 0 is a good end, too."""
     try:
-        _load("crash")["record"](black_box, error, _without_our_frames(error.__traceback__))
+        if _load("crash")["record"](black_box, error, _without_our_frames(error.__traceback__)):
+            atexit.register(_mark_end, black_box)
     except BaseException:  # noqa: BLE001  the user's error must surface whatever happens to our record of it
         return
 
@@ -165,7 +166,10 @@ def _sign(black_box: int) -> None:
 
 
 def _mark_end(black_box: int) -> None:
-    """Say that the program was over: whoever is killed later, in what Python does at exit, has done its work."""
+    """Say that the program was over: whoever is killed later, in what Python does at exit, has done its work.
+
+    The first thing that is done there, behind the end of all threads that Python waits for: they may be the program.
+    """
     import os
 
     try:
@@ -296,7 +300,7 @@ def _start() -> None:
     if status:
         sys.exit(status)
     if system.getpid() == worker:
-        _mark_end(black_box)
+        atexit.register(_mark_end, black_box)
 
 
 _start()

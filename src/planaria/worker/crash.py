@@ -14,15 +14,14 @@ if TYPE_CHECKING:
 LIMIT_CHARACTERS = 100_000
 
 
-def record(descriptor: int, error: BaseException, trace: "TracebackType | None") -> None:
-    """Append one record for an uncaught exception; SystemExit with status 0 or None is a good end and leaves that word."""
+def record(descriptor: int, error: BaseException, trace: "TracebackType | None") -> bool:
+    """Append one record for an uncaught exception; tell whether it is none but a good end: SystemExit with status 0 or None."""
     at = time.monotonic()  # before the traceback is made, which takes 10 ms: the order of failures hangs on it
     leaving = isinstance(error, SystemExit)
     said = error.code if isinstance(error, SystemExit) else error
     said = int(said) if isinstance(said, int) else said  # True is 1
     if leaving and (said is None or (type(said) is int and said == 0)):  # 0.0 is not a status but a text, and fails
-        os.write(descriptor, b"\x1eended\n")
-        return
+        return True
     fields = {
         "kind": "exit" if leaving else "exception",
         "type": _type_name(type(error)),
@@ -33,6 +32,7 @@ def record(descriptor: int, error: BaseException, trace: "TracebackType | None")
         "at": at,
     }
     os.write(descriptor, b"\x1e" + _json(fields).encode("ascii") + b"\n")
+    return False
 
 
 def _type_name(kind: type) -> str:

@@ -9,6 +9,7 @@ handler of the main thread never runs, so a thread looks at the signals as well.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from contextlib import contextmanager, suppress
 from time import monotonic
@@ -33,6 +34,23 @@ def _nothing_lost() -> str:
     return ""
 
 
+def _stderr_now() -> tuple[int, int] | None:
+    """Return which file descriptor 2 is, if this process has a stderr."""
+    try:
+        found = os.fstat(2)
+    except OSError:
+        return None
+    return None if sys.stderr is None else (found.st_dev, found.st_ino)
+
+
+def _takes_more(descriptor: int) -> bool:
+    import select
+
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(0))
+
+
 class Deferral:
     """Defers the signal that the agent behind a link has announced. Signals that the program handles itself are left alone."""
 
@@ -44,6 +62,7 @@ class Deferral:
         self._mask: set[int] | None = None
         self._sets_apart = False
         self._lost: Callable[[], str] = _nothing_lost
+        self._stderr: tuple[int, int] | None = None
         os.register_at_fork(before=self._fork, after_in_parent=self._forked, after_in_child=self._be_a_child)
 
     def begin(self, lost: Callable[[], str] = _nothing_lost) -> None:
@@ -55,6 +74,7 @@ class Deferral:
             return
         self._has_begun = True
         self._lost = lost
+        self._stderr = _stderr_now()
         for number in SIGNALS:
             if signals.is_unhandled(number):
                 self._before[number] = signals.handler_of(number)  # before ours is there: it needs to know
@@ -110,19 +130,20 @@ class Deferral:
 
         poll = select.poll()
         poll.register(reader, select.POLLIN)
-        within_ms: int | None = None
+        until: float | None = None
         while True:
-            if not poll.poll(within_ms):
-                within_ms = None
+            if not poll.poll(None if until is None else max(0, int(1000 * (until - monotonic())))):
+                until = None
                 self._tell_lost("the grace is nearly over, and this rank's step is not; if it is cut off, ")
             elif heard := os.read(reader, 64):
-                within_ms = self._heed(heard)
+                said_until = self._heed(heard)
+                until = until if said_until is None else said_until  # other signals wake this thread, too
             else:
                 break
         os.close(reader)
 
-    def _heed(self, numbers: bytes) -> int | None:
-        """Obey what was not announced; of what was, return how many milliseconds are left before that has to be said."""
+    def _heed(self, numbers: bytes) -> float | None:
+        """Obey what was not announced; of what was, return the moment at which its grace is nearly over."""
         announced = False
         for number in numbers:
             if number not in self._before:
@@ -132,13 +153,18 @@ class Deferral:
             elif number != signals.SIGINT:
                 self._obey(number)
         drain = self._link.drain() if announced else None
-        return None if drain is None else int(1000 * goodbye.until_nearly_over_s(drain, monotonic()))
+        now = monotonic()
+        return None if drain is None else now + goodbye.until_nearly_over_s(drain, now)
 
     def _tell_lost(self, words: str) -> None:
-        """Say what an end in the middle of a step costs, past Python's own stderr: this may have interrupted a write to it."""
-        lost, self._lost = self._lost(), _nothing_lost
-        if lost:
-            with suppress(OSError):
+        """Say what an end in the middle of a step costs, past Python's own stderr: this may have interrupted a write to it.
+
+        Nothing here may keep a signal from being obeyed: neither what the program counts by nor a pipe that nobody reads. And
+        descriptor 2 of a process without stderr may be a file of the program's.
+        """
+        with suppress(Exception):
+            lost, self._lost = self._lost(), _nothing_lost
+            if lost and self._stderr is not None and self._stderr == _stderr_now() and _takes_more(2):
                 os.write(2, f"planaria: {words}{lost}\n".encode())
 
     def _handle(self, number: int, frame: object) -> None:

@@ -60,6 +60,7 @@ class Standby:
         self._ran: frozenset[str] = frozenset()
         self._pid = os.getpid()
         self._since = time.monotonic()
+        self._loaded_s = 0.0
         self.waiting = True
         self._too_early = early["too_early"]
         self._environ = early["Environment"](unknown, self._reads)
@@ -70,8 +71,8 @@ class Standby:
         return time.monotonic() - self._since
 
     def restart_clock(self) -> None:
-        """Count from now on: the worker's life begins."""
-        self._since = time.monotonic()
+        """Count from now on: the worker's life begins. What was imported ahead is a part of it: another has to do that."""
+        self._since = time.monotonic() - self._loaded_s
 
     def arrive(self) -> None:
         """Say that the program has come to `join()`.
@@ -88,7 +89,7 @@ class Standby:
         What the program itself has done by then is its own: a device that it has started, files that it has chosen. But it
         may have seeded random numbers, and a cold start would draw from them when it imports, which may be later.
         """
-        joins = self.mode == _JOIN
+        joins, began = self.mode == _JOIN, time.monotonic()
         self._ran = frozenset(sys.modules) if joins else frozenset()
         is_started, states = _device_started(), _random_states() if joins else {}
         for name in self._wanted:
@@ -107,6 +108,7 @@ class Standby:
                 self._report.append(("draws", name, ""))
             states = now
         self._importing = ""
+        self._loaded_s = time.monotonic() - began
 
     def _is_where_it_was(self, name: str) -> bool:
         """Tell whether a name leads to the same file as before: a program may change `sys.path` before it imports."""
@@ -188,8 +190,11 @@ class Standby:
 
     def _become(self, order: "list[Triple]", descriptors: "list[int]") -> None:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None and not getattr(stream, "closed", False):
-                stream.flush()
+            try:
+                if stream is not None:
+                    stream.flush()
+            except ValueError:  # it is closed, or detached
+                continue
         said = [(number, os.dup(number)) for number in (1, 2)]
         stdout, stderr, black_box = descriptors
         os.dup2(stdout, 1)

@@ -72,15 +72,16 @@ def test_a_program_that_just_exits_is_shown_by_its_line_and_its_own_words():
     assert lines[2:] == ["  it ended by sys.exit at x.py:9", "  its last lines on stderr:", "  | no data"]
 
 
-def test_an_exit_while_an_exception_is_handled_shows_both():
-    left = failure(1, 3, 2.5, "exit", (), traceback=HANDLED + EXIT, where="x.py:9")
+@pytest.mark.parametrize("status", [2, 3])
+def test_an_exit_while_an_exception_is_handled_shows_both(status):
+    left = failure(1, status, 2.5, "exit", (), traceback=HANDLED + EXIT, where="x.py:9")
     text = final_screen(ended(left), FAILED, Style())
     assert "  | KeyError: 1" in text
     assert "  | SystemExit: 3" in text
 
 
 def test_of_wrong_arguments_nothing_is_shown_of_how_they_were_noticed():
-    left = failure(1, 2, 2.5, "exit", (), traceback=HANDLED + EXIT, where="argparse.py:9")
+    left = failure(1, 2, 2.5, "exit", (), traceback=HANDLED + EXIT, where="/usr/lib/argparse.py:9")
     assert len(final_screen(ended(left), FAILED, Style()).splitlines()) == 2
 
 

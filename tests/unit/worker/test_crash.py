@@ -76,16 +76,16 @@ def test_any_message_comes_back_whole(message: str) -> None:
     [(3, "3"), (-1, "-1"), (True, "1"), ("words", "words"), (0.0, "0.0"), ((1, 2), "(1, 2)"), (2**70, str(2**70))],
 )
 def test_leaving_with_a_status_or_words_is_recorded(box: int, code: object, message: str) -> None:
-    crash.record(box, SystemExit(code), None)
+    assert not crash.record(box, SystemExit(code), None)
     ending = content(box).ending
     assert ending is not None
     assert (ending.kind, ending.message, ending.where) == ("exit", message, "")
 
 
 @pytest.mark.parametrize("code", [0, None, False])
-def test_leaving_well_leaves_a_word_and_no_record(box: int, code: object) -> None:
-    crash.record(box, SystemExit(code), None)
-    assert content(box) == blackbox.BlackBox(has_ended=True)
+def test_leaving_well_is_told_and_not_recorded(box: int, code: object) -> None:
+    assert crash.record(box, SystemExit(code), None)
+    assert content(box) == blackbox.BlackBox()
 
 
 def test_the_longest_record_fits_what_the_agent_reads(box: int) -> None:

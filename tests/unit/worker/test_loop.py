@@ -5,10 +5,13 @@ import os
 import signal
 import socket
 import threading
+from contextlib import suppress
+from time import monotonic
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import PATIENCE_S
 
 from planaria import worker
 from planaria.contract.commit import Origin
@@ -440,6 +443,62 @@ def test_a_rank_that_is_ended_in_a_resize_says_what_that_costs(
     assert ended == [signal.SIGTERM] * 2
     said = "this rank is ended in the middle of a step: 3 steps are lost, for nothing was committed"
     assert capfd.readouterr().err == f"planaria: {said}\n"
+
+
+@pytest.mark.parametrize("trouble", ["counting", "a file of the program's", "a pipe that nobody reads"])
+def test_nothing_that_is_said_about_an_end_keeps_it_from_coming(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trouble: str
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(deferral, "unhandle_signal", ended.append)
+    monkeypatch.setattr(os, "kill", lambda _pid, number: ended.append(number))
+    deferred = deferral.Deferral(loop.LINK)
+    stderr, (reader, writer) = os.dup(2), os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(1 << 16))
+    os.set_blocking(writer, True)
+    own = os.open(tmp_path / "own", os.O_RDWR | os.O_CREAT)
+    try:
+        if trouble.startswith("a pipe"):
+            os.dup2(writer, 2)
+        deferred.begin((lambda: str(1 // 0)) if trouble == "counting" else lambda: goodbye.lost(3, None))
+        if trouble.startswith("a file"):
+            os.dup2(own, 2)
+        loop.LINK.resize()
+        agent.tell(Resize("node b joined", 10.0))
+        deferred._obey(signal.SIGTERM)
+    finally:
+        deferred.end()
+        os.dup2(stderr, 2)
+        for descriptor in (stderr, reader, writer, own):
+            os.close(descriptor)
+    assert ended == [signal.SIGTERM] * 2
+    assert (tmp_path / "own").read_bytes() == b""
+
+
+def test_other_signals_do_not_hide_that_a_grace_is_nearly_over(
+    agent: Agent,
+) -> None:
+    said = threading.Event()
+
+    def lost() -> str:
+        said.set()
+        return "all is lost"
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    deferred = deferral.Deferral(loop.LINK)
+    deferred.begin(lost)
+    try:
+        loop.LINK.drain()
+        agent.tell(Drain("SIGTERM", 2.0, monotonic()))
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert said.wait(PATIENCE_S)
+    finally:
+        deferred.end()
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_when_a_grace_is_nearly_over_is_counted_from_the_notice_and_fits_into_the_kernels_integer() -> None:
