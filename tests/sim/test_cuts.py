@@ -79,6 +79,31 @@ def test_a_leader_that_waited_too_long_for_an_answer_does_not_start_its_round():
     assert cluster.find("b-1").machine.standing.ran > 0
 
 
+@pytest.mark.parametrize("back_s", [1.05, 1.4])
+def test_a_round_that_a_leader_has_only_announced_takes_back_no_vote(back_s):
+    """All lose a when it announces the next round, and make b the leader; then d sees a again and not the others.
+
+    a cannot begin that round, and has no more right to the last one than before it announced it.
+    """
+    announced = []
+
+    def look_on(now, agent, _event, effects):
+        places = [one for one in effects if isinstance(one, Send) and isinstance(one.message, Place)]
+        if agent is cluster.find("a-1") and not announced and any(one.message.round > 0 for one in places):
+            announced.append(now)
+            for fault in (cut("a", "bc", now, 60.0), cut("a", "d", now, back_s)):
+                cluster.strike(fault)
+            for name in "bcd":
+                cluster.after(0.001, cluster.strike, Fault(0.0, "snap", f"{name}-1"))
+            cluster.after(back_s, cluster.strike, cut("d", "bc", 0.0, 60.0))
+            for moment in (0.001, 0.002):
+                cluster.after(back_s + moment, cluster.strike, Fault(0.0, "snap", "d-1"))
+
+    cluster = Cluster(plan_of("abcd", [Fault(CUT_S, "worker", "a-1"), Fault(50.0, "snap", "a-1")]), look_on)
+    cluster.run()
+    assert announced
+
+
 GUARDS = {
     "who went may have counted for another leader": (
         Roll,

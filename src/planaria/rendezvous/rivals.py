@@ -44,6 +44,7 @@ class Rivals:
             self._tenure.give_way()  # there is a world already: whoever asks belongs to it
 
     def _leads(self, now: float) -> Leads:
+        """Say who leads, as far as we know. A valid leader names a round that began, and not one that it has only announced."""
         own, member, leader = self._settings, self._member, self._tenure.leader
         number = member.post.standing.round
         if leader is not None:
@@ -51,6 +52,7 @@ class Rivals:
             number = max(number, office.roll.last.round)
             if office.ended is None or office.ended.kind != "lost":
                 valid = office.established and (office.ended is not None or office.is_valid(now))
+                number = office.roll.last.round if valid else number
                 return Leads(own.run_id, own.node, own.address, office.term, number, valid, seeking=False)
         known = member.known_leader
         return Leads(own.run_id, own.node, known, member.term, number, valid=False, seeking=not known)
