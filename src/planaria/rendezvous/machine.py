@@ -277,6 +277,7 @@ class Rendezvous:
         for one in said:
             self._tenure.note_term(one.term)
         avoid = seeker.refused() | {own.address}
+        avoid |= {one.address for one in seeker.own_words() if not self.member.may_follow(one.term, one.node)}
         address = best_leader(said, self.member.floor, avoid, has_round=self.standing.round >= 0)
         if address is not None:
             seeker.pause(now)

@@ -38,8 +38,9 @@ LONG_AGO_S = 1e9  # JSON knows no infinity
 class Member:
     """Phases: seeking, joining, joined, ended.
 
-    `pledge` is the highest term of a leader that this node was lost to and that never let it go: that one may have become the
-    leader by its vote, so none of a lower term may count on it again. With a store, that says who leads.
+    `pledge` is the highest term of a leader that this node was lost to and that never let it go, `pledged` who that was: it
+    may have become the leader by this node's vote, so none of a lower term may count on it again, and nobody else of the same
+    one. Two that do not see each other may lead in one term. With a store, that says who leads.
     """
 
     def __init__(self, settings: Settings, now: float) -> None:
@@ -50,6 +51,7 @@ class Member:
         self.leader = ""
         self.bound_term = 0
         self.pledge = 0
+        self.pledged = ""
         self.conn = ""
         self.last_ack_at = NEVER
         self._asked_at = NEVER
@@ -84,8 +86,9 @@ class Member:
 
     def seek(self, *, is_let_go: bool = False) -> None:
         """Let go of the leader; whoever drives this looks for another. `is_let_go`: it leads no more, by its own word."""
-        if self.phase == "joined" and self.address != SELF and not is_let_go and self.post.standing.round >= 0:
-            self.pledge = max(self.pledge, self.bound_term)
+        has_voted = self.phase == "joined" and self.address != SELF and self.post.standing.round >= 0
+        if has_voted and not is_let_go and self.bound_term >= self.pledge:
+            self.pledge, self.pledged = self.bound_term, self.leader
         self._drop()
         if self.phase != "ended":
             self.phase = "seeking"
@@ -97,9 +100,10 @@ class Member:
         self.leader = ""
         self._renew_at = self._join_until = ALWAYS
 
-    def may_follow(self, term: int) -> bool:
-        """Tell whether no leader of a newer term may count on this node."""
-        return term >= self.pledge or self.settings.external
+    def may_follow(self, term: int, node: str = "") -> bool:
+        """Tell whether no other leader of this term, or a newer one, may count on this node; without a name, of a newer one."""
+        is_same = term == self.pledge and node in ("", self.pledged)
+        return term > self.pledge or is_same or self.settings.external
 
     @property
     def known_leader(self) -> str:
@@ -198,7 +202,7 @@ class Member:
             self.end(self.parting)
 
     def _welcomed(self, welcome: Welcome, now: float) -> None:
-        if not self.may_follow(welcome.term):
+        if not self.may_follow(welcome.term, welcome.node):
             self.seek(is_let_go=True)  # before the first renewal: only that is a vote
             return
         self.phase = "joined"

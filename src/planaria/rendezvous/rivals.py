@@ -88,7 +88,8 @@ class Rivals:
         member, leader = self._member, self._tenure.leader
         claim = other.valid, other.round >= 0, other.term
         if leader is None:
-            if member.phase == "seeking" and claim[2] >= member.floor and claim[1] >= (member.post.standing.round >= 0):
+            is_behind = other.term < member.floor or not member.may_follow(other.term, other.node)
+            if member.phase == "seeking" and not is_behind and claim[1] >= (member.post.standing.round >= 0):
                 member.join(other.address, now)
             return
         office = leader.office
@@ -96,6 +97,6 @@ class Rivals:
         is_weaker = claim > own or (claim == own and other.node < self._settings.node)
         if other.valid and other.round > member.post.standing.round:
             member.pledge = 0  # who began another round has waited until nobody else could lead ours
-        if is_weaker and member.may_follow(claim[2]) and leader.ending.gives_way(other.round, now):
+        if is_weaker and member.may_follow(claim[2], other.node) and leader.ending.gives_way(other.round, now):
             self._tenure.give_way(other.address, claim[2])
             member.join(other.address, now)

@@ -75,6 +75,12 @@ class Seeker:
         found = [answer.leads for answer in self._asked.values() if answer is not None and answer.leads is not None]
         return [one for one in found if one.run_id == self.settings.run_id]
 
+    def own_words(self) -> list[Leads]:
+        """Return what leaders said of themselves."""
+        said = ((address, answer.leads) for address, answer in self._asked.items() if answer is not None)
+        found = [leads for address, leads in said if leads is not None and leads.address == address]
+        return [one for one in found if one.run_id == self.settings.run_id]
+
     def refused(self) -> set[str]:
         """Return the addresses where nobody listens."""
         return {address for address, answer in self._asked.items() if answer is not None and answer.refused}

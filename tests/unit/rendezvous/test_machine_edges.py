@@ -47,7 +47,8 @@ from planaria.rendezvous.rivals import ELDER_S
 @pytest.mark.parametrize(
     ("what", "claim", "joins"),
     [
-        ("as new as ours", {"term": 1, "round": 0}, True),
+        ("of a newer term", {"term": 2, "round": 0}, True),
+        ("of the term of the one that was lost", {"term": 1, "round": 0}, False),
         ("newer", {"term": 2, "round": 5}, True),
         ("behind us", {"term": 0, "round": 0}, False),
         ("without a round, which has to hear of ours", {"term": 9, "round": -1}, False),
@@ -74,7 +75,8 @@ def test_one_who_knows_a_round_does_not_go_back_behind_a_term_that_it_was_bound_
     agent = member_agent(term=3)
     agent.loses_leader()
     assert goes_to(agent.hear(Received("in-9", ask_of("c", "c:1", term=2, round=0)))) == []
-    assert goes_to(agent.hear(Received("in-9", ask_of("c", "c:1", term=3, round=0)))) == ["c:1"]
+    assert goes_to(agent.hear(Received("in-9", ask_of("c", "c:1", term=3, round=0)))) == []
+    assert goes_to(agent.hear(Received("in-9", ask_of("a", "a:1", term=3, round=0)))) == ["a:1"]
 
 
 def test_one_who_knows_no_round_is_bound_to_no_term() -> None:

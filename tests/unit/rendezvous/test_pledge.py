@@ -1,4 +1,4 @@
-"""A node that may have made somebody the leader, and lost it without a word, holds to none of an older term again."""
+"""A node that may have made somebody the leader, and lost it without a word, holds to no other of that term or an older one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,19 @@ def held_to(term: int, member: Member, address: str = "c:1") -> Member:
     return member
 
 
-@pytest.mark.parametrize(("term", "phase"), [(1, "seeking"), (2, "seeking"), (3, "joined"), (4, "joined")])
-def test_after_a_leader_was_lost_none_of_an_older_term_gets_a_vote(term: int, phase: str) -> None:
+@pytest.mark.parametrize(
+    ("term", "node", "phase"),
+    [(1, "a", "seeking"), (2, "a", "seeking"), (3, "a", "seeking"), (3, "c", "joined"), (4, "a", "joined")],
+)
+def test_after_a_leader_was_lost_no_other_of_its_term_or_an_older_one_gets_a_vote(
+    term: int, node: str, phase: str
+) -> None:
     member = held_to(3, running())
     member.seek()
     member.join(LEADER, 2.0)
     member.opened(2.0)
     taken(member)
-    member.received(Welcome(term, "a"), 2.0)
+    member.received(Welcome(term, node), 2.0)
     assert member.phase == phase
     assert (Renew in [type(one) for one in sent(member)]) == (phase == "joined")
 
@@ -93,22 +98,36 @@ def candidate() -> Agent:
 
 
 @pytest.mark.parametrize(
-    ("what", "term", "number", "valid", "follows"),
+    ("what", "node", "term", "number", "valid", "follows"),
     [
-        ("it led before, and has not begun another round", 1, 0, True, False),
-        ("it has: so it waited until nobody else could lead this one", 1, 1, True, True),
-        ("it only claims to", 1, 1, False, False),
-        ("it is of the term of the one that was lost", 3, 0, True, True),
+        ("it led before, and has not begun another round", "a", 1, 0, True, False),
+        ("it has: so it waited until nobody else could lead this one", "a", 1, 1, True, True),
+        ("it only claims to", "a", 1, 1, False, False),
+        ("it is of the term of the one that was lost", "a", 3, 0, True, False),
+        ("it is the one that was lost", "c", 3, 0, True, True),
     ],
 )
 def test_a_candidate_gives_way_to_an_older_term_only_if_that_has_begun_another_round(
-    what: str, term: int, number: int, valid: bool, follows: bool
+    what: str, node: str, term: int, number: int, valid: bool, follows: bool
 ) -> None:
-    agent = candidate()
-    out = agent.hear(Answered("a:1", leads("a", "a:1", term=term, valid=valid, round=number)))
-    assert (goes_to(out) == ["a:1"]) == follows, what
+    agent, address = candidate(), f"{node}:1"
+    out = agent.hear(Answered(address, leads(node, address, term=term, valid=valid, round=number)))
+    assert (goes_to(out) == [address]) == follows, what
     assert agent.machine.is_leading != follows
     if follows:
         agent.hear(Opened(agent.machine.member.conn))
-        agent.told(Welcome(term, "a"))
+        agent.told(Welcome(term, node))
         assert agent.machine.member.phase == "joined"
+
+
+def test_one_that_seeks_passes_by_another_leader_of_the_term_of_the_one_it_lost() -> None:
+    agent = member_agent(replace(SECOND, max_nodes=3))
+    agent.loses_leader()
+    agent.machine.member.join("c:1", agent.now)
+    agent.hear(Opened(agent.machine.member.conn))
+    agent.told(Welcome(3, "c"))
+    agent.loses_leader()
+    out = agent.hear(Answered("a:1", leads("a", "a:1", term=3, valid=True, round=0)))
+    assert goes_to(out) == []
+    out = agent.hear(Answered("c:1", leads("c", "c:1", term=3, round=0)))
+    assert goes_to(out) == ["c:1"]
