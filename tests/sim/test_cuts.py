@@ -110,6 +110,16 @@ def test_a_round_that_a_leader_has_only_announced_takes_back_no_vote(back_s):
     assert announced
 
 
+@pytest.mark.parametrize("last", ["i", "c"])
+def test_a_node_that_has_voted_goes_to_a_leader_of_an_older_term_that_went_on(last):
+    """It made b, as lonely as itself, the leader for a while; then it is back. It need not be a deputy, who can lead itself."""
+    names = "abcdefghij"
+    rest = names.replace("b", "").replace(last, "")
+    cuts = [cut("b", rest, CUT_S, 1.6), cut(last, rest, CUT_S, 3.0), cut("b", last, 7.6, 1.4)]
+    snaps = [*(Fault(6.001, "snap", f"{name}-1") for name in ("b", last)), *(Fault(8.99, "snap", f"{last}-1"),) * 2]
+    check(plan_of(names, [*cuts, *snaps]))
+
+
 GUARDS = {
     "who went may have counted for another leader": (
         Roll,

@@ -35,7 +35,7 @@ from planaria.rendezvous.model import (
 )
 from planaria.rendezvous.quorum import ALWAYS
 from planaria.rendezvous.rivals import Rivals
-from planaria.rendezvous.seek import Seeker, best_leader, is_next_in_line
+from planaria.rendezvous.seek import Seeker, best_leader, is_next_in_line, newest_leader
 from planaria.rendezvous.stored import Stored
 from planaria.rendezvous.tenure import Tenure
 
@@ -276,9 +276,7 @@ class Rendezvous:
         said = seeker.leads()
         for one in said:
             self._tenure.note_term(one.term)
-        avoid = seeker.refused() | {own.address}
-        avoid |= {one.address for one in seeker.own_words() if not self.member.may_follow(one.term, one.node)}
-        address = best_leader(said, self.member.floor, avoid, has_round=self.standing.round >= 0)
+        address = self._find_leader(said)
         if address is not None:
             seeker.pause(now)
             self.member.join(address, now)
@@ -287,6 +285,17 @@ class Rendezvous:
                 self._tenure.begin(max(self.member.term, self._tenure.highest_term) + 1, self.standing, now)
             else:
                 seeker.pause(now)
+
+    def _find_leader(self, said: list[Leads]) -> str | None:
+        """Return where to go, by what others said; nobody is gone to who may not count on us."""
+        member, seeker = self.member, self._seeker
+        avoid = seeker.refused() | {self.settings.address}
+        newest = newest_leader(said, self.standing.round, avoid)
+        if newest is not None:
+            member.pledge = 0
+            return newest
+        avoid |= {one.address for one in seeker.own_words() if not member.may_follow(one.term, one.node)}
+        return best_leader(said, member.floor, avoid, has_round=self.standing.round >= 0)
 
     def _knocks(self, now: float) -> bool:
         """Go straight to the endpoint where there is only one place to look: whoever is there knows who leads."""

@@ -132,12 +132,18 @@ class Office:
 
     # What it tells others about itself.
 
+    @property
+    def begun_round(self) -> int:
+        """Return the number of the last round that began; one that has only been announced is none, unless it was the first."""
+        last = self.roll.last
+        return last.round if self.roll.is_started or last.has_begun else min(last.round, max(last.begun, 0))
+
     def ask(self, now: float) -> Ask:
         """Return the question who leads; it says that we do, if we may."""
         own = self.settings
         known = own.address if self.ended is None else ""
         valid = self.established and self.ended is None and self.is_valid(now)
-        return Ask(own.run_id, own.node, known, self.term, self.roll.last.round, valid)
+        return Ask(own.run_id, own.node, known, self.term, self.begun_round if valid else self.roll.last.round, valid)
 
     def final_stop(self) -> Stop | None:
         """Return what to tell those who have to go on without us if an owner wants the end and it has not come yet."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from planaria.rendezvous.messages import Leads, Redirect
 from planaria.rendezvous.model import AskAround, Close, Send
 from planaria.rendezvous.quorum import NEVER
+from planaria.rendezvous.seek import leads_newer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Rivals:
             number = max(number, office.roll.last.round)
             if office.ended is None or office.ended.kind != "lost":
                 valid = office.established and (office.ended is not None or office.is_valid(now))
-                number = office.roll.last.round if valid else number
+                number = office.begun_round if valid else number
                 return Leads(own.run_id, own.node, own.address, office.term, number, valid, seeking=False)
         known = member.known_leader
         return Leads(own.run_id, own.node, known, member.term, number, valid=False, seeking=not known)
@@ -87,16 +88,18 @@ class Rivals:
             return
         member, leader = self._member, self._tenure.leader
         claim = other.valid, other.round >= 0, other.term
+        is_newer = leads_newer(other, member.post.standing.round)
+        if is_newer and (leader is not None or member.phase == "seeking"):
+            member.pledge = 0
         if leader is None:
             is_behind = other.term < member.floor or not member.may_follow(other.term, other.node)
-            if member.phase == "seeking" and not is_behind and claim[1] >= (member.post.standing.round >= 0):
+            is_fit = claim[1] >= (member.post.standing.round >= 0) and not is_behind
+            if member.phase == "seeking" and (is_fit or is_newer):
                 member.join(other.address, now)
             return
         office = leader.office
         own = (office.established and office.is_valid(now), office.roll.has_round, office.term)
         is_weaker = claim > own or (claim == own and other.node < self._settings.node)
-        if other.valid and other.round > member.post.standing.round:
-            member.pledge = 0  # who began another round has waited until nobody else could lead ours
         if is_weaker and member.may_follow(claim[2], other.node) and leader.ending.gives_way(other.round, now):
             self._tenure.give_way(other.address, claim[2])
             member.join(other.address, now)

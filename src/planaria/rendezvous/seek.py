@@ -91,6 +91,21 @@ class Seeker:
         return since is not None and now >= since + at_least_s
 
 
+def leads_newer(one: Ask | Leads, number: int) -> bool:
+    """Tell whether a leader says that it is valid and has begun a newer round than ours, `number`.
+
+    Then it has waited until nobody else could lead ours. So whatever our vote about that was, it binds us no more.
+    """
+    return one.valid and one.address != "" and one.round > number
+
+
+def newest_leader(said: list[Leads], number: int, avoid: set[str]) -> str | None:
+    """Return the address of such a leader, whatever its term. One who knows of no round is bound to nobody, and needs none."""
+    found = [one for one in said if number >= 0 and leads_newer(one, number) and one.address not in avoid]
+    best = max(found, key=lambda one: (one.round, one.term), default=None)
+    return best.address if best is not None else None
+
+
 def best_leader(said: list[Leads], floor: int, avoid: set[str], *, has_round: bool = False) -> str | None:
     """Return the address of the leader to go to; `floor` is the lowest term that is not behind us.
 

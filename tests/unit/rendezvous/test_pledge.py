@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from lone_member import LEADER, OWN, joined, running, sent, taken
-from rendezvous_agent import SECOND, Agent, goes_to, leads, member_agent
+from rendezvous_agent import SECOND, Agent, ask_of, goes_to, leads, member_agent
 
 from planaria.base.value import replace
 from planaria.rendezvous.member import Member
 from planaria.rendezvous.messages import Redirect, Renew, Welcome
-from planaria.rendezvous.model import SELF, Answered, Connect, Opened
+from planaria.rendezvous.model import SELF, Answered, Connect, Held, Opened, Received, Standing
+from planaria.rendezvous.office import Office
 
 
 def held_to(term: int, member: Member, address: str = "c:1") -> Member:
@@ -131,3 +132,44 @@ def test_one_that_seeks_passes_by_another_leader_of_the_term_of_the_one_it_lost(
     assert goes_to(out) == []
     out = agent.hear(Answered("c:1", leads("c", "c:1", term=3, round=0)))
     assert goes_to(out) == ["c:1"]
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "valid", "follows"),
+    [
+        ("it has begun no other round", 0, True, False),
+        ("it has", 1, True, True),
+        ("it claims to, and may not lead", 1, False, False),
+    ],
+)
+@pytest.mark.parametrize("asks", [False, True])
+def test_one_that_seeks_goes_to_an_older_term_only_if_that_has_begun_another_round(
+    what: str, number: int, valid: bool, follows: bool, asks: bool
+) -> None:
+    agent = member_agent(replace(SECOND, max_nodes=3), term=3)
+    agent.loses_leader()
+    if asks:
+        event = Received("in-9", ask_of("c", "c:1", term=2, round=number, valid=valid))
+    else:
+        event = Answered("c:1", leads("c", "c:1", term=2, round=number, valid=valid))
+    assert goes_to(agent.hear(event)) == (["c:1"] if follows else []), what
+    if follows:
+        agent.hear(Opened(agent.machine.member.conn))
+        agent.told(Welcome(2, "c"))
+        assert agent.machine.member.phase == "joined"
+
+
+@pytest.mark.parametrize(
+    ("what", "standing", "began"),
+    [
+        ("none at all", Standing(), -1),
+        ("it ran", Standing("x", 1, 4, 2, 0, 0, (), 5, ran=4, begun=4), 4),
+        ("another was announced", Standing("x", 1, 4, 2, 0, 0, (), 5, ran=3, begun=3), 3),
+        ("the first was announced", Standing("x", 1, 0, 2, 0, 0, (), 1), 0),
+    ],
+)
+def test_a_leader_names_the_round_that_began(what: str, standing: Standing, began: int) -> None:
+    office = Office(SECOND, 0.0, term=2, standing=standing, held=Held(0.0, 0.0))
+    assert office.begun_round == began, what
+    office.roll.is_started = True
+    assert office.begun_round == standing.round
