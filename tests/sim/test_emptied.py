@@ -105,6 +105,28 @@ def test_half_of_a_round_is_no_majority_by_the_key_of_an_emptied_store(anew, see
 
 
 @pytest.mark.parametrize("anew", EMPTIED)
+@pytest.mark.parametrize("at", [16.0, 17.0, 18.0])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_leader_that_still_has_the_key_of_a_store_that_was_emptied_is_waited_for(anew, at, seed):
+    """b and c go on without a, write the round again and have the key then; a was granted it for as long as a lease.
+
+    c, which is done, goes in sight of both, so each is half of those who are left, with a key.
+    """
+    faults = (
+        apart("a", "b", 10.0, 60.0),
+        apart("a", "c", 10.0, at - 7.5),
+        *(Fault(10.001, "snap", f"{name}-1") for name in "bc"),
+        Fault(at - 0.01, "block", "", 60.0, (("host-a", "store"), ("store", "host-a"))),
+        Fault(at, "empty", "", 0.0, anew),
+        Fault(at + 2.6, "leave", "c-1"),
+    )
+    plan = Plan(seed=seed, specs=THREE, faults=faults, **PLAIN, max_nodes=3, ttl_s=20.0)
+    cluster = Cluster(plan)
+    cluster.at(9.0, lambda: cluster.find("c-1").finish(cluster.find("c-1").life))
+    cluster.run()
+
+
+@pytest.mark.parametrize("anew", EMPTIED)
 @pytest.mark.parametrize("after_s", [0.0005, 0.002, 0.3, 3.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_one_that_comes_after_the_store_was_emptied_joins_the_run_that_is_there(anew, after_s, seed):

@@ -185,7 +185,8 @@ class Roll:
         """Count the dead: half of the others is not enough without them.
 
         One of them may have gone over to another leader and made it one, unseen by us, before it died: then that one counts
-        half of the others for enough as we do, and they can be the other half. A store names one leader at a time.
+        half of the others for enough as we do, and they can be the other half. A store names one leader at a time. One
+        that was emptied may name another while the first still leads by what it was granted: see `fence_floor`, in `stored.py`.
         """
         return 0 if self.settings.external else sum(node in self.dead and node not in self.gone for node in nodes)
 

@@ -177,6 +177,8 @@ class Stored:
         leader = self._tenure.begin(term_above(term, max(newest.term, self._member.term)), newest, now)
         leader.office.roll.is_stored = claim.has_round
         leader.office.roll.is_started = claim.has_round or newest.has_begun
+        if newest.round >= 0 and not claim.has_round:  # whose key was lost with the rest may have led by it until now
+            leader.office.roll.fence_floor = max(leader.office.roll.fence_floor, now)
         leader.office.over = claim.newest().epoch if claim.over() is not None and ended is None else ""
         leader.ending.round_revision = claim.round_revision
         if ended is not None:
