@@ -290,3 +290,18 @@ def test_what_is_no_time_to_wait_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StateRefused, match=r"timeout_s takes a number of seconds, from 0 on, not -1\.0"):
             wait()
     assert state.commit(wait="disk", timeout_s=float("inf")).reached == "disk"
+
+
+def test_what_is_no_time_to_wait_is_told_to_the_other_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raised before they meet, it would leave them waiting for this rank."""
+    state, told = made(str(tmp_path)), list[Any]()
+    agree = ShardedState._agree
+
+    def listen(state: ShardedState, here: Any, stamp: Any, problem: Exception | None) -> None:
+        told.append((stamp, problem))
+        agree(state, here, stamp, problem)
+
+    monkeypatch.setattr(ShardedState, "_agree", listen)
+    with pytest.raises(StateRefused, match="timeout_s takes a number") as refused:
+        state.commit(timeout_s=-1.0)
+    assert told == [(None, refused.value)]

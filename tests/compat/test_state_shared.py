@@ -13,9 +13,10 @@ if importlib.util.find_spec("torch") is None:
 import torch
 from torch import nn
 
+from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
 from planaria.worker.state import ElasticState
-from planaria.worker.vault import LocalVault
+from planaria.worker.vault import Loaded, LocalVault
 
 pytestmark = pytest.mark.torch
 
@@ -112,3 +113,29 @@ def test_tensors_that_were_tied_in_two_ways_are_still_restored_in_place() -> Non
     assert ElasticState(vault=vault, model=begun).restore()
     assert values(begun.weight) == [4.0]
     assert begun.turned.data_ptr() == begun.weight.data_ptr() == begun.same.data_ptr()
+
+
+class Follower(LocalVault):
+    """A second worker of a node, which keeps only what is its own."""
+
+    def __init__(self, leader: LocalVault) -> None:
+        super().__init__(Origin(rank=1, world_size=2, keeps_shared=False))
+        self._leader = leader
+
+    def load(self, *, is_damaged: bool = False) -> Loaded | None:
+        own, shared = super().load(is_damaged=is_damaged), self._leader.load(is_damaged=is_damaged)
+        assert own is not None
+        assert shared is not None
+        return Loaded(own.own, shared.own)
+
+
+def test_modules_that_were_one_stay_one_where_another_rank_keeps_the_model_and_replicas_differ_in_a_bit() -> None:
+    leader = LocalVault(Origin(rank=0, world_size=2))
+    follower = Follower(leader)
+    for vault, value in ((leader, 1.0), (follower, 1.0 + 2**-23)):
+        model = linear(value)
+        ElasticState(vault=vault, replicated=True, model=model, head=model, step=5).commit()
+    begun = linear(0.0)
+    state = ElasticState(vault=follower, replicated=True, model=begun, head=begun, step=0)
+    assert state.restore()
+    assert (state.step, *values(begun.weight)) == (5, 1.0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 
+from planaria.archive.plan import Failed, Written
 from planaria.archive.shelf import Shelf
-from planaria.archive.writer import Pinned, Writer
+from planaria.archive.writer import NEEDED, Pinned, Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ LOOK_EVERY_S = 15.0  # at a write: a slow one is told of within this much of `SL
 class _Order:
     """Parts that are to be written, in which round, and who is told what came of it, or that nothing will.
 
-    Its memory `is_given_up` when somebody else needs it: then it fails once the writer's thread notices.
+    Its memory `is_given_up` when somebody else needs it: then it fails once the writer's thread notices, and `is_over`.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class _Order:
         self.writer = writer
         self.tell = tell
         self.on_given_up = on_given_up
-        self.is_given_up = False
+        self.is_given_up = self.is_over = False
         self._held = [*parts]
 
     def let_go(self, parts: Sequence[Pinned]) -> None:
@@ -77,7 +78,8 @@ class Disk:
         self.writer: World | None = None  # the run and round that this node is in
         self._lock = threading.Lock()
         self._next: _Order | None = None
-        self._now: _Order | None = None  # the writer's thread has it
+        self._now: _Order | None = None  # the writer's thread has it, or had it last
+        self.written = 0  # commits of which this node's files got there
         self._writer = Writer(self._shelf, self._take, self._tell, loop.now, self._on_outcome)
         self.directory = self._shelf.directory
 
@@ -87,7 +89,14 @@ class Disk:
         tell: Callable[[Outcome], object],
         on_given_up: Callable[[], object] | None = None,
     ) -> None:
-        """Write a commit's parts, after what is being written now. What waited before it is given up, and told only that."""
+        """Write a commit's parts, after what is being written now. What waited before it is given up, and told only that.
+
+        While the writer hangs in what was given up, nothing else is held for it: that would be waited for and given up as
+        well, in every life again. Such a write fails, unless its caller would hear `on_given_up`, who has time.
+        """
+        if on_given_up is None and self._hangs():
+            self._fail(parts, tell)
+            return
         with self._lock:
             given_up, self._next = self._next, _Order(parts, self.writer, tell, on_given_up)
         self._writer.wake()
@@ -99,11 +108,21 @@ class Disk:
         if given_up.on_given_up is not None:
             given_up.on_given_up()
 
+    def _hangs(self) -> bool:
+        order = self._now
+        return order is not None and order.is_given_up and not order.is_over
+
+    def _fail(self, parts: Sequence[Pinned], tell: Callable[[Outcome], object]) -> None:
+        failed = Failed(parts[0].stamp, NEEDED) if parts else None
+        for one in parts:
+            one.release()
+        if failed is not None:
+            self._post(lambda: tell(failed))  # not at once: who is told may order the next
+
     def give_up(self) -> None:
         """Let go of the memory that is written from, or is to be, at once: somebody needs it more. Those writes fail.
 
-        Who ordered them is told so by the writer's thread, when it gets to know; one that hangs in a call of the system tells
-        nobody, and so nobody orders a write that would have to be given up as well.
+        Who ordered them is told so by the writer's thread, when it gets to know, also if it hangs in a call of the system.
         """
         with self._lock:
             orders = [order for order in (self._now, self._next) if order is not None]
@@ -188,4 +207,9 @@ class Disk:
     def _on_outcome(self, outcome: Outcome) -> None:
         order = self._now
         if order is not None:
-            self._post(lambda: order.tell(outcome))
+            order.is_over = True
+            self._post(lambda: self._told(order, outcome))
+
+    def _told(self, order: _Order, outcome: Outcome) -> None:
+        self.written += isinstance(outcome, Written)
+        order.tell(outcome)

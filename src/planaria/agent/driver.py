@@ -268,6 +268,7 @@ class Driver:
         self.workers.end()
         if self.keeper is not None:
             self.control.catch_up()  # a commit that was sealed before the end counts
+            self.keeper.ended()
         if self.watchdog is not None:
             self.watchdog.forget()
         if self.vigil is not None:

@@ -314,6 +314,11 @@ class Keeper:
 
     # The end.
 
+    def ended(self) -> None:
+        """Hear that the workers are gone: none of them waits for memory any more, and the disk may keep what it reads."""
+        self._opening.clear()
+        self._look_at_disk()
+
     def close(self) -> None:
         """Let go of all memory: for a process that goes on without this agent."""
         self._end_round()
@@ -327,6 +332,7 @@ class Keeper:
 
         The disk is for all nodes to write, so that there is nothing to be done but to wait.
         """
+        self.ended()
         self.guests.is_leaving = True
         if self._delegate is not None and self._delegate.has_buddy:
             self._delegate.hand_over(on_done)
@@ -341,6 +347,7 @@ class Keeper:
 
         What only this node's workers are known to have sealed is written too: other nodes may write theirs.
         """
+        self.ended()
         slots = self._stock.slots
         if self.disk is None or slots.complete is None:
             return False

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from planaria.worker.claims import Claims
     from planaria.worker.upload import Upload
 
 MODULE, OPTIMIZER, STATEFUL, VALUE = "module", "optimizer", "stateful", "value"
@@ -239,8 +238,11 @@ def _on_host(found: Any) -> Any:
     return type(found)(_on_host(item) for item in found) if type(found) in (list, tuple) else found
 
 
-def claim(name: str, saved: dict[str, Any], value: Any, claims: Claims) -> None:
+def claim(name: str, saved: dict[str, Any], value: Any, upload: Upload) -> None:
     """Claim the tensors of a module before any value that shares them does: they are what is trained, and stay where they are.
+
+    One that two modules share, whose parts were kept by two ranks, gets what the first has: it may have been one then, and
+    replicas may differ in a bit.
 
     Raises:
         StateRefused: Two of them are one here, and were not when the snapshot was made. Only one of both could be had.
@@ -250,13 +252,23 @@ def claim(name: str, saved: dict[str, Any], value: Any, claims: Claims) -> None:
         target = here.get(key)
         if target is None or not arrays.is_array(item) or not arrays.is_writable(target):
             continue
-        other = claims.reserve(target, item)
-        if other is not None and not arrays.same_bytes(other, item):
+        other = upload.claims.reserve(target, item)
+        if other is None:
+            continue
+        if _snapshot_of(other, upload) != _snapshot_of(item, upload):
+            saved[key] = other
+        elif not arrays.same_bytes(other, item):
             raise StateRefused(
                 f"{name}: {key} is one tensor with another of a module here, and was another than that, with other "
                 "content, when the snapshot was made",
                 hint="give each module parameters of its own before restore(), as the program had that made the snapshot",
             )
+
+
+def _snapshot_of(item: Any, upload: Upload) -> int:
+    """Return at which address the snapshot begins that a tensor is in."""
+    row = upload.rows.get(item.data_ptr())
+    return item.data_ptr() - row.offset if row is not None else 0
 
 
 def _tensors(module: Any) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Return:
                 raise StateRefused(f"{name} in the snapshot is not what a {kind} keeps: {exc!r}") from exc
         for name, kind, content, _ in self._here:
             if kind == parts.MODULE:
-                parts.claim(name, content, self._state[name], self._upload.claims)
+                parts.claim(name, content, self._state[name], self._upload)
         for name, kind, content, _ in self._here:
             if kind in parts.BY_THEMSELVES:
                 self._load(name, kind, content)

@@ -91,7 +91,6 @@ class ShardedState(ElasticState):
             StateRefused: A value cannot be kept, here or on another rank, or ranks commit different steps. Or another life uses
                 the directory, so that no commit of this one counts.
         """
-        timeout_s = checked_wait(timeout_s)
         self._begin_life()
         here = self._here()
         taken: _Taken | None = None
@@ -99,6 +98,7 @@ class ShardedState(ElasticState):
         try:
             # First: its thread talks in the group that ranks agree in below, and so all of them talk in the same order.
             self._saving.finish(None)
+            timeout_s = checked_wait(timeout_s)
             taken = self._taken(here)
         except Exception as exc:  # noqa: BLE001  whatever it is, the others wait to hear of it; raised below
             problem = exc

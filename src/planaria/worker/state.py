@@ -26,7 +26,7 @@ from planaria.worker.runway import OTHERS, Runway
 from planaria.worker.synced import log_synced, tell_other_world
 from planaria.worker.tenancy import Tenancy, vault_here
 from planaria.worker.upload import Damaged, Upload
-from planaria.worker.vault import Loaded, say
+from planaria.worker.vault import Loaded, check_tier, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,19 +122,18 @@ class ElasticState:
         tier is not reached, `Commit.reached` says which one was, and one line says so.
 
         All ranks call it at the same steps. A call that raises counts as one: who goes on calls it again at the next step of
-        all ranks, not at once, and the commit that this rank does not have counts nowhere.
+        all ranks, not at once, and the commit that this rank does not have counts nowhere. (Not so a second state's.)
 
         Raises:
             StateRefused: A value cannot be kept, or the snapshot does not fit into memory. The commit before it still counts.
                 Or the ranks had different values of `step` in this commit or the one before, which then counts nowhere.
                 Or `wait` or `timeout_s` are not what they may be.
         """
-        if wait is not None and wait not in TIERS:
-            raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
-        timeout_s = checked_wait(timeout_s)
-        generation = self._tenancy.next_generation()  # used up, whatever comes: ranks that go on count alike
         self._tenancy.take(self)
+        generation = self._tenancy.next_generation()  # used up, whatever comes: ranks that go on count alike
         try:
+            check_tier(wait)
+            timeout_s = checked_wait(timeout_s)
             self._raise_trouble()
             if wait:
                 self._finish_sealing()
@@ -185,8 +184,7 @@ class ElasticState:
             if flight is not None:
                 flight.give_up()  # else the next step would wait for it for ever
             raise
-        vars(self)["_captured"] = captured
-        vars(self)["stamp"] = stamp
+        vars(self).update(_captured=captured, stamp=stamp)
         return stamp, captured
 
     def _near(self) -> list[int] | None:

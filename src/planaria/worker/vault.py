@@ -10,7 +10,7 @@ import threading
 from planaria.base.memory import free_bytes
 from planaria.base.value import Value, replace
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import ONE_STEP, Origin, check_memory, slot_to_write
+from planaria.contract.commit import ONE_STEP, TIERS, Origin, check_memory, hint_for, slot_to_write
 from planaria.errors import StateRefused
 from planaria.worker import here
 from planaria.worker.console import show
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
+    from planaria.archive.plan import Outcome
     from planaria.archive.writer import Pinned, Writer
     from planaria.contract.commit import Order, Stamp, Tier
     from planaria.contract.snapshot import Snapshot
@@ -72,6 +73,7 @@ class Loaded(Value):
 LOOK_EVERY_S = 0.05
 CHECK_EVERY = 20  # looks: once a second, since it opens the file of every rank
 PATIENCE_S = 10.0  # how long a commit waits for the disk to let go of memory, the first time; training must go on
+MOST_PATIENCE_S = 120.0
 
 
 def anonymous(size_bytes: int) -> memoryview:
@@ -84,6 +86,16 @@ def anonymous(size_bytes: int) -> memoryview:
 def say(line: str) -> None:
     """Tell the reader of this process's stderr."""
     show(f"planaria: {line}\n")  # in one piece: with python -u, print writes the line's end by itself
+
+
+def check_tier(wait: object) -> None:
+    """See that a commit can be waited for like this.
+
+    Raises:
+        StateRefused: It is no tier.
+    """
+    if wait is not None and wait not in TIERS:
+        raise StateRefused(f"commit(wait=...) takes one of {', '.join(TIERS)}, or None, not {wait!r}")
 
 
 def _stamp_in(slot: memoryview) -> Stamp | None:
@@ -130,6 +142,7 @@ class LocalVault:
         self._pinned: list[int] = []
         self._reading: _Reading | None = None
         self._patience_s = PATIENCE_S
+        self._said_s = 0.0
         self._lent = -1
         self._never = threading.Event()
         self._changed = threading.Condition()  # the disk's writer pins and releases slots in its own thread
@@ -143,7 +156,15 @@ class LocalVault:
         from planaria.archive.shelf import Shelf
         from planaria.archive.writer import Writer
 
-        return Writer(Shelf(directory, keep), self._pin_for_disk, say, monotonic)
+        return Writer(Shelf(directory, keep), self._pin_for_disk, say, monotonic, self._on_outcome)
+
+    def _on_outcome(self, outcome: Outcome) -> None:
+        """Hear, in the writer's thread, what came of a commit: a disk that took one is as patiently waited for as at first."""
+        from planaria.archive.plan import Written
+
+        if isinstance(outcome, Written):
+            with self._changed:
+                self._patience_s = PATIENCE_S
 
     def begin_open(self, size_bytes: int) -> None:
         """Do nothing: memory of one's own is found at once."""
@@ -166,18 +187,20 @@ class LocalVault:
     def _give_up_reading(self) -> None:
         """Take the memory that the disk's writer reads away from it. It notices, and what it has written of that is not used.
 
-        The next time it has twice as long: a disk that is slow and not stuck shall have a commit some time. One that is stuck
-        takes nothing else to write, so it costs no second wait.
+        The next time it has twice as long, up to a limit, until a commit gets there: a disk that is slow and not stuck shall
+        have one some time. One that is stuck takes nothing else to write, so it costs no second wait.
         """
         reading = self._reading
         if reading is None or reading.is_given_up:
             return
-        if self._patience_s == PATIENCE_S:
+        if self._patience_s > self._said_s:
+            self._said_s = self._patience_s
             say(
-                f"{reading.pinned.stamp} is still being written to disk, a commit has waited {PATIENCE_S:.0f} s for it, and "
-                "there is no memory for a third one: it is given up, and training goes on (said once)"
+                f"{reading.pinned.stamp} is still being written to disk, a commit has waited {self._patience_s:.0f} s for it, "
+                "and there is no memory for a third one: it is given up, and training goes on (said again when one waits "
+                "longer)"
             )
-        self._patience_s *= 2
+        self._patience_s = min(2 * self._patience_s, MOST_PATIENCE_S)
         reading.is_given_up = True
         reading.pinned.release()
 
@@ -270,7 +293,8 @@ class LocalVault:
         except OSError:
             return
         except ValueError as problem:
-            raise StateRefused(str(problem), hint=ONE_STEP) from problem
+            if hint_for(str(problem)) == ONE_STEP:  # else a file is damaged: a matter of the disk, not of the program
+                raise StateRefused(str(problem), hint=ONE_STEP) from problem
 
     def _is_on_disk(self, order: Order) -> bool:
         """Tell whether a commit is whole in the directory; where that cannot be looked at, it is not known to be."""

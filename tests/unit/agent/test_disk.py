@@ -6,10 +6,12 @@ import pytest
 from clocks import FakeLoop
 
 from planaria.agent.disk import Disk
-from planaria.archive.writer import Pinned
+from planaria.archive.plan import Failed, Written
+from planaria.archive.writer import NEEDED, Pinned
 from planaria.contract.commit import Stamp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -46,3 +48,33 @@ def test_who_writes_is_nice_and_never_less_so_than_its_job(
     for _ in range(2):
         disk._take()
     assert asked == set_to
+
+
+def test_while_the_writer_hangs_in_what_was_given_up_nothing_is_held_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted: list[Callable[[], object]] = []
+    disk = Disk(str(tmp_path), 1, FakeLoop(), posted.append, pytest.fail)
+    monkeypatch.setattr(disk._writer, "wake", lambda: None)
+    released: list[int] = []
+    told: list[object] = []
+    disk.write(parts(1, released), told.append)
+    (taken,) = disk._take()
+    disk.give_up()
+    assert taken.is_given_up()
+    assert released == [1]
+    disk.write(parts(2, released), told.append)
+    assert released == [1, 2]
+    assert told == [], "not before the next turn of the loop"
+    posted.pop()()
+    assert told == [Failed(parts(2, [])[0].stamp, NEEDED)]
+    disk.write(parts(3, released), told.append, on_given_up=lambda: None)
+    assert released == [1, 2], "who would hear of it waits, as the end of a run does"
+    disk._on_outcome(Failed(taken.stamp, NEEDED))
+    assert [one.stamp.generation for one in disk._take()] == [3]
+    disk._on_outcome(Written(parts(3, [])[0].stamp, complete=True))
+    disk.write(parts(4, released), told.append)
+    assert [one.stamp.generation for one in disk._take()] == [4], "it is back"
+    for call in posted:
+        call()
+    assert disk.written == 1

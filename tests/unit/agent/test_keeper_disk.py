@@ -138,6 +138,82 @@ def test_a_disk_that_hangs_with_the_only_memory_there_is_is_left_behind_and_told
     rig.loop.close()
 
 
+class Hanging:
+    """A disk that takes what it is given when its gate is open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.gate = threading.Event(), threading.Event()
+        monkeypatch.setattr(shelf, "write_all", self._write_all)
+
+    def _write_all(self, descriptor: int, content: memoryview) -> None:
+        self.began.set()
+        assert self.gate.wait(TIMEOUT_S)
+        write_all(descriptor, content)
+
+    def hold(self, rig: Rig) -> None:
+        """Make two commits, of which it reads one, and no room for a third, for which both ranks wait."""
+        for generation in (1, 2):
+            for rank in (0, 1):
+                rig.commit(rank, generation)
+            assert self.began.wait(TIMEOUT_S)
+        rig.free = 0
+        assert [rig.ask(rank, vault.Open(7 + rank, 10_000)) for rank in (0, 1)] == [None, None]
+
+
+@pytest.mark.parametrize("end", ["ended", "flush"])
+def test_workers_that_died_while_they_waited_for_memory_do_not_cost_the_run_its_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    disk, rig = Hanging(monkeypatch), Rig(str(tmp_path))
+    disk.hold(rig)
+    if end == "ended":
+        rig.keeper.ended()
+        rig.clock.ahead_s += FIRST_S + 1
+        rig.loop.run_once(0.0)
+
+    def be_slow() -> None:
+        rig.clock.ahead_s += FIRST_S + 1
+        disk.gate.wait(0.3)
+        disk.gate.set()
+
+    later = threading.Timer(0.1, be_slow)
+    later.start()
+    assert rig.keeper.flush(TIMEOUT_S)
+    later.join()
+    assert [found.order for found in Shelf(str(tmp_path)).commits()] == [(1, 0, 2), (1, 0, 1)]
+    assert not any("given up" in line for line in rig.said)
+    rig.keeper.close()
+    rig.loop.close()
+
+
+def test_a_disk_that_is_stuck_costs_one_wait_in_all_lives_and_the_end_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, rig = Hanging(monkeypatch), Rig(str(tmp_path))
+    disk.hold(rig)
+    heard = len(rig.answers)
+    rig.clock.ahead_s += FIRST_S + 1
+    rig.run_until(lambda: len(rig.answers) == heard + 2)
+    for number in (1, 2, 3):
+        rig.new_life(number)
+        for generation in (10 * number, 10 * number + 1):
+            for rank in (0, 1):
+                slot = rig.ask(rank, vault.Open(7, 10_000))
+                assert isinstance(slot, vault.Slot), "nobody waits for it"
+                rig.seal(rank, slot, generation)
+    assert sum("given up" in line for line in rig.said) == 1
+    rig.ask(0, vault.Await(8, 1, 3, 31, "disk", TIMEOUT_S))
+    rig.run_until(lambda: any(found == vault.Reached(8, "node") for _, found, _ in rig.answers))
+    later = threading.Timer(0.3, disk.gate.set)
+    later.start()
+    assert rig.keeper.flush(TIMEOUT_S), "it has time, and the disk is only slow"
+    later.join()
+    assert next(Shelf(str(tmp_path)).commits()).order == (1, 3, 31)
+    assert all(slot.pins == slot.disk_pins == 0 for slot in rig.keeper._stock.slots.all())
+    rig.keeper.close()
+    rig.loop.close()
+
+
 def test_a_rank_that_waits_for_another_rank_takes_nothing_from_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

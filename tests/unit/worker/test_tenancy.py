@@ -152,6 +152,15 @@ def test_a_commit_that_is_refused_counts_as_one() -> None:
     with pytest.raises(StateRefused, match="cannot be kept"):
         state.commit()
     with pytest.raises(StateRefused, match="takes one of"):
-        state.commit(wait="nowhere")  # type: ignore[arg-type]  # which is no call of all ranks
+        state.commit(wait="nowhere")  # type: ignore[arg-type]
     state.extra = None
-    assert state.commit(wait="node").stamp.generation == 3
+    assert state.commit(wait="node").stamp.generation == 4
+
+
+@pytest.mark.usefixtures("under_agent")
+def test_a_call_of_a_second_state_is_none_of_the_first_ones_commits() -> None:
+    first, second = ElasticState(step=0), ElasticState(step=0)
+    first.commit(wait="node")
+    with pytest.raises(StateRefused, match=ANOTHER):
+        second.commit()
+    assert first.commit(wait="node").stamp.generation == 2

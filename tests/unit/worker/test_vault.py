@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from planaria.archive import shelf
-from planaria.archive.plan import Written
+from planaria.archive.plan import Failed, Written
 from planaria.archive.shelf import Shelf
+from planaria.archive.writer import Pinned
 from planaria.base.files import write_all
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import Origin, Stamp
@@ -303,3 +304,30 @@ def test_ranks_that_wait_for_the_disk_with_different_steps_are_refused_all_of_th
             assert "step of the whole job" in str(refused.value.hint)
     assert all(vault.close() for vault in vaults)
     assert Shelf(str(tmp_path)).newest() is None
+
+
+def test_a_damaged_file_of_another_rank_is_no_mistake_of_the_program(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = LocalVault(Origin(rank=0, world_size=2), str(tmp_path))
+    state = ElasticState(vault=vault, step=4)
+    state.commit(wait="disk", timeout_s=0.1)
+    (file,) = tmp_path.rglob("rank-00000.snapshot")
+    file.with_name("rank-00001.snapshot").write_bytes(b"cut short")
+    stamp = state.stamp
+    assert stamp
+    assert vault.wait(stamp, "disk", 0.1) == "node"
+    assert vault.close()
+    assert "has not reached disk" in capfd.readouterr().err
+
+
+def test_a_disk_that_has_taken_a_commit_is_waited_for_as_at_first_and_never_longer_than_a_limit() -> None:
+    vault = LocalVault()
+    for _ in range(5):
+        vault._reading = vaults._Reading(Pinned(vault.origin.stamp(1, 1), memoryview(b""), lambda: None))
+        vault._give_up_reading()
+    assert vault._patience_s == vaults.MOST_PATIENCE_S == 120.0
+    vault._on_outcome(Failed(vault.origin.stamp(1, 1), "no room"))
+    assert vault._patience_s == vaults.MOST_PATIENCE_S
+    vault._on_outcome(Written(vault.origin.stamp(1, 1), complete=True))
+    assert vault._patience_s == vaults.PATIENCE_S
