@@ -64,9 +64,10 @@ def test_a_step_without_the_hook_is_noticed_and_the_commit_is_not_sealed(
     state.commit()
     train(state)
     device.gate.set()
-    with pytest.raises(StateRefused, match=r"model\['0.weight'\] was changed by other means than a step"):
-        state.restore()
-    assert "was not sealed: StateRefused" in capfd.readouterr().err
+    assert state.restore().step == 1  # type: ignore[union-attr]  # who goes back has nothing to do with it any more
+    said = capfd.readouterr().err
+    assert "was not sealed: StateRefused" in said
+    assert "model['0.weight'] was changed by other means than a step" in said
     assert make(vault).restore().step == 1  # type: ignore[union-attr]  # there is one
 
 

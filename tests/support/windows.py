@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 def shown(window: Browser, cast: Cast, token: str = "") -> Iterator[None]:
     """The page of made-up runs in the window. The browser may have nothing to complain of until it is left."""
     with Stage(cast, token) as stage:
+        window.complaints()  # of the page before: a browser may be slow to write them down
         window.go(stage.url)
         yield
         complaints = window.complaints()
         window.go("about:blank")
-    assert complaints == []
+    assert complaints == [], complaints
 
 
 def texts(window: Browser, selector: str) -> list[str]:

@@ -219,8 +219,9 @@ class ElasticState:
                 was noticed after it had been sent to the GPU, and there is no other: then the message says so.
         """
         self._tenancy.take(self)
-        self._finish_sealing()
-        vars(self)["_captured"] = None
+        if self._sealing:
+            self._sealing.result()
+        vars(self).update(_sealing=None, _trouble=None, _captured=None)  # a trouble was said, and its commit skipped
         self._runway.look(self._parts)
         loaded = self._vault.load()
         try:

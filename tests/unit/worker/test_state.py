@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -372,6 +373,26 @@ def test_what_goes_wrong_while_sealing_is_said_and_raised_by_the_next_commit(
         with pytest.raises(MemoryError):
             state.commit()
         assert "was not sealed: MemoryError" in capfd.readouterr().err  # also when no commit follows
+    assert state.commit(wait="node").reached == "node"
+
+
+@pytest.mark.parametrize("go_back", [ElasticState.restore, ElasticState.sync])
+def test_what_went_wrong_while_sealing_is_no_trouble_of_who_goes_back(
+    monkeypatch: pytest.MonkeyPatch, go_back: Callable[[ElasticState], object]
+) -> None:
+    """It would be raised on this rank only, while all others go back."""
+    state = ElasticState(big=b"x" * (2 << 20), step=1)
+    state.commit(wait="node")
+    state.step = 2
+
+    def fail(*_args: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "seal", fail)
+        state.commit()
+        go_back(state)
+    assert state.step == 1
     assert state.commit(wait="node").reached == "node"
 
 
