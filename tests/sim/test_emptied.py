@@ -11,7 +11,7 @@ from clustersim.emptied import draw_emptied
 from clustersim.story import run
 
 from planaria.rendezvous.messages import Placed
-from planaria.rendezvous.model import Send
+from planaria.rendezvous.model import Send, WriteKey
 
 CLUSTERS = int(os.environ.get("PLANARIA_SIM_CLUSTERS", "500")) // 10
 PLAIN = {"endpoints": (), "external": True, "drift": 0.0, "coupled": False, "max_restarts": 0, "is_mild": False}
@@ -134,6 +134,29 @@ def test_one_that_comes_after_the_store_was_emptied_joins_the_run_that_is_there(
     specs = (*THREE, Spec("x-1", "host-x", 29400, 5.0 + after_s))
     plan = Plan(seed=seed, specs=specs, faults=(Fault(5.0, "empty", "", 0.0, anew),), **PLAIN, max_nodes=4)
     check_one_run(plan)
+
+
+@pytest.mark.parametrize("anew", EMPTIED)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_first_round_that_is_given_up_while_it_is_written_is_written_over(anew, seed):
+    """x saw nobody of the run that the store has forgotten until then, and the store answers late."""
+
+    def look_on(_now, agent, _event, effects):
+        writes = any(isinstance(one, WriteKey) and one.key == "round" for one in effects)
+        if writes and agent.name == "x-1" and not struck:
+            struck.append(agent)
+            cluster.strike(Fault(0.0, "outage", "", 3.0, True))
+            cluster.after(0.05, cluster.net.unblock, unseen)
+
+    struck, unseen = [], apart("x", "bc", 0.0, 0.0).more
+    faults = (Fault(6.0, "host", "a-1", 1000.0), Fault(6.005, "empty", "", 0.0, anew), Fault(40.0, "snap", "x-1"))
+    specs = (*THREE, Spec("x-1", "host-x", 29400, 6.01))
+    cluster = Cluster(Plan(seed=seed, specs=specs, faults=faults, **PLAIN, max_nodes=4), look_on)
+    cluster.at(5.9, cluster.net.block, unseen)
+    cluster.run()
+    assert struck
+    assert {world.key[0] for world in cluster.checks.order} == {"a-1"}
+    assert not any(agent.ended for agent in cluster.agents)
 
 
 @pytest.mark.parametrize("anew", EMPTIED)

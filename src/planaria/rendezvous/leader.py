@@ -152,6 +152,7 @@ class Leader:
         """Lead in a newer term: the store had lost the leader key, and it was written anew."""
         self.office.term = term_above(term, self.office.term)
         if self.office.is_making:
+            self.office.withdrawn |= self.office.phase == "starting"
             self._making.give_up()
         self._orders.touch()
 
@@ -165,7 +166,8 @@ class Leader:
             self.raise_term(known + self.office.term)
 
     def round_written(self, revision: int, now: float) -> None:
-        """Go on with a round that the store has taken."""
+        """Go on with a round that the store has taken; one that was given up meanwhile is to be written over."""
+        self.office.withdrawn = False
         self.ending.round_revision = revision
         self._orders.touch()
         self.ending.write_outcome(now)
@@ -332,7 +334,8 @@ class Leader:
             self._making.give_up()
             return True
         if self._settings.external:
-            self._making.ask_store(self.ending.round_revision)
+            if not self.office.withdrawn:
+                self._making.ask_store(self.ending.round_revision)
             return False
         self._start(now)
         return True

@@ -34,6 +34,7 @@ class Office:
     `chosen`, `announced` and `places` are those of the round that is being made, or of the last one. `reason` is why it
     was made, `quit` what an owner wants. `is_holding`: people were told that there is no majority to go on with. `buried`
     are said to be gone for good, by whoever runs their machines. `over` is the epoch of the run before, if that has ended.
+    `withdrawn`: a round was given up while it was being written, and the store has not said yet what came of that.
     """
 
     def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, held: Held) -> None:
@@ -56,6 +57,7 @@ class Office:
         self.chosen: tuple[Candidate, ...] = ()
         self.announced = standing
         self.places: dict[str, Place] = {}
+        self.withdrawn = False
         self.ended: Ended | None = None
         self.ended_at = 0.0
         self._held_until = held.lease_until
@@ -78,6 +80,7 @@ class Office:
 
     def yield_to(self, standing: Standing) -> None:
         """Give up the run that we were about to begin: there is one already, which the store has forgotten."""
+        self.withdrawn |= self.phase == "starting"
         self.phase, self.epoch = "claiming", standing.epoch
         self.places, self.chosen = {}, ()
         self.roll.announced = []

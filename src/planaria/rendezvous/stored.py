@@ -97,7 +97,7 @@ class Stored:
             leader.ending.round_revision = 0
         roll, is_settled = office.roll, office.phase in ("running", "stopping", "gathering")
         knows = is_settled and roll.has_round and roll.last.size > 0 and roll.is_started and roll.has_majority(now)
-        if self._reminder is not None or claim.has_round_of(office.epoch) or not knows:
+        if self._reminder is not None or office.withdrawn or claim.has_round_of(office.epoch) or not knows:
             return []
         self._reminder = replace(office.roll.last, epoch=office.epoch)
         return [WriteKey("round", round_record(self._reminder), claim.round_revision)]
