@@ -107,6 +107,9 @@ def test_a_job_outlives_its_store_a_lost_host_and_a_killed_container_until_it_fa
     store = fleet.replace(store, stores, has_image=False)
     fleet.boot(stores, store)
     wait_for(lambda: fleet.cloud.has_completed(store.metadata.instance, "planaria-ready"), "a store")
+    # It knows nothing. Until the leader has told it, half of the round may not go on with its word.
+    logs = first.container_log, second.container_log
+    wait_for(lambda: any("it knows round" in log() for log in logs), "a store that knows the round")
     # No notice: the power is cut. What is left needs the store for its next round.
     taken = len(fleet.steps())
     second.close()

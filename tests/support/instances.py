@@ -181,8 +181,12 @@ class Instance:
         """Print what happened here, for people."""
         if self.is_on:
             print(f"--- {self.metadata.instance} at {self.metadata.address}\n{self.log()}")
-            done = self.engine.try_docker("logs", "planaria")
-            print((done.stderr + done.stdout).decode(errors="replace")[:4000])
+            print(self.container_log()[:4000])
+
+    def container_log(self) -> str:
+        """Return what the job's container said, the launcher's own lines first."""
+        done = self.engine.try_docker("logs", "planaria")
+        return (done.stderr + done.stdout).decode(errors="replace")
 
     def says(self, text: str) -> bool:
         return text in self.log()

@@ -80,6 +80,8 @@ class Stored:
             case KeyWritten("round", revision):
                 written = leader.office.announced if leader.office.phase == "starting" else self._reminder
                 claim.wrote(written)
+                if self._reminder is not None and revision:
+                    self._out.append(Say(words.reminded(self._reminder.round)))
                 self._reminder = None
                 leader.round_written(revision, now)
             case KeyWritten("outcome", revision) if revision:

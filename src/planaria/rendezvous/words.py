@@ -86,6 +86,11 @@ def asked(reason: str, host: str) -> str:
     return f"{reason} (on node {host})"
 
 
+def reminded(number: int) -> str:
+    """Say that a store which was emptied, or set up anew, can be relied on again."""
+    return f"the store had nothing of this run any more; it knows round {number} again"
+
+
 def joined(hosts: Sequence[str]) -> str:
     """Say who came."""
     return f"node {', '.join(hosts[:MOST_NAMES])}{' and others' if len(hosts) > MOST_NAMES else ''} joined"
