@@ -100,6 +100,8 @@ class Rivals:
         office = leader.office
         own = (office.established and office.is_valid(now), office.roll.has_round, office.term)
         is_weaker = claim > own or (claim == own and other.node < self._settings.node)
-        if is_weaker and member.may_follow(claim[2], other.node) and leader.ending.gives_way(other.round, now):
+        # One that has no round counts on nobody: it gives way to whoever comes with one.
+        is_free = not claim[1] or member.may_follow(claim[2], other.node)
+        if is_weaker and is_free and leader.ending.gives_way(other.round, now):
             self._tenure.give_way(other.address, claim[2])
             member.join(other.address, now)
