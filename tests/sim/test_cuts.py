@@ -8,8 +8,9 @@ import os
 import pytest
 from clustersim import Cluster, Fault, Plan, Spec
 from clustersim.cuts import draw_cuts
-from clustersim.story import explain, run
+from clustersim.story import explain, run, tell
 
+from planaria.base.value import replace
 from planaria.rendezvous.member import Member
 from planaria.rendezvous.messages import Place
 from planaria.rendezvous.model import LeaveAnnounced, Send
@@ -221,3 +222,12 @@ def plan_of(names, faults, *, external=False):
         drift=0.0,
         is_mild=False,
     )
+
+
+def test_a_replacement_at_the_address_of_a_lost_leader_founds_no_second_run():
+    """b holds, and may not vote for another of the term of a. One that has no round gives way all the same when b comes."""
+    lost = plan_of("ab", [Fault(8.0, "host", "a-1", 12.0)])
+    story, violation = tell(replace(lost, specs=(*lost.specs, Spec("c-1", "host-a", 29400, 21.0))))
+    assert violation is None
+    assert not any("STARTS" in line for line in story if line.split()[2] == "c")
+    assert any("holding: 1 of 2" in line for line in story if line.split()[2] == "c")
