@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from council_room import FIRST, SECOND, THIRD, Order, Room, for_all, part, plans, present
 
-from planaria.agent.council import Council
 from planaria.agent.council_messages import (
     Complete,
     Copied,
@@ -12,7 +12,6 @@ from planaria.agent.council_messages import (
     Damaged,
     Drop,
     Failed,
-    Part,
     Plan,
     Present,
     Reached,
@@ -23,8 +22,6 @@ from planaria.agent.council_messages import (
     Seek,
     Source,
     Unreached,
-    Unsealed,
-    Void,
     Welcome,
     Write,
     Written,
@@ -32,52 +29,7 @@ from planaria.agent.council_messages import (
 from planaria.base.value import replace
 
 if TYPE_CHECKING:
-    from planaria.agent.council_messages import Ruling, Saying
-
-Order = tuple[int, int, int]
-FIRST, SECOND, THIRD = (1, 3, 1), (1, 3, 2), (1, 3, 3)
-
-
-def part(order: Order, rank: int, world: int = 3, *, shared: bool = True) -> Part:
-    return Part(*order, order[2] * 10, world, rank, shared, 5000)
-
-
-def present(slot: int, *parts: Part, size: int = 3, local: int = 1, **fields: object) -> Present:
-    """Return a member of round 4 that was in round 3."""
-    buddy = f"n{(slot + 1) % size}" if size > 1 else ""
-    made = Present(slot, slot * local, local, buddy, 1, 3, parts, (), (), ())
-    return replace(made, **fields)
-
-
-class Room:
-    """A council, and what each slot was told last."""
-
-    def __init__(self, size: int = 3, *, local: int = 1, disk: bool = False, buddies: bool = True) -> None:
-        self.council = Council(4, size, size * local, has_directory=disk, has_buddies=buddies)
-        self.size = size
-
-    def say(self, slot: int, message: Saying) -> list[tuple[int, Ruling]]:
-        return self.council.hear(slot, message)
-
-    def open(self, *members: Present) -> list[tuple[int, Ruling]]:
-        told = []
-        for member in members or [present(slot, size=self.size) for slot in range(self.size)]:
-            told = self.say(member.slot, member)
-        return told
-
-    def ready(self, version: int = 1) -> list[tuple[int, Ruling]]:
-        return [one for slot in range(self.size) for one in self.say(slot, Ready(version))]
-
-    def seal(self, order: Order, version: int = 1) -> list[tuple[int, Ruling]]:
-        return [one for slot in range(self.size) for one in self.say(slot, Sealed(version, order, order[2] * 10))]
-
-
-def plans(told: list[tuple[int, Ruling]]) -> dict[int, Plan]:
-    return {slot: one for slot, one in told if isinstance(one, Plan)}
-
-
-def for_all(message: Ruling, size: int = 3) -> list[tuple[int, Ruling]]:
-    return [(slot, message) for slot in range(size)]
+    pass
 
 
 def test_nobody_is_told_anything_before_all_are_present() -> None:
@@ -450,70 +402,3 @@ def test_a_member_that_was_out_of_reach_is_told_again_what_counts() -> None:
         Copy(2, (1, 4, 2), (1,)),
         Complete((1, 4, 3), 30),
     ], "it may overwrite the second only after it knows that it is to copy it"
-
-
-WHY = "step is 10 on rank 0 and 12 on rank 1; it must be the same on all ranks"
-
-
-def test_what_a_node_has_passed_over_is_void_for_all() -> None:
-    room = Room(buddies=False)
-    room.open()
-    room.say(0, Sealed(1, (1, 4, 1), 10))
-    assert room.say(1, Sealed(1, (1, 4, 2), 20)) == for_all(Void((1, 4, 1), ""))
-    assert room.say(2, Sealed(1, (1, 4, 1), 10)) == [(2, Void((1, 4, 1), ""))], "it could not hear so in time"
-    room.say(0, Sealed(1, (1, 4, 2), 20))
-    assert room.say(2, Sealed(1, (1, 4, 2), 20)) == for_all(Complete((1, 4, 2), 20))
-
-
-def test_nodes_with_different_steps_have_no_commit_and_hear_why() -> None:
-    room = Room(buddies=False)
-    room.open()
-    room.say(0, Sealed(1, (1, 4, 1), 10))
-    assert room.say(1, Sealed(1, (1, 4, 1), 12)) == for_all(Void((1, 4, 1), WHY))
-    assert room.say(2, Sealed(1, (1, 4, 1), 10)) == [(2, Void((1, 4, 1), WHY))]
-    assert room.council.void_count == 1
-    assert for_all(Complete((1, 4, 2), 20))[0] in room.seal((1, 4, 2))
-    assert room.council.void_count == 0
-
-
-def test_a_node_says_that_its_workers_will_not_have_a_commit() -> None:
-    room = Room(buddies=False)
-    room.open()
-    for slot in (0, 2):
-        room.say(slot, Sealed(1, (1, 4, 1), 10))
-    assert room.council.missing() == (1,)
-    assert room.say(1, Unsealed(1, (1, 4, 1), "")) == for_all(Void((1, 4, 1), ""))
-    assert room.council.missing() == ()
-    assert room.say(1, Unsealed(1, (1, 4, 1), "")) == [(1, Void((1, 4, 1), ""))], "said again, and answered"
-    assert room.say(2, Unsealed(1, (1, 4, 1), WHY)) == for_all(Void((1, 4, 1), WHY)), "a reason is news"
-    room.seal((1, 4, 2))
-    assert room.say(1, Unsealed(1, (1, 4, 2), "")) == [], "it was sealed everywhere"
-    with pytest.raises(ValueError, match="another round"):
-        room.say(1, Unsealed(1, (1, 3, 9), ""))
-
-
-def test_who_was_out_of_reach_hears_what_is_void() -> None:
-    room = Room(buddies=False)
-    room.open()
-    room.say(1, Unsealed(1, (1, 4, 1), WHY))
-    assert (2, Void((1, 4, 1), WHY)) in room.say(2, present(2))
-
-
-def test_nobody_begins_from_parts_of_different_steps() -> None:
-    """Their nodes died before anybody could compare them."""
-    other = replace(part(SECOND, 1), step=21)
-    told = Room().open(
-        present(0, part(FIRST, 0), part(SECOND, 0)),
-        present(1, part(FIRST, 1), other),
-        present(2, part(FIRST, 2), part(SECOND, 2)),
-    )
-    assert {plan.order for plan in plans(told).values()} == {FIRST}
-
-
-def test_a_member_that_is_far_ahead_of_all_others_is_none_of_ours() -> None:
-    room = Room(buddies=False)
-    room.open()
-    for generation in range(1, 65):
-        room.say(1, Sealed(1, (1, 4, generation), generation))
-    with pytest.raises(ValueError, match="too many"):
-        room.say(1, Sealed(1, (1, 4, 65), 65))

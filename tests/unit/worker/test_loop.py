@@ -1,65 +1,26 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
-import socket
 import threading
-from contextlib import suppress
-from time import monotonic
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from waiting import PATIENCE_S
 
 from planaria import worker
 from planaria.contract.commit import Origin
-from planaria.contract.control import Drain, Finished, Progress, Resize, decode, encode
+from planaria.contract.control import Drain, Finished, Progress, Resize
 from planaria.errors import UsageError
-from planaria.worker import ElasticState, deferral, goodbye, loop
+from planaria.worker import ElasticState, goodbye, loop
 from planaria.worker.data import ElasticSampler
-from planaria.worker.link import Link
 from planaria.worker.vault import LocalVault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
+
+    from notices import Notifier
 
     from planaria.contract.commit import Stamp
-
-
-class Agent:
-    """The other end of the control socket."""
-
-    def __init__(self, path: str) -> None:
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(path)
-        self._listener.listen()
-        self._peer: socket.socket | None = None
-        self._heard = b""
-
-    @property
-    def path(self) -> str:
-        return self._listener.getsockname()
-
-    @property
-    def peer(self) -> socket.socket:
-        if self._peer is None:
-            self._peer, _ = self._listener.accept()
-        return self._peer
-
-    def tell(self, notice: Drain | Resize) -> None:
-        self.peer.sendall(encode(notice))
-
-    def reports(self) -> list[Any]:
-        self.peer.setblocking(False)
-        return [decode(line) for line in self.peer.recv(1 << 16).splitlines()]
-
-    def close(self) -> None:
-        if self._peer is not None:
-            self._peer.close()
-        self._listener.close()
 
 
 class Told:
@@ -85,18 +46,7 @@ def stepping(count: int, then: Callable[[int], object] = lambda _: None) -> Call
     return lambda _: then(next(steps))
 
 
-@pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    found = Agent(str(tmp_path / "c"))
-    link = Link(lambda: found.path)
-    monkeypatch.setattr(loop, "LINK", link)
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    yield found
-    link._give_up()
-    found.close()
-
-
-def test_a_loop_syncs_steps_and_commits_until_the_data_is_over(agent: Agent) -> None:
+def test_a_loop_syncs_steps_and_commits_until_the_data_is_over(notifier: Notifier) -> None:
     state = Told()
     worker.train_loop(state, stepping(3))
     assert state.done == ["sync", (1, None), (2, None), (3, None)]
@@ -109,7 +59,7 @@ class Settling(Told):
         self.done.append("settled")
 
 
-def test_the_last_commit_is_waited_for_also_if_none_before_it_was(agent: Agent) -> None:
+def test_the_last_commit_is_waited_for_also_if_none_before_it_was(notifier: Notifier) -> None:
     state = Settling()
     worker.train_loop(state, stepping(2))
     assert state.done == ["sync", (1, None), (2, None), "settled"]
@@ -118,7 +68,7 @@ def test_the_last_commit_is_waited_for_also_if_none_before_it_was(agent: Agent) 
     assert state.done == ["sync", (2, None), (3, "node")]
 
 
-def test_the_last_commit_of_an_elastic_state_has_reached_its_node_when_the_loop_is_over(agent: Agent) -> None:
+def test_the_last_commit_of_an_elastic_state_has_reached_its_node_when_the_loop_is_over(notifier: Notifier) -> None:
     class Vault(LocalVault):
         def wait(self, stamp: Any, tier: Any, timeout_s: float) -> Any:
             waits.append((stamp.step, tier))
@@ -129,7 +79,7 @@ def test_the_last_commit_of_an_elastic_state_has_reached_its_node_when_the_loop_
     assert waits == [(3, "node")]
 
 
-def test_commits_are_as_rare_as_asked_for_and_the_last_step_is_always_committed(agent: Agent) -> None:
+def test_commits_are_as_rare_as_asked_for_and_the_last_step_is_always_committed(notifier: Notifier) -> None:
     state = Told()
     worker.train_loop(state, stepping(5), commit_every=2)
     assert state.done == ["sync", (2, None), (4, None), (5, "node")]
@@ -138,7 +88,7 @@ def test_commits_are_as_rare_as_asked_for_and_the_last_step_is_always_committed(
     assert state.done == ["sync", (2, "disk"), (4, "disk")]
 
 
-def test_seconds_decide_when_steps_do_not(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_decide_when_steps_do_not(notifier: Notifier, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(loop, "monotonic", lambda: now[0])
     state = Told()
@@ -150,13 +100,13 @@ def test_seconds_decide_when_steps_do_not(agent: Agent, monkeypatch: pytest.Monk
     assert state.done == ["sync", (3, None), (6, None)]
 
 
-def test_the_agent_hears_of_step_samples_and_loss(agent: Agent) -> None:
+def test_the_agent_hears_of_step_samples_and_loss(notifier: Notifier) -> None:
     sampler = ElasticSampler(40, batch_size=8, seed=1, rank=0, world_size=1)
     state = ElasticState(sampler=sampler, step=0, vault=LocalVault())
     batches = iter(sampler.count())
     worker.train_loop(state, lambda _: {"loss": len(next(batches)) / 16, "note": "not a number"}, commit_every=10)
     expected = [Progress(n, (("samples", 8.0 * n), ("loss", 0.5))) for n in range(1, 6)]
-    assert agent.reports() == [*expected, Finished()]
+    assert notifier.reports() == [*expected, Finished()]
 
 
 class Far:
@@ -174,7 +124,7 @@ class Far:
 
 
 def test_a_loss_on_a_device_is_read_once_a_second_and_told_with_every_step(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
+    notifier: Notifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(loop, "monotonic", lambda: now[0])
@@ -186,18 +136,18 @@ def test_a_loss_on_a_device_is_read_once_a_second_and_told_with_every_step(
 
     worker.train_loop(Told(), stepping(8, step), commit_every=100)
     assert far.reads == 2
-    assert agent.reports() == [*(Progress(n, (("loss", 2.5),)) for n in range(1, 9)), Finished()]
+    assert notifier.reports() == [*(Progress(n, (("loss", 2.5),)) for n in range(1, 9)), Finished()]
 
 
 @pytest.mark.parametrize("notice", [Drain("SIGTERM", 30.0), Resize("node b joined", 10.0)])
 def test_a_notice_ends_the_loop_after_its_step_with_a_commit(
-    agent: Agent, notice: Drain | Resize, capsys: pytest.CaptureFixture[str]
+    notifier: Notifier, notice: Drain | Resize, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = Told()
 
     def step(number: int) -> None:
         if number == 3:
-            agent.tell(notice)
+            notifier.tell(notice)
 
     with pytest.raises(SystemExit) as caught:
         worker.train_loop(state, stepping(100, step), commit_every=50)
@@ -206,10 +156,12 @@ def test_a_notice_ends_the_loop_after_its_step_with_a_commit(
     assert notice.reason in capsys.readouterr().err
 
 
-def test_a_commit_that_was_made_is_not_made_again(agent: Agent) -> None:
+def test_a_commit_that_was_made_is_not_made_again(notifier: Notifier) -> None:
     state = Told()
     with pytest.raises(SystemExit):
-        worker.train_loop(state, stepping(9, lambda n: n == 1 and agent.tell(Drain("SIGTERM", 5.0))), agree=delayed())
+        worker.train_loop(
+            state, stepping(9, lambda n: n == 1 and notifier.tell(Drain("SIGTERM", 5.0))), agree=delayed()
+        )
     assert state.done == ["sync", (1, None), (2, None), (3, "node")]
 
 
@@ -225,12 +177,12 @@ def delayed() -> Callable[[int], int]:
 
 
 def test_ranks_that_cannot_agree_leave_with_the_last_commit_that_all_have(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    notifier: Notifier, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     state = Told()
     with pytest.raises(SystemExit):
-        worker.train_loop(state, stepping(9, lambda n: n == 2 and agent.tell(Drain("SIGTERM", 5.0))))
+        worker.train_loop(state, stepping(9, lambda n: n == 2 and notifier.tell(Drain("SIGTERM", 5.0))))
     assert state.done == ["sync", (1, None), (2, None)]
     said = capsys.readouterr().err
     assert "has committed" not in said
@@ -262,28 +214,28 @@ def test_ranks_that_cannot_agree_are_told_at_the_start_what_a_stop_will_cost(
     ],
 )
 def test_a_rank_says_how_far_its_last_commit_came(
-    agent: Agent, wait: Any, reached: Any, said: str, capsys: pytest.CaptureFixture[str]
+    notifier: Notifier, wait: Any, reached: Any, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = Told()
     state.commit = lambda **_: SimpleNamespace(reached=reached)  # type: ignore[method-assign]
     loop.LINK.drain()
-    agent.tell(Drain("SIGTERM", 30.0))
+    notifier.tell(Drain("SIGTERM", 30.0))
     with pytest.raises(SystemExit):
         worker.leave(state, wait=wait)
     assert said in capsys.readouterr().err
 
 
 def test_a_rank_that_leaves_without_a_state_does_not_say_that_it_has_committed(
-    agent: Agent, capsys: pytest.CaptureFixture[str]
+    notifier: Notifier, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loop.LINK.drain()
-    agent.tell(Resize("node b joined", 30.0))
+    notifier.tell(Resize("node b joined", 30.0))
     with pytest.raises(SystemExit):
         worker.leave()
     assert capsys.readouterr().err == "planaria: this rank stops: the world changes (node b joined)\n"
 
 
-def test_the_last_commit_gets_what_is_left_of_the_grace(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_commit_gets_what_is_left_of_the_grace(notifier: Notifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """The notice has lain there while a step went on; the grace has run since."""
     monkeypatch.setattr(loop, "monotonic", lambda: 103.0)
     limits: list[float] = []
@@ -291,13 +243,13 @@ def test_the_last_commit_gets_what_is_left_of_the_grace(agent: Agent, monkeypatc
     state.commit = lambda **options: limits.append(options["timeout_s"])  # type: ignore[method-assign]
     loop.LINK.drain()
     for at in (100.0, 94.0, 90.0, None):
-        agent.tell(Drain("SIGTERM", 10.0, at))
+        notifier.tell(Drain("SIGTERM", 10.0, at))
         with pytest.raises(SystemExit):
             worker.leave(state)
     assert limits == [pytest.approx(5.0), pytest.approx(0.5), goodbye.LEAST_S, pytest.approx(8.0)]
 
 
-def test_another_ranks_wish_counts_and_its_agents_notice_is_waited_for(agent: Agent) -> None:
+def test_another_ranks_wish_counts_and_its_agents_notice_is_waited_for(notifier: Notifier) -> None:
     """A rank whose own agent has not heard yet must not end before it has: that would be the end of the training."""
     wishes = iter([0, 0, 2])
     state = Told()
@@ -306,7 +258,7 @@ def test_another_ranks_wish_counts_and_its_agents_notice_is_waited_for(agent: Ag
     def tell_late() -> None:
         committed.wait(30)
         state.done.append("told")
-        agent.tell(Resize("node b left", 10.0))
+        notifier.tell(Resize("node b left", 10.0))
 
     late = threading.Thread(target=tell_late)
     late.start()
@@ -324,7 +276,7 @@ def test_another_ranks_wish_counts_and_its_agents_notice_is_waited_for(agent: Ag
     assert state.done == ["sync", (1, None), (2, None), (3, "node"), "told"]
 
 
-def test_an_error_of_the_step_is_the_callers(agent: Agent) -> None:
+def test_an_error_of_the_step_is_the_callers(notifier: Notifier) -> None:
     def step(_: Any) -> None:
         raise ZeroDivisionError
 
@@ -373,147 +325,13 @@ def test_a_loss_with_a_gradient_is_read_without_it() -> None:
     assert loop._numbers({"loss": Loss()}) == {"loss": 0.5}
 
 
-def test_a_program_that_handles_all_signals_itself_is_left_alone_however_often_it_asks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(deferral.signals, "is_unhandled", asked.append)
-    deferred = deferral.Deferral(Link(lambda: None))
-    for _ in range(3):
-        deferred.begin()
-    assert asked == [*deferral.SIGNALS]
-    assert deferred._pipe is None, "there is nothing to watch"
-    deferred.end()
-    deferred.begin()
-    assert asked == [*deferral.SIGNALS] * 2
-
-
-def test_a_signal_that_comes_while_handlers_are_being_set_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
-    obeyed: list[int] = []
-    deferred = deferral.Deferral(Link(lambda: None))
-    monkeypatch.setattr(deferred, "_obey", obeyed.append)
-    set_handler = deferral.signals.set_handler
-
-    def set_and_send(number: int, handler: Any) -> Any:
-        monkeypatch.setattr(deferral.signals, "set_handler", set_handler)
-        before = set_handler(number, handler)
-        os.kill(os.getpid(), number)
-        return before
-
-    monkeypatch.setattr(deferral.signals, "set_handler", set_and_send)
-    try:
-        deferred.begin()
-    finally:
-        deferred.end()
-    assert obeyed == [signal.SIGTERM]
-
-
-def test_a_signal_that_comes_while_its_notice_is_being_read_is_deferred(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(line: bytes) -> Any:
-        monkeypatch.setattr("planaria.worker.link.decode", decode)
-        os.kill(os.getpid(), signal.SIGTERM)
-        return decode(line)
-
-    monkeypatch.setattr(loop, "DEFERRAL", deferral.Deferral(loop.LINK))
-    try:
-        assert not worker.should_stop()
-        monkeypatch.setattr("planaria.worker.link.decode", interrupted)
-        agent.tell(Drain("SIGTERM", 30.0))
-        assert worker.should_stop(), "and this process is there to tell"
-    finally:
-        loop.DEFERRAL.end()
-
-
-def test_a_rank_that_is_ended_in_a_resize_says_what_that_costs(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ended: list[int] = []
-    monkeypatch.setattr(deferral, "unhandle_signal", ended.append)
-    monkeypatch.setattr(os, "kill", lambda _pid, number: ended.append(number))
-    deferred = deferral.Deferral(loop.LINK)
-    deferred.begin(lambda: goodbye.lost(3, None))
-    try:
-        loop.LINK.resize()
-        agent.tell(Resize("node b joined", 10.0))
-        deferred._obey(signal.SIGTERM)
-    finally:
-        deferred.end()
-    assert ended == [signal.SIGTERM] * 2
-    said = "this rank is ended in the middle of a step: 3 steps are lost, for nothing was committed"
-    assert capfd.readouterr().err == f"planaria: {said}\n"
-
-
-@pytest.mark.parametrize("trouble", ["counting", "a file of the program's", "a pipe that nobody reads"])
-def test_nothing_that_is_said_about_an_end_keeps_it_from_coming(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trouble: str
-) -> None:
-    ended: list[int] = []
-    monkeypatch.setattr(deferral, "unhandle_signal", ended.append)
-    monkeypatch.setattr(os, "kill", lambda _pid, number: ended.append(number))
-    deferred = deferral.Deferral(loop.LINK)
-    stderr, (reader, writer) = os.dup(2), os.pipe()
-    os.set_blocking(writer, False)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(writer, bytes(1 << 16))
-    os.set_blocking(writer, True)
-    own = os.open(tmp_path / "own", os.O_RDWR | os.O_CREAT)
-    try:
-        if trouble.startswith("a pipe"):
-            os.dup2(writer, 2)
-        deferred.begin((lambda: str(1 // 0)) if trouble == "counting" else lambda: goodbye.lost(3, None))
-        if trouble.startswith("a file"):
-            os.dup2(own, 2)
-        loop.LINK.resize()
-        agent.tell(Resize("node b joined", 10.0))
-        deferred._obey(signal.SIGTERM)
-    finally:
-        deferred.end()
-        os.dup2(stderr, 2)
-        for descriptor in (stderr, reader, writer, own):
-            os.close(descriptor)
-    assert ended == [signal.SIGTERM] * 2
-    assert (tmp_path / "own").read_bytes() == b""
-
-
-def test_other_signals_do_not_hide_that_a_grace_is_nearly_over(
-    agent: Agent,
-) -> None:
-    said = threading.Event()
-
-    def lost() -> str:
-        said.set()
-        return "all is lost"
-
-    before = signal.signal(signal.SIGUSR1, lambda *_: None)
-    deferred = deferral.Deferral(loop.LINK)
-    deferred.begin(lost)
-    try:
-        loop.LINK.drain()
-        agent.tell(Drain("SIGTERM", 2.0, monotonic()))
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGUSR1)
-        assert said.wait(PATIENCE_S)
-    finally:
-        deferred.end()
-        signal.signal(signal.SIGUSR1, before)
-
-
-def test_when_a_grace_is_nearly_over_is_counted_from_the_notice_and_fits_into_the_kernels_integer() -> None:
-    assert goodbye.until_nearly_over_s(Drain("SIGTERM", 10.0, 100.0), 103.0) == pytest.approx(6.0)
-    assert goodbye.until_nearly_over_s(Drain("SIGTERM", 10.0, 100.0), 120.0) == 0.0
-    assert goodbye.until_nearly_over_s(Drain("SIGTERM", math.inf), 103.0) * 1000 < 1 << 31
-
-
-def test_what_a_cut_off_would_cost_are_the_steps_since_the_last_commit(agent: Agent) -> None:
+def test_what_a_cut_off_would_cost_are_the_steps_since_the_last_commit(notifier: Notifier) -> None:
     costs: list[str] = []
 
     def step(number: int) -> None:
         costs.append(made._lost_if_cut_off())
         if number == 4:
-            agent.tell(Drain("SIGTERM", 5.0))
+            notifier.tell(Drain("SIGTERM", 5.0))
 
     made = loop._Loop(Told(), stepping(9, step), loop.Pace(3, None), None, loop.Agreement())
     with pytest.raises(SystemExit):
@@ -523,11 +341,11 @@ def test_what_a_cut_off_would_cost_are_the_steps_since_the_last_commit(agent: Ag
     assert made._lost_if_cut_off() == "", "it has committed"
 
 
-def test_a_loop_of_ones_own_asks_and_leaves(agent: Agent) -> None:
+def test_a_loop_of_ones_own_asks_and_leaves(notifier: Notifier) -> None:
     state = Told()
     try:
         assert not worker.should_stop()
-        agent.tell(Drain("SIGTERM", 30.0))
+        notifier.tell(Drain("SIGTERM", 30.0))
         assert worker.should_stop()
         with pytest.raises(SystemExit):
             worker.leave(state, wait="disk")
