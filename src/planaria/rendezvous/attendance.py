@@ -40,20 +40,24 @@ class Attendance:
 
     # Joining, renewing, leaving.
 
-    def join(self, conn: str, join: Join, now: float) -> None:
-        """Take a node in, or send it away."""
+    def turns_away(self, conn: str, join: Join, now: float) -> bool:
+        """Send a node away that is of another run, comes after the end, or cannot be here; return whether it was."""
         if join.run_id != self._settings.run_id:
             why = f"{self._settings.address} serves run {self._settings.run_id!r}, not {join.run_id!r}"
             self._orders.add(Send(conn, Waiting(why)), Send(conn, Redirect("", 0)), Close(conn))  # until that is over
-            return
-        if self._turns_away(conn, join, now):
-            return
+            return True
+        if self._refuses(conn, join, now):
+            return True
         if self._office.ended is not None and join.age_s < now - self._office.ended_at:
             self._orders.add(Send(conn, Redirect("", 0)), Close(conn))  # it came after the end: a run of its own
-            return
+            return True
         if join.standing.epoch == self._office.over != "":
             self._orders.add(Send(conn, Redirect("", 0)), Close(conn))  # the store is about to tell it how that ended
-            return
+            return True
+        return False
+
+    def join(self, conn: str, join: Join, now: float) -> None:
+        """Take a node in that was not turned away."""
         if self._is_of_another_run(join):
             join = replace(join, standing=Standing(), age_s=0.0)  # it waited for a place in a run that is over
         old = self._seats.pop(join.node, None)
@@ -75,7 +79,7 @@ class Attendance:
         if self._roll.has_round or self._office.is_making:
             self.renew(seat, Renew(0, -1), now)  # one of thousands that know of no round needs no lease yet
 
-    def _turns_away(self, conn: str, join: Join, now: float) -> bool:
+    def _refuses(self, conn: str, join: Join, now: float) -> bool:
         """Send away who cannot be here: for good, or until the node whose place it wants is known to be gone."""
         known = self.conns.get(conn)
         if known is not None and known.join.node != join.node:

@@ -25,12 +25,16 @@ PATIENCE_TTLS = 12  # how long a leader stays for a store that is away, so that 
 
 
 class Ending:
-    """The end of one leadership's run: who has been told of it, who has heard, and what the store knows."""
+    """The end of one leadership's run: who has been told of it, who has heard, and what the store knows.
+
+    `is_refused`: the store would not take the mark, and has not said yet what it has instead.
+    """
 
     def __init__(self, office: Office) -> None:
         self._office = office
         self._orders, self._roll, self._settings = office.orders, office.roll, office.settings
         self.round_revision = 0
+        self.is_refused = False
         self.is_told = False
         self._told_count = 0
         self._is_farewell_said = False
@@ -50,18 +54,23 @@ class Ending:
             self._mark(ended)
 
     def _mark(self, ended: Ended) -> None:
+        if self._office.withdrawn:
+            return  # what is being written may land yet: the mark comes after it
         last = replace(self._roll.last, epoch=self._office.epoch)
         mark = round_record(last, outcome_record(ended, self._office.epoch))
         self._orders.add(WriteKey("round", mark, self.round_revision))
 
     def stands(self, now: float) -> bool:
-        """Tell whether a store that was emptied changes nothing: some were told, or more than half hold to us."""
+        """Tell whether an end can be undone by a newer round only: some were told, or more than half hold to us.
+
+        A store that was emptied, or names another leader since we were away from it, does not undo it.
+        """
         return self._office.ended is not None and (self._told_count > 0 or self._roll.has_majority(now))
 
-    def mark_again(self) -> None:
-        """Mark the last round in a store that has none."""
+    def mark_again(self, revision: int) -> None:
+        """Mark the last round in a store that has none, or has it without a mark, by this revision."""
+        self.round_revision, self.is_refused = revision, False
         if self._office.ended is not None:
-            self.round_revision = 0
             self._mark(self._office.ended)
 
     def write_outcome(self, now: float) -> None:
@@ -127,11 +136,17 @@ class Ending:
 
     def _is_certain(self, now: float) -> bool:
         """Tell whether the end stands: with a store once it is written, else once enough members know it."""
-        ended, roll = self._office.ended, self._roll
+        ended = self._office.ended
         if self._settings.external or ended is None or ended.kind in ("lost", "timeout"):
             return True
-        count = sum(node in self._who_knows for node in roll.members)
-        return self._is_repeated or roll.is_enough(count, roll.members, roll.size(), now)
+        return self._is_repeated or self.is_known(now)
+
+    def is_known(self, now: float) -> bool:
+        """Tell whether so many members know the end that the others cannot go on. The dead keep nobody from that."""
+        roll = self._roll
+        lost = roll.dead.keys() | roll.gone.keys()
+        count = sum(node in self._who_knows and node not in lost for node in roll.members)
+        return self._office.ended is not None and roll.is_enough(count, roll.members, roll.size(), now)
 
     def is_over(self, now: float) -> bool:
         """Tell whether nobody is left who has to hear how it ended."""

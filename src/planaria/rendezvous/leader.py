@@ -69,8 +69,9 @@ class Leader:
         """Take a node's message; whoever has not joined is not heard."""
         seat = self._attendance.conns.get(conn)
         if isinstance(message, Join):
-            self._outrank(message)
-            self._attendance.join(conn, message, now)
+            if not self._attendance.turns_away(conn, message, now):
+                self._outrank(message)
+                self._attendance.join(conn, message, now)
             self._orders.touch()
         elif seat is not None and isinstance(message, Renew):
             self._attendance.renew(seat, message, now)
@@ -162,14 +163,20 @@ class Leader:
         Revisions of a store only grow, so this is about one that was set up anew.
         """
         known = max(join.standing.term, join.bound_term)
-        if self._settings.external and join.run_id == self._settings.run_id and known > self.office.term:
+        if self._settings.external and known > self.office.term:
             self.raise_term(known + self.office.term)
 
     def round_written(self, revision: int, now: float) -> None:
-        """Go on with a round that the store has taken; one that was given up meanwhile is to be written over."""
-        self.office.withdrawn = False
-        self.ending.round_revision = revision
+        """Go on with a round that the store has taken; one that was given up meanwhile is to be written over.
+
+        So is one that was written again, if the run has ended meanwhile: only a mark says so.
+        """
+        was_withdrawn, self.office.withdrawn = self.office.withdrawn, False
         self._orders.touch()
+        if was_withdrawn:
+            self.ending.mark_again(revision)
+            return
+        self.ending.round_revision = revision
         self.ending.write_outcome(now)
         if self.office.phase != "starting":
             return
@@ -273,6 +280,8 @@ class Leader:
         losses.note_going()
         if self._for_failure and not losses.has_one and (losses.may_turn_up(now) or self._hears_more(now)):
             return False
+        if self._for_failure and losses.was_stopped and verdict.blames_a_peer(self._failed):
+            losses.has_one = True  # its peers cannot tell a stop, which another leader ordered, from a loss
         if self._for_failure and not losses.has_one:
             ruling, when = verdict.rule(self._failed, office.restart_count, self._settings, now)
             if ruling is None:
@@ -341,7 +350,7 @@ class Leader:
         return True
 
     def _start(self, now: float) -> None:
-        self._losses.has_one = False
+        self._losses.has_one = self._losses.was_stopped = False
         self._failed = []
         self._notice.clear()
         self._making.start(now)

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """`has_one`: the last round lost a member, by death, by goodbye or by silence."""
+    """`has_one`: the last round lost a member, by death, by goodbye or by silence.
+
+    `was_stopped`: a member came to us whose workers another leader had stopped, which may have made others fail.
+    """
 
     def __init__(self, office: Office) -> None:
         self._office = office
         self._orders, self._roll = office.orders, office.roll
         self.has_one = False
+        self.was_stopped = False
 
     def are_accounted(self, now: float) -> bool:
         """Tell whether no worker of the last round can be alive on any node any more."""
@@ -48,6 +52,8 @@ class Losses:
         if seat is not None:
             was_fenced = seat.join.fenced and seat.join.standing.round == roll.last.round
             self.has_one = self.has_one or seat.departing or was_fenced
+            was_idle = seat.join.state == "idle" and seat.join.standing.ran == roll.last.round
+            self.was_stopped |= was_idle and seat.join.bound_term != self._office.term
             if seat.stopped_for >= self._office.next_round:
                 roll.settled.add(node)
             return node in roll.settled

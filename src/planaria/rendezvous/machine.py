@@ -271,7 +271,8 @@ class Rendezvous:
         seeker, own = self._seeker, self.settings
         if self._knocks(now):
             return
-        ask = Ask(own.run_id, own.node, "", self.member.term, self.standing.round, valid=False)
+        vote = self.member.lapsed_vote(now)
+        ask = Ask(own.run_id, own.node, "", self.member.term, self.standing.round, valid=False, vote=vote)
         self._out += seeker.ask_if_due(self._targets(), ask, now)
         said = seeker.leads()
         for one in said:
@@ -290,7 +291,7 @@ class Rendezvous:
         """Return where to go, by what others said; nobody is gone to who may not count on us."""
         member, seeker = self.member, self._seeker
         avoid = seeker.refused() | {self.settings.address}
-        newest = newest_leader(said, self.standing.round, avoid)
+        newest = newest_leader([one for one in said if member.is_freed_by(one.vote)], self.standing.round, avoid)
         if newest is not None:
             member.pledge = 0
             return newest

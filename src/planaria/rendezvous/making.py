@@ -84,6 +84,7 @@ class Making:
         office, roll = self._office, self._roll
         if any(one.node in roll.members and one.node not in self._seats for one in office.chosen):
             office.restart_count = roll.last.restart_count  # the last round lost a member after all: no charge
+        roll.give_up(self._base)
         office.next_round += 1
         office.places = {}
         office.phase = "gathering"
@@ -102,5 +103,5 @@ class Making:
             seat.runs, seat.failed, seat.done = last.round, None, -1
             seat.answered_at = now  # the order grants a lease as an answer does
             standing = replace(last, slot=slot, home=slot, ran=last.round)
-            seat.join = replace(seat.join, fenced=False, standing=standing)
+            seat.join = replace(seat.join, fenced=False, standing=standing, state="running")
             self._orders.send(seat, Start(last.round, left_s))

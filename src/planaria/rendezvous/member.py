@@ -52,6 +52,7 @@ class Member:
         self.bound_term = 0
         self.pledge = 0
         self.pledged = ""
+        self._pledged_at = NEVER
         self.conn = ""
         self.last_ack_at = NEVER
         self._asked_at = NEVER
@@ -88,7 +89,7 @@ class Member:
         """Let go of the leader; whoever drives this looks for another. `is_let_go`: it leads no more, by its own word."""
         has_voted = self.phase == "joined" and self.address != SELF and self.post.standing.round >= 0
         if has_voted and not is_let_go and self.bound_term >= self.pledge:
-            self.pledge, self.pledged = self.bound_term, self.leader
+            self.pledge, self.pledged, self._pledged_at = self.bound_term, self.leader, self.last_ack_at
         self._drop()
         if self.phase != "ended":
             self.phase = "seeking"
@@ -101,9 +102,25 @@ class Member:
         self._renew_at = self._join_until = ALWAYS
 
     def may_follow(self, term: int, node: str = "") -> bool:
-        """Tell whether no other leader of this term, or a newer one, may count on this node; without a name, of a newer one."""
+        """Tell whether no other leader of this term, or a newer one, may count on this node.
+
+        Without a name, one of the same term may be the one we pledged to.
+        """
         is_same = term == self.pledge and node in ("", self.pledged)
         return term > self.pledge or is_same or self.settings.external
+
+    def lapsed_vote(self, now: float) -> int:
+        """Return a number for the vote that this node is pledged by, once whoever got it cannot have counted on it lately.
+
+        That one may have become the leader by it for one lease. A leader whose members went over to that one finds out within
+        another. So one that is asked with this number, and is valid still, was left for nobody: there is only one.
+        """
+        has_lapsed = self.pledge > 0 and now >= self._pledged_at + 2 * self.settings.silence_s
+        return self._conns if has_lapsed else 0
+
+    def is_freed_by(self, vote: int) -> bool:
+        """Tell whether this is the number of a vote, and we have gone to nobody since we asked with it; 0 is none."""
+        return vote in (0, self._conns)
 
     @property
     def known_leader(self) -> str:
@@ -238,6 +255,8 @@ class Member:
         self._sent = {seq: at for seq, at in self._sent.items() if seq > ack.seq}
         self._echo = max(self._echo, ack.seq)
         self.last_ack_at = now
+        if self.parting is not None:
+            self._part_at = now + 2 * self.settings.ttl_s  # `Farewell` says that nobody can undo the end
         self.post.extend(sent_at + min(ack.left_s, self.settings.lease_s))
         # A new leader has to hear from us, and others, before it can grant more.
         fresh = self.post.has_place and now < self._welcomed_at + self.settings.silence_s

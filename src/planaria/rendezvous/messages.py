@@ -217,7 +217,10 @@ class Refused(Value):
 
 
 class Ask(Value):
-    """Who leads `run_id`? If I do, or claim to, this is my address; `valid`: I have my majority."""
+    """Who leads `run_id`? If I do, or claim to, this is my address; `valid`: I have my majority.
+
+    `vote` is a number of mine for a vote that nobody can count on any more, see `Member.lapsed_vote`; 0: there is none.
+    """
 
     run_id: str
     node: str
@@ -225,12 +228,14 @@ class Ask(Value):
     term: int
     round: int
     valid: bool
+    vote: int = 0
 
 
 class Leads(Value):
     """Who I think leads: `address` is empty when I know nobody, and my own when it is me.
 
-    `node` is who answers. `valid`: it is me, and I have my majority. `seeking`: I look for a leader too.
+    `node` is who answers. `valid`: it is me, and I have my majority. `seeking`: I look for a leader too. `vote` is the one
+    that was asked with, if I had my majority when nobody could count on that any more; `round` is my next one then.
     """
 
     run_id: str
@@ -240,6 +245,7 @@ class Leads(Value):
     round: int
     valid: bool
     seeking: bool
+    vote: int = 0
 
 
 if TYPE_CHECKING:

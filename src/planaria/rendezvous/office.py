@@ -34,7 +34,8 @@ class Office:
     `chosen`, `announced` and `places` are those of the round that is being made, or of the last one. `reason` is why it
     was made, `quit` what an owner wants. `is_holding`: people were told that there is no majority to go on with. `buried`
     are said to be gone for good, by whoever runs their machines. `over` is the epoch of the run before, if that has ended.
-    `withdrawn`: a round was given up while it was being written, and the store has not said yet what came of that.
+    `withdrawn`: a round that nobody waits for is being written: one that was given up meanwhile, or the one that runs,
+    again, into a store that was emptied. No other is written before the store has said what came of that.
     """
 
     def __init__(self, settings: Settings, now: float, *, term: int, standing: Standing, held: Held) -> None:
@@ -141,12 +142,13 @@ class Office:
         last = self.roll.last
         return last.round if self.roll.is_started or last.has_begun else min(last.round, max(last.begun, 0))
 
-    def ask(self, now: float) -> Ask:
-        """Return the question who leads; it says that we do, if we may."""
+    def ask(self, now: float, vote: int = 0) -> Ask:
+        """Return the question who leads; it says that we do, if we may. `vote`: what keeps us from one that does."""
         own = self.settings
         known = own.address if self.ended is None else ""
         valid = self.established and self.ended is None and self.is_valid(now)
-        return Ask(own.run_id, own.node, known, self.term, self.begun_round if valid else self.roll.last.round, valid)
+        number = self.begun_round if valid else self.roll.last.round
+        return Ask(own.run_id, own.node, known, self.term, number, valid, vote=0 if valid else vote)
 
     def final_stop(self) -> Stop | None:
         """Return what to tell those who have to go on without us if an owner wants the end and it has not come yet."""

@@ -34,7 +34,7 @@ class Rivals:
 
     def asked(self, conn: str, ask: Ask, now: float) -> None:
         """Answer who leads; who asks may lead itself."""
-        self._out += [Send(conn, self._leads(now)), Close(conn)]
+        self._out += [Send(conn, self._leads(ask, now)), Close(conn)]
         if ask.run_id != self._settings.run_id or ask.node == self._settings.node:
             return
         if ask.round >= 0 and self._member.post.standing.round < 0:
@@ -44,8 +44,12 @@ class Rivals:
         elif ask.round >= 0 and self._tenure.has_no_round:
             self._tenure.give_way()  # there is a world already: whoever asks belongs to it
 
-    def _leads(self, now: float) -> Leads:
-        """Say who leads, as far as we know. A valid leader names a round that began, and not one that it has only announced."""
+    def _leads(self, ask: Ask, now: float) -> Leads:
+        """Say who leads, as far as we know. A valid leader names a round that began, and not one that it has only announced.
+
+        To one whose vote for another has lapsed it names the next: with that node's help, too, nobody else can begin it. And
+        nobody can begin another when enough members know that the run has ended: that is newer than any round.
+        """
         own, member, leader = self._settings, self._member, self._tenure.leader
         number = member.post.standing.round
         if leader is not None:
@@ -53,8 +57,10 @@ class Rivals:
             number = max(number, office.roll.last.round)
             if office.ended is None or office.ended.kind != "lost":
                 valid = office.established and (office.ended is not None or office.is_valid(now))
-                number = office.begun_round if valid else number
-                return Leads(own.run_id, own.node, own.address, office.term, number, valid, seeking=False)
+                vote = ask.vote if valid and office.is_valid(now) else 0
+                is_next = vote > 0 or leader.ending.is_known(now)
+                number = office.next_round if is_next else office.begun_round if valid else number
+                return Leads(own.run_id, own.node, own.address, office.term, number, valid, seeking=False, vote=vote)
         known = member.known_leader
         return Leads(own.run_id, own.node, known, member.term, number, valid=False, seeking=not known)
 
@@ -77,7 +83,8 @@ class Rivals:
         if leads.address == answer.address:
             self._met(leads, now)
         elif leads.address and not office.is_valid(now):
-            self._out.append(AskAround(leads.address, office.ask(now)))  # hearsay: let it speak for itself
+            ask = office.ask(now, self._member.lapsed_vote(now))
+            self._out.append(AskAround(leads.address, ask))  # hearsay: let it speak for itself
         elif leads.round >= 0 and not office.roll.has_round and not self._settings.external:
             self._elder_at = now
             self._tenure.give_way()
@@ -88,7 +95,7 @@ class Rivals:
             return
         member, leader = self._member, self._tenure.leader
         claim = other.valid, other.round >= 0, other.term
-        is_newer = leads_newer(other, member.post.standing.round)
+        is_newer = leads_newer(other, member.post.standing.round) and member.is_freed_by(other.vote)
         if is_newer and (leader is not None or member.phase == "seeking"):
             member.pledge = 0
         if leader is None:

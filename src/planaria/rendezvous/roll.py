@@ -24,7 +24,8 @@ class Roll:
     `settled` have stopped their workers for the next round, `finished` are done with this one: nothing is lost with them.
     `dead` says since when we know it, `gone` until when one may have counted for another leader; `fence_floor` is that moment
     for all who have joined us, see `floor`. `tie_until` says how long half of a round is enough. `is_stored`: `last` is the
-    newest round in an external store, or newer; not so where the store has none.
+    newest round in an external store, or newer; not so where the store has none. `given_up` are the members of it who were here
+    when another was announced that never started: they may go on with that one.
     """
 
     def __init__(self, settings: Settings, standing: Standing, here: Mapping[str, Seat], heard_until: float) -> None:
@@ -37,6 +38,7 @@ class Roll:
         self.is_started = settings.external
         self.is_stored = settings.external
         self.announced: list[tuple[str, ...]] = []
+        self.given_up: list[frozenset[str]] = []
         self.sizes: dict[int, int] = {}
         self.addresses: dict[str, str] = {}
         self.hosts: dict[str, str] = {}
@@ -106,12 +108,17 @@ class Roll:
         self.settled = set()
         self.finished = set()
         self.is_started = True
-        self.announced = []
+        self.announced, self.given_up = [], []
 
     def announce(self, nodes: tuple[str, ...]) -> None:
         """Remember whom a round was announced with: until one starts, they might go on with it without us."""
         if not self.has_round:
             self.announced.append(nodes)
+
+    def give_up(self, base: frozenset[str]) -> None:
+        """Remember who was here when a round was announced that we do not start. With a store, that would know of it."""
+        if self.has_round and not self.settings.external and base not in self.given_up:
+            self.given_up.append(base)
 
     def note_heard(self, node: str, since: float) -> None:
         """Note that a node still held to us at some moment: it answered what we sent then."""
@@ -194,10 +201,11 @@ class Roll:
         """Return further sets of nodes, with their sizes, of each of which enough have to agree.
 
         A round that may not have started is not the word of those alone who were told of it: the members of the round
-        before decide, too. And until a first round has started, so do all with whom one was announced.
+        before decide, too. And until a first round has started, so do all with whom one was announced. Those with whom another
+        was announced and given up may take it for the newest, if they are more than half of them.
         """
-        sets = [list(nodes) for nodes in self.announced]
-        sizes = [len(nodes) for nodes in self.announced]
+        sets = [list(nodes) for nodes in (*self.announced, *self.given_up)]
+        sizes = [len(nodes) for nodes in sets]
         if self.has_round and not self.is_started:
             sets.append(list(self.base))
             sizes.append(self.last.base)

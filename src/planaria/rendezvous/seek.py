@@ -94,7 +94,8 @@ class Seeker:
 def leads_newer(one: Ask | Leads, number: int) -> bool:
     """Tell whether a leader says that it is valid and has begun a newer round than ours, `number`.
 
-    Then it has waited until nobody else could lead ours. So whatever our vote about that was, it binds us no more.
+    Then it has waited until nobody else could lead ours. So whatever our vote about that was, it binds us no more. Nor does
+    it if the leader was asked with that vote, and says that it is about to begin a newer one.
     """
     return one.valid and one.address != "" and one.round > number
 

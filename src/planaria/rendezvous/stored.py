@@ -53,14 +53,18 @@ class Stored:
         """Tell whether the newest round in the store is not the one that a leader knows, and let it see to that."""
         match event:
             case KeyWritten("round", 0) if leader.ending.stands(now):
+                self._reminder, leader.office.withdrawn = None, False
+                leader.ending.is_refused = True
                 self._out.append(ReadKey("round"))  # another came first, or the store was emptied
             case KeyWritten("round", 0):
                 self._tenure.give_way()
             case KeyRead("round", None) if leader.ending.stands(now):
-                leader.ending.mark_again()
+                leader.ending.mark_again(0)
             case KeyRead("round") if self._claim.is_ahead_of(leader.office.term, leader.office.roll.last):
                 self._tenure.give_way()  # while we were away from the store, another led
                 self._out += self._claim.read_leader_again()
+            case KeyRead("round") if leader.ending.is_refused and self._claim.has_round_of(leader.office.epoch):
+                leader.ending.mark_again(event.revision)  # it is no newer one: another has only written it again
             case _:
                 return False
         return True
@@ -73,7 +77,7 @@ class Stored:
         match event:
             case KeyRead("left") if not leader.office.established and claim.is_vacated(leader.office.roll.last):
                 tenure.give_way()  # the last of that round left after we had read of it: begin with what it said
-            case _ if other is not None:
+            case _ if other is not None and not leader.ending.stands(now):
                 tenure.give_way(other.address, claim.leader_revision)
             case KeyWritten("leader", revision) if revision:
                 leader.raise_term(revision)
@@ -99,9 +103,9 @@ class Stored:
             leader.ending.round_revision = 0
         roll, is_settled = office.roll, office.phase in ("running", "stopping", "gathering")
         knows = is_settled and roll.has_round and roll.last.size > 0 and roll.is_started and roll.has_majority(now)
-        if self._reminder is not None or office.withdrawn or claim.has_round_of(office.epoch) or not knows:
+        if office.withdrawn or claim.has_round_of(office.epoch) or not knows:
             return []
-        self._reminder = replace(office.roll.last, epoch=office.epoch)
+        self._reminder, office.withdrawn = replace(office.roll.last, epoch=office.epoch), True
         return [WriteKey("round", round_record(self._reminder), claim.round_revision)]
 
     def _hear_outcome(self, age_s: float) -> None:

@@ -101,7 +101,8 @@ class Tenure:
         elif now >= self._meet_at or (looks and self._meet_at == ALWAYS):
             rivals = self._rivals(leader)
             self._meet_at = now + MEET_S if rivals else ALWAYS
-            self._out += [AskAround(address, office.ask(now)) for address in rivals]
+            ask = office.ask(now, self._member.lapsed_vote(now))
+            self._out += [AskAround(address, ask) for address in rivals]
         self._out += leader.take_orders()
         if looks and self._is_time_to_look(leader, now):
             self._looked_at = now

@@ -1,6 +1,7 @@
 """What a leadership learns from what a joining node knows: the newest round, who of it is dead, since when nobody led. Pure.
 
-Newer rounds than ours are possible only while we claim; later we have made the newest one ourselves.
+Newer rounds than ours are possible while we claim, and while we are about to found a run that a store has forgotten; later we
+have made the newest one ourselves.
 """
 
 from __future__ import annotations

@@ -205,6 +205,6 @@ _SCHEMA: dict[str, tuple[type, tuple[Check, ...]]] = {
     "Farewell": (messages.Farewell, ()),
     "Redirect": (messages.Redirect, (_whereabouts, _count, _label)),
     "Refused": (messages.Refused, (_line,)),
-    "Ask": (messages.Ask, (_run_id, as_name, _whereabouts, _count, _integer, _truth)),
-    "Leads": (messages.Leads, (_run_id, as_name, _whereabouts, _count, _integer, _truth, _truth)),
+    "Ask": (messages.Ask, (_run_id, as_name, _whereabouts, _count, _integer, _truth, _count)),
+    "Leads": (messages.Leads, (_run_id, as_name, _whereabouts, _count, _integer, _truth, _truth, _count)),
 }

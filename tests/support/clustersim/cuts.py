@@ -4,10 +4,13 @@ import random
 
 from clustersim.cluster import FOR_EVER_S
 from clustersim.plan import ENDPOINT, Fault, Plan, Spec
+from planaria.base.value import replace
 
 DEEDS = ("kill", "kill", "kill", "leave", "leave", "go", "go", "snap", "snap", "pause", "host")
 GOING = ("kill", "leave", "go")
 SIDES = ("left", "left", "right", "right", "both", "none")
+VARIED = 4
+"""Seeds whose last digit is lower have clusters that need most of their nodes, or whose work ends."""
 
 
 def draw_cuts(seed, *, external):
@@ -25,7 +28,7 @@ def draw_cuts(seed, *, external):
     draws = (_bridge, _bridge, _bridge, _swing, _moves) if external else (_bridge, _bridge, _swing, _swing, _moves)
     draw = rng.choice(draws) if nodes > 2 else _moves
     faults = draw(rng, specs, ttl_s, external=external)
-    return Plan(
+    plan = Plan(
         seed=seed,
         specs=specs,
         faults=tuple(sorted(faults, key=lambda one: one.at)),
@@ -41,6 +44,19 @@ def draw_cuts(seed, *, external):
         coupled=False,
         is_mild=False,
     )
+    return _varied(plan) if seed % 10 < VARIED else plan
+
+
+def _varied(plan):
+    """Let a cluster need most of its nodes, or its work end.
+
+    Drawn by itself: the other clusters, and so the seeds that found a race, are what they were.
+    """
+    rng = random.Random(f"varied {plan.external} {plan.seed}")
+    nodes = len(plan.specs)
+    if rng.random() < 0.5:
+        return replace(plan, max_nodes=nodes, min_nodes=rng.choice((nodes, nodes, max(1, nodes - 1))))
+    return replace(plan, work_s=rng.choice((6.0, 9.0, 14.0)))
 
 
 def _bridge(rng, specs, ttl_s, *, external):

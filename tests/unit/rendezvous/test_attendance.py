@@ -10,7 +10,7 @@ from hall import LAST, SILENCE_S, Hall, claimant, kinds, member_of, places, to_w
 
 from planaria.base.value import replace
 from planaria.rendezvous.messages import Ack, Done, Ended, Failed, Place, Refused, Stop, Waiting, Welcome
-from planaria.rendezvous.model import SELF, AskAround, Close, Deputy, Send, Standing
+from planaria.rendezvous.model import SELF, AskAround, Close, Deputy, Rules, Send, Standing
 from planaria.rendezvous.seats import Seat
 
 if TYPE_CHECKING:
@@ -306,3 +306,13 @@ def test_our_own_silence_closes_nothing_and_hides_nobody_elses() -> None:
     assert "a" in hall.leader.office.seats
     assert hall.now < hall.wake_at <= answered_at + SILENCE_S
     assert Close("in-b") in hall.look(SILENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("what", "changes", "term"),
+    [("it is refused", {"rules": Rules(9.0, 1, 9, 9)}, 1), ("it is of another run", {"run_id": "z"}, 1), ("", {}, 8)],
+)
+def test_one_that_is_turned_away_raises_no_term(what: str, changes: dict[str, object], term: int) -> None:
+    hall = Hall(external=True)
+    hall.join("b", bound_term=7, **changes)
+    assert hall.leader.office.term == term, what

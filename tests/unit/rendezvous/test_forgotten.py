@@ -295,3 +295,57 @@ def test_an_end_that_another_round_came_before_is_given_up() -> None:
     epoch = agent.machine.standing.epoch
     agent.hear(KeyRead("round", round_record(replace(LAST, epoch=epoch, term=12)), 60))
     assert not agent.machine.is_leading
+
+
+def reminding_agent(max_nodes: int = 1) -> Agent:
+    """Return an agent that leads a round of its own, and writes it again into a store that was emptied."""
+    agent = founder(max_nodes)
+    agent.pass_time(3.0)
+    agent.hear(KeyWritten("round", 10), StoreAnswered(3.0), Ticked())
+    assert kinds(agent.hear(KeyRead("round", None, 0)), WriteKey)
+    return agent
+
+
+def test_a_round_that_ends_while_it_is_written_again_is_marked_after_that() -> None:
+    agent = reminding_agent()
+    assert kinds(agent.hear(WorkersStopped(2000), WorkersDone(), Ticked()), WriteKey) == [], (
+        "what is under way may land"
+    )
+    (mark,) = kinds(agent.hear(KeyWritten("round", 2)), WriteKey)
+    assert isinstance(mark, WriteKey)
+    assert (mark.key, mark.expect) == ("round", 2)
+    (told,) = kinds(agent.hear(KeyWritten("round", 3)), WriteKey)
+    assert isinstance(told, WriteKey)
+    assert told.key == "outcome"
+
+
+def test_a_round_that_another_wrote_meanwhile_was_not_written_again() -> None:
+    agent = reminding_agent()
+    agent.hear(WorkersStopped(2000), WorkersDone(), Ticked())
+    assert ReadKey("round") in agent.hear(KeyWritten("round", 0))
+    assert kinds(agent.hear(KeyRead("round", None, 0)), WriteKey)
+    assert kinds(agent.hear(KeyWritten("round", 3)), Say) == []
+
+
+def test_the_next_round_is_not_written_while_the_last_one_is_written_again() -> None:
+    agent = reminding_agent(2)
+    agent.hear(Received("in-b", join_of("b", rules=agent.machine.settings.rules)))
+    assert kinds(agent.pass_time(agent.now + 1.0), WriteKey) == []
+    assert agent.machine.leader is not None
+    assert agent.machine.leader.office.phase == "placing"
+    (order,) = kinds(agent.hear(Received("in-b", Placed(1)), KeyWritten("round", 2), Ticked()), WriteKey)
+    assert isinstance(order, WriteKey)
+    assert (order.key, order.expect) == ("round", 2)
+
+
+@pytest.mark.parametrize(
+    ("what", "epoch", "marks"), [("it is ours, written again", "a", True), ("it is of another run", "z", False)]
+)
+def test_an_end_is_marked_in_a_round_that_another_has_written_again(what: str, epoch: str, marks: bool) -> None:
+    agent = ended_agent()
+    agent.hear(KeyWritten("round", 0))
+    record = round_record(replace(agent.machine.standing, epoch=epoch, term=agent.machine.standing.term - 1))
+    orders = [one for one in agent.hear(KeyRead("round", record, 60)) if isinstance(one, WriteKey)]
+    assert [(one.key, one.expect) for one in orders] == ([("round", 60)] if marks else []), what
+    assert agent.machine.is_leading
+    assert kinds(agent.hear(KeyRead("round", record, 60)), WriteKey) == [], "once is enough"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from court import Court, failure_of, only, to_whom
+from court import Court, claimed, failure_of, only, to_whom
 
+from planaria.base.value import replace
 from planaria.rendezvous.messages import Ack, Departing, Leads, Leave, Place, Placed, Renew, Start, Stop, Stopped
 from planaria.rendezvous.model import Answered, AskAround, Close
 
@@ -210,3 +211,26 @@ def test_a_failure_of_an_earlier_round_is_not_charged_again() -> None:
     court.restart("ab")
     assert court.leader.office.ended is None
     assert court.leader.office.restart_count == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "state", "bound_term", "names_peer", "costs"),
+    [
+        ("its peers saw no more than that it went", "idle", 1, True, 0),
+        ("a worker failed by itself", "idle", 1, False, 1),
+        ("nobody had stopped it", "running", 1, True, 1),
+        ("it was us who stopped it", "idle", 2, True, 1),
+    ],
+)
+def test_a_failure_that_came_of_a_stop_which_another_leader_ordered_costs_nothing(
+    what: str, state: str, bound_term: int, names_peer: bool, costs: int
+) -> None:
+    court = claimed("a", "b", max_restarts=9)
+    known = replace(court.leader.office.roll.last, slot=2, home=2)
+    court.join("c", standing=known, state=state, bound_term=bound_term, since_ack_s=1.0)
+    court.say("b", failure_of("b", 4, names_peer=(names_peer,)))
+    court.live("abc", 1.0)
+    assert court.leader.office.phase == "stopping"
+    court.say("abc", Stopped(5, 2000, fenced=False))
+    court.live("abc", 1.0)
+    assert court.leader.office.restart_count == 2 + costs, what

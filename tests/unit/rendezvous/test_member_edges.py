@@ -15,6 +15,7 @@ from lone_member import (
     rejoin,
     running,
     sent,
+    taken,
     told,
 )
 
@@ -205,6 +206,16 @@ def test_hearing_the_end_again_does_not_make_the_wait_longer() -> None:
         told(member, now, ENDED)
     member.tick(11.0)
     assert EndRun(ENDED) in member.out
+
+
+def test_a_node_that_knows_the_end_goes_no_sooner_than_its_leader_lets_it_or_falls_silent() -> None:
+    member = joined()
+    told(member, 1.0, ENDED)
+    assert told(member, 8.0, Ack(1, 0.0)) == []
+    member.tick(17.9)
+    assert EndRun not in [type(one) for one in taken(member)]
+    member.tick(18.0)
+    assert EndRun in [type(one) for one in taken(member)]
 
 
 def test_whoever_has_ended_looks_for_nobody_any_more() -> None:

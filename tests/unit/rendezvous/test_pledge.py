@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from lone_member import LEADER, OWN, joined, running, sent, taken
-from rendezvous_agent import SECOND, Agent, ask_of, goes_to, leads, member_agent
+from lone_member import LEADER, OWN, SILENCE_S, joined, running, sent, taken
+from rendezvous_agent import SECOND, Agent, ask_of, goes_to, leading_agent, leads, member_agent, sent_to
 
 from planaria.base.value import replace
 from planaria.rendezvous.member import Member
-from planaria.rendezvous.messages import Redirect, Renew, Welcome
-from planaria.rendezvous.model import SELF, Answered, Connect, Held, Opened, Received, Standing
+from planaria.rendezvous.messages import Leads, Redirect, Renew, Welcome
+from planaria.rendezvous.model import SELF, Answered, AskAround, Connect, Held, Lost, Opened, Received, Standing
 from planaria.rendezvous.office import Office
 
 
@@ -85,14 +85,20 @@ def test_its_own_leadership_is_given_up_for_good() -> None:
     assert member.pledge == 0
 
 
-def candidate() -> Agent:
-    """Return an agent that lost a leader of term 3 without a word, and found nobody who leads in that term or a later one."""
+def lost_voter() -> Agent:
+    """Return an agent that lost a leader of term 3 without a word."""
     agent = member_agent(replace(SECOND, max_nodes=3))
     agent.loses_leader()
     agent.machine.member.join("c:1", agent.now)
     agent.hear(Opened(agent.machine.member.conn))
     agent.told(Welcome(3, "c"))
     agent.loses_leader()
+    return agent
+
+
+def candidate() -> Agent:
+    """Return such an agent when it has found nobody who leads in that term or a later one."""
+    agent = lost_voter()
     agent.hear(Answered("a:1", leads("a", "a:1", valid=True, round=0)), Answered("c:1"))
     assert agent.machine.is_leading
     return agent
@@ -122,12 +128,7 @@ def test_a_candidate_gives_way_to_an_older_term_only_if_that_has_begun_another_r
 
 
 def test_one_that_seeks_passes_by_another_leader_of_the_term_of_the_one_it_lost() -> None:
-    agent = member_agent(replace(SECOND, max_nodes=3))
-    agent.loses_leader()
-    agent.machine.member.join("c:1", agent.now)
-    agent.hear(Opened(agent.machine.member.conn))
-    agent.told(Welcome(3, "c"))
-    agent.loses_leader()
+    agent = lost_voter()
     out = agent.hear(Answered("a:1", leads("a", "a:1", term=3, valid=True, round=0)))
     assert goes_to(out) == []
     out = agent.hear(Answered("c:1", leads("c", "c:1", term=3, round=0)))
@@ -173,3 +174,55 @@ def test_a_leader_names_the_round_that_began(what: str, standing: Standing, bega
     assert office.begun_round == began, what
     office.roll.is_started = True
     assert office.begun_round == standing.round
+
+
+def test_a_vote_lapses_when_nobody_can_have_counted_on_it_for_a_lease() -> None:
+    member = held_to(3, running())
+    assert member.lapsed_vote(100.0) == 0, "it still holds to that one"
+    member.seek()
+    assert member.lapsed_vote(1.0 + 2 * SILENCE_S - 0.1) == 0
+    assert member.lapsed_vote(1.0 + 2 * SILENCE_S) > 0
+
+
+def test_whoever_owes_nobody_anything_has_no_vote_that_lapses() -> None:
+    member = joined()
+    member.seek()
+    assert member.lapsed_vote(100.0) == 0
+
+
+LATER_S = 2 * SILENCE_S + 1.0
+
+
+@pytest.mark.parametrize(
+    ("what", "later_s", "shift", "number", "follows"),
+    [
+        ("it was valid when the vote had lapsed", LATER_S, 0, 1, True),
+        ("it was asked before we went to another", LATER_S, -1, 1, False),
+        ("the vote has not lapsed", 1.0, 0, 1, False),
+        ("we know of a round that it has not thought of", LATER_S, 0, 0, False),
+    ],
+)
+def test_a_lapsed_vote_keeps_nobody_from_a_valid_leader_that_was_asked_since(
+    what: str, later_s: float, shift: int, number: int, follows: bool
+) -> None:
+    agent = candidate()
+    out = agent.pass_time(agent.now + later_s)
+    votes = {one.ask.vote for one in out if isinstance(one, AskAround)}
+    assert (max(votes) > 0) == (later_s == LATER_S)
+    vote = (max(votes) or 1) + shift
+    out = agent.hear(Answered("a:1", leads("a", "a:1", valid=True, round=number, vote=vote)))
+    assert (goes_to(out) == ["a:1"]) == follows, what
+
+
+@pytest.mark.parametrize(
+    ("what", "nodes", "vote", "number"),
+    [("it is valid", "abc", 7, 1), ("nobody asks with a vote", "abc", 0, 0), ("it has no majority", "a", 7, 0)],
+)
+def test_a_leader_that_is_asked_with_a_vote_names_its_next_round(what: str, nodes: str, vote: int, number: int) -> None:
+    agent = leading_agent()
+    if nodes == "a":
+        agent.hear(Lost("in-b"), Lost("in-c"))
+        agent.pass_time(agent.now + LATER_S)
+    (said,) = sent_to("in-9", agent.hear(Received("in-9", ask_of("z", round=0, vote=vote))))
+    assert isinstance(said, Leads)
+    assert (said.round, said.vote) == (number, vote if number else 0), what

@@ -189,6 +189,15 @@ def test_a_later_round_that_is_announced_leaves_the_decision_with_the_one_that_r
     assert list(roll.announced_and_away()) == []
 
 
+@pytest.mark.parametrize(("external", "enough"), [(False, False), (True, True)])
+def test_those_who_were_here_when_a_round_was_announced_and_given_up_have_a_say(external: bool, enough: bool) -> None:
+    roll = roll_of(standing_of("abcdef"), "acdf", external=external)
+    roll.give_up(frozenset("abe"))
+    assert roll.has_enough(101.0) == enough, "with a store, that would know if it had started"
+    roll.begin(standing_of("acdf", round=5), dict.fromkeys("acdf", 1))
+    assert roll.has_enough(101.0)
+
+
 # Until when.
 
 
@@ -275,6 +284,14 @@ def test_half_is_no_majority_even_with_the_tie_break() -> None:
     roll = roll_of(standing_of("ab"), "ab")
     roll.tie_until = quorum.ALWAYS
     assert not roll.has_majority(100.0)
+
+
+def test_a_round_that_all_have_left_and_more_than_it_had_is_not_counted_below_nothing() -> None:
+    """The store names whoever left; of some we know nothing else, and one may be of another round."""
+    roll = roll_of(standing_of("bc"))
+    assert roll.leave(frozenset("bcd"), 100.0)
+    assert roll.size() < 0
+    assert roll.has_majority(100.0), "there is nobody left who could object"
 
 
 # Who is not here.
