@@ -7,13 +7,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from programs import clean_environment
 from standing import stands_ready
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,14 +50,6 @@ dist.destroy_process_group()
 """
 
 
-def wait_until(found: Any, what: str) -> Any:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (answer := found()):
-        assert time.monotonic() < deadline, what
-        threading.Event().wait(0.02)
-    return answer
-
-
 def children_of(pid: int) -> list[int]:
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(word) for word in file.read().split()]
@@ -83,11 +74,11 @@ def test_a_crash_of_a_torch_job_is_recovered_by_promotion(tmp_path: Path, way: s
         text=True,
     ) as launcher:
         try:
-            before = wait_until(lambda: notes(tmp_path, 0), "a first life")
+            before = wait_until(lambda: notes(tmp_path, 0), "a first life", TIMEOUT_S, 0.02)
             (agent,) = children_of(launcher.pid)
-            ready = wait_until(lambda: _two_ready(agent), "two standbys")
+            ready = wait_until(lambda: _two_ready(agent), "two standbys", TIMEOUT_S, 0.02)
             (tmp_path / "crash").touch()
-            after = wait_until(lambda: notes(tmp_path, 1), "a second life")
+            after = wait_until(lambda: notes(tmp_path, 1), "a second life", TIMEOUT_S, 0.02)
             (tmp_path / "stop").touch()
             _, said = launcher.communicate(timeout=TIMEOUT_S)
         finally:

@@ -115,29 +115,51 @@ READS = {
     "setdefault": "os.environ.setdefault('MASTER_ADDR', 'localhost')",
     "setting": "os.environ['RANK'] = '0'",
     "pop": "os.environ.pop('RANK', None)",
+    "deleting": "del os.environ['RANK']",
     "a copy": "os.environ.copy()['RANK']",
     "get of a copy": "os.environ.copy().get('RANK', 0)",
     "a copy of a copy": "'RANK' in os.environ.copy().copy()",
     "pop of a copy": "os.environ.copy().pop('RANK', None)",
     "setdefault of a copy": "os.environ.copy().setdefault('RANK', '0')",
     "a copy with more": "(os.environ | {'A': '1'})['RANK']",
+    "a copy over others": "({'RANK': '9'} | os.environ)['RANK']",
     "bytes": "os.environb[b'RANK']",
     "os.getenvb": "os.getenvb(b'RANK')",
     "the restart count": "os.environ.get('TORCHELASTIC_RESTART_COUNT')",
 }
 
 
+@pytest.mark.parametrize("is_caught", [False, True], ids=["", "caught"])
 @pytest.mark.parametrize("read", READS)
-def test_reading_a_rank_before_join_is_an_error_that_says_so(tmp_path: Path, read: str) -> None:
-    one = job(tmp_path, f"import os\nfrom planaria import worker\n{READS[read]}\nworker.join()\n")
+def test_reading_a_rank_before_join_is_an_error_that_says_so_and_comes_again_at_join_if_it_was_caught(
+    tmp_path: Path, read: str, is_caught: bool
+) -> None:
+    """A cold start would have got another answer, and the program would keep its own as whatever rank it becomes."""
+    tried = f"try:\n    {READS[read]}\nexcept Exception:\n    pass\n" if is_caught else f"{READS[read]}\n"
+    one = job(tmp_path, f"import os\nfrom planaria import worker\n{tried}worker.join()\n")
     standby = one.standby(JOINING)
     assert died(standby) == 1
     words = standby.last_words()
     standby.close()
     assert words.startswith("RuntimeError: ")
-    assert " was read from the environment before planaria.worker.join(): this process is a standby" in words
+    where = f" ({tmp_path}/main.py, line 4, went on without)" if is_caught else ""
+    assert f" was read from the environment{where} before planaria.worker.join(): this process is a standby" in words
     assert any(name in words for name in RANKS)
     assert one.cold().status == 0
+
+
+def test_a_library_that_the_program_imports_before_join_must_not_swallow_its_early_read_either(tmp_path: Path) -> None:
+    _, path = library(
+        tmp_path, probing="import os\ntry:\n    RANK = os.environ['RANK']\nexcept Exception:\n    RANK = 0\n"
+    )
+    text = "import probing\nfrom planaria import worker\nworker.join()\n"
+    standby = job(tmp_path, text, PYTHONPATH=path).standby(JOINING)
+    assert died(standby) == 1
+    words = standby.last_words()
+    standby.close()
+    assert words.startswith(
+        f"RuntimeError: RANK was read from the environment ({path}/probing.py, line 3, went on without)"
+    )
 
 
 def test_reading_all_else_before_join_is_fine(tmp_path: Path) -> None:
@@ -161,6 +183,7 @@ import copy, os, pickle, subprocess
 from planaria import worker
 kept, raw, own, bare, empty = (one.copy() for one in (os.environ, os.environb, *[os.environ] * 3))
 more, again, deep = kept | {"A": "1"}, copy.copy(kept), copy.deepcopy(kept)
+over, raw_over, late = {"RANK": "9", "A": "1"} | os.environ, {b"A": b"1"} | os.environb, {"RANK": "9"} | kept
 own["RANK"], own["MINE"] = "77", "x"
 del bare["RANK"]
 bare = bare.copy()
@@ -169,6 +192,8 @@ worker.join()
 print(kept["RANK"], kept.get("MASTER_ADDR"), "WORLD_SIZE" in kept, kept == dict(os.environ), raw == dict(os.environb))
 print(own["RANK"], own["MINE"], own["WORLD_SIZE"], "RANK" in bare, bare["WORLD_SIZE"], empty)
 print(more["RANK"], again["RANK"], deep["RANK"], (kept | {"B": "2"})["RANK"], kept.copy() == kept)
+print(over["RANK"], over["A"], over["MASTER_ADDR"], raw_over[b"RANK"], late["RANK"], ({"RANK": "9"} | kept)["RANK"])
+print({"A": "1", **os.environ} == over, ({"RANK": "9"} | own)["RANK"], ({"RANK": "9"} | bare)["RANK"])
 print(type(pickle.loads(pickle.dumps(kept))), pickle.loads(pickle.dumps(kept))["RANK"], kept.pop("RANK"), "RANK" in kept)
 for env in (again, own, bare):
     print(subprocess.check_output(["sh", "-c", "echo $RANK $MASTER_ADDR $MINE"], env=env))
@@ -355,5 +380,13 @@ def test_a_process_group_before_join_is_an_error_that_says_so_and_after_it_is_fi
     words = standby.last_words()
     standby.close()
     assert words.startswith("RuntimeError: a process group was started before planaria.worker.join(): ")
+    caught = "try:\n    start()\nexcept RuntimeError:\n    pass"
+    standby = job(tmp_path, GROUP.format(folder=tmp_path, early=caught)).standby(JOINING)
+    assert died(standby) == 1
+    words = standby.last_words()
+    standby.close()
+    assert words.startswith(
+        f"RuntimeError: a process group was started ({tmp_path}/main.py, line 7, went on without) before "
+    )
     ended = assert_alike(job(tmp_path, GROUP.format(folder=tmp_path, early="")))
     assert ended.stdout == "True\ntorch.distributed.distributed_c10d True\n"

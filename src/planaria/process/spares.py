@@ -9,7 +9,7 @@ from planaria.contract.standby import JOIN, PRELOAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from planaria.contract.standby import Report, Triple
     from planaria.process.prints import Print
@@ -19,6 +19,7 @@ RESERVE_BYTES = 1 << 30  # memory that standbys leave to everybody else
 FIRST_BYTES = 1 << 29  # what the first one is taken to need: about twice a process that has imported torch
 LATE_LEAST_S = 60.0  # a standby shares its CPUs with workers that train, and may be many times slower
 LATE_TIMES = 10.0
+RETRIES = 3  # standbys in a row that may die or be unfit before we stop trying
 _INSTALLED = ("site-packages", "dist-packages")
 _FEW = 5  # names in a sentence
 _MB = 1 << 20
@@ -141,6 +142,26 @@ def narrow(plan: Plan, report: Report) -> Plan:
     return replace(plan, load=tuple(one for one in plan.load if one[0].partition(".")[0] not in dropped))
 
 
+def without_unfit(plan: Plan, reports: Sequence[Report]) -> Plan:
+    """Return what is left to load after these; nothing, where there was no end of them."""
+    for report in reports:
+        plan = narrow(plan, report)
+    return replace(plan, load=()) if len(reports) > RETRIES else plan
+
+
+def failures_after_unfit(failures: int, reports: Sequence[Report]) -> int:
+    """Return how many in a row were of no use, with one more that was unfit: the last of these reports is its own.
+
+    After the last that may be, the next one loads nothing. It is fit in the end, and better than none.
+    """
+    return 0 if len(reports) == RETRIES + 1 else failures + 1
+
+
+def safe_mode(plan: Plan, *, has_changed: bool, never_joins: bool) -> Plan:
+    """Return what a standby does that is started now. One that does not join would run the program beside the worker."""
+    return replace(plan, mode=PRELOAD) if plan.mode == JOIN and (has_changed or never_joins) else plan
+
+
 def refusal(warm: Start, cold: Start) -> str:
     """Say why a standby started as `warm` cannot stand in for a start as `cold`; empty when it can.
 
@@ -196,7 +217,8 @@ def how_many(
     A number that was asked for is not second-guessed, unless a commit found no room beside them: `is_short`.
     """
     if asked is not None and not is_short:
-        why = f"{asked} standbys were asked for, but there are only {local_world_size} workers to stand by for"
+        are = "is only 1 worker" if local_world_size == 1 else f"are only {local_world_size} workers"
+        why = f"{asked} standbys were asked for, but there {are} to stand by for"
         return Count(min(asked, local_world_size), why if asked > local_world_size else "")
     wanted = local_world_size if asked is None else min(asked, local_world_size)
     left_bytes = free_bytes - RESERVE_BYTES

@@ -6,11 +6,11 @@ One is started at a time, the next when it is ready: they share the CPUs with th
 from __future__ import annotations
 
 from planaria.base.memory import free_bytes
-from planaria.base.value import Value, replace
-from planaria.contract.standby import JOIN, PRELOAD
+from planaria.base.value import Value
+from planaria.contract.standby import JOIN
 from planaria.errors import SpawnFailed
 from planaria.process import prints
-from planaria.process.spares import how_many, is_same, narrow
+from planaria.process.spares import RETRIES, failures_after_unfit, how_many, is_same, safe_mode, without_unfit
 from planaria.process.standby import Standby
 
 TYPE_CHECKING = False
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from planaria.process.spawn import Start
 
 LOOK_S = 5.0  # how often files are looked at
-RETRIES = 3  # standbys in a row that may die or be unfit before we stop trying
 PAUSE_S = 60.0  # after some were ended for their memory: commits of all ranks, and their growth, come before the next
 
 
@@ -114,7 +113,7 @@ class Standbys:
 
         Those that stand for other orders, or have other modules, are replaced. What was seen to be unfit stays left out.
         """
-        plans = tuple(map(self._narrowed, plans))
+        plans = tuple(without_unfit(plan, self._unfit) for plan in plans)
         is_known = len(plans) == len(self._plans) and all(map(is_same, plans, self._plans))
         if not is_known or orders != self._orders:
             self._failures, self._why = 0, ""
@@ -128,22 +127,15 @@ class Standbys:
                 self._end(standby)
         self._go_on()
 
-    def _narrowed(self, plan: Plan) -> Plan:
-        """Return a plan without what was seen to be unfit; without anything, where that never came to an end."""
-        for report in self._unfit:
-            plan = narrow(plan, report)
-        return replace(plan, load=()) if len(self._unfit) > RETRIES else plan
-
     def _plan_of(self, local_rank: int) -> Plan:
-        """Return what a standby does that is started now. One that does not join would run the program beside the worker."""
+        """Return what a standby does that is started now, by what the files of its program are now."""
         plan = self._plans[local_rank]
         if plan.mode != JOIN:
             return plan
         if changed := prints.first_changed(plan.program):
             self._tell_once(f"{changed} has changed: standbys do not run the program before a worker has joined again")
-        elif self._never_joins is None or prints.first_changed(self._never_joins):
-            return plan
-        return replace(plan, mode=PRELOAD)
+        never_joins = self._never_joins is not None and not prints.first_changed(self._never_joins)
+        return safe_mode(plan, has_changed=bool(changed), never_joins=never_joins)
 
     def take(self, local_rank: int, cold: Start) -> Taken:
         """Take the standby of a local rank out, for the caller to promote; or say why a cold start it is. Never waits.
@@ -273,9 +265,8 @@ class Standbys:
         if standby.report.unfit:
             self._tell_once(_sentence(standby))
             self._unfit.append(standby.report)
-            # One that loads nothing is fit in the end, and better than none.
-            self._failures = 0 if len(self._unfit) == RETRIES + 1 else self._failures + 1
-            self._plans = tuple(map(self._narrowed, self._plans))
+            self._failures = failures_after_unfit(self._failures, self._unfit)
+            self._plans = tuple(without_unfit(plan, self._unfit) for plan in self._plans)
             self._end(standby)
             return
         self._failures = 0

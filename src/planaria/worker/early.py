@@ -24,6 +24,33 @@ def too_early(what: str) -> RuntimeError:
     )
 
 
+class Refusals:
+    """What was refused, as errors; the first is kept: a program that went on has another answer than a cold start would get.
+
+    What a module that is imported ahead tries is told by itself, and is not kept: see `is_kept`.
+    """
+
+    def __init__(self, is_kept: "Callable[[], bool]") -> None:
+        self._is_kept = is_kept
+        self._first: tuple[str, RuntimeError] | None = None
+
+    def error(self, what: str) -> RuntimeError:
+        """Return the error for what is refused now."""
+        error = too_early(what)
+        if self._first is None and self._is_kept():
+            self._first = what, error
+        return error
+
+    def check(self) -> None:
+        """Raise the first again if somebody has caught it, and say who."""
+        if self._first is None:
+            return
+        what, error = self._first
+        trace = error.__traceback__  # it begins where the error was caught
+        where = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno}, went on without)" if trace else ""
+        raise too_early(f"{what}{where}") from error
+
+
 class _Copy(dict):  # type: ignore[type-arg]
     """A copy of the environment that was taken too early: it refuses what the environment refuses, and is made whole with it.
 
@@ -85,6 +112,21 @@ class _Copy(dict):  # type: ignore[type-arg]
         new.update(other)
         return new
 
+    def __ror__(self, other: "Any") -> "dict[Any, Any]":
+        return self.over(other)
+
+    def over(self, other: "Any") -> "dict[Any, Any]":
+        """Return `other | self`: what is to come wins over what is in `other`."""
+        new = self.copy()
+        dict.clear(new)
+        new.update({key: value for key, value in dict(other).items() if not self.is_to_come(key)})
+        new.update(self)
+        return new
+
+    def is_to_come(self, key: object) -> bool:
+        """Tell whether `complete` will put this key in."""
+        return self.guard.is_unknown(key) and key not in self.deleted and not dict.__contains__(self, key)
+
     def __reduce_ex__(self, _protocol: object) -> "tuple[type, tuple[object]]":
         return dict, (dict(self),)  # whoever unpickles it has no such class
 
@@ -109,6 +151,10 @@ class _Early(type(os.environ)):  # type: ignore[misc]  # noqa: TID251  the guard
         self.guard.refuse(key)  # promotion would overwrite it, and a cold start would not
         super().__setitem__(key, value)
 
+    def __delitem__(self, key: object) -> None:
+        self.guard.refuse(key)  # promotion would bring it back
+        super().__delitem__(key)
+
     def copy(self) -> _Copy:
         self.guard.note("the whole environment")
         new = _Copy(self)
@@ -120,13 +166,17 @@ class _Early(type(os.environ)):  # type: ignore[misc]  # noqa: TID251  the guard
         new.update(other)
         return new
 
+    def __ror__(self, other: "Any") -> "dict[Any, Any]":
+        return self.copy().over(other)
+
 
 class Environment:
     """Make `os.environ` refuse the variables that are not known yet, and a copy of it too; `note` is told of each try."""
 
-    def __init__(self, unknown: "set[str]", note: "Callable[[str], None]") -> None:
+    def __init__(self, unknown: "set[str]", note: "Callable[[str], None]", refusals: Refusals) -> None:
         self.names: frozenset[object] = frozenset((*unknown, *map(os.fsencode, unknown)))  # os.environb has bytes
         self.note = note
+        self._refusals = refusals
         self.copies: dict[int, Any] = {}
         self._kind = type(os.environ)  # noqa: TID251
         self._entered: list[Any] = [os.environ, os.environb]  # noqa: TID251
@@ -143,7 +193,7 @@ class Environment:
         if self.is_unknown(key):
             name = os.fsdecode(key)  # type: ignore[arg-type]
             self.note(name)
-            raise too_early(f"{name} was read from the environment")
+            raise self._refusals.error(f"{name} was read from the environment")
 
     def leave(self, values: "dict[str, str]") -> None:
         """Make it what it was, with the values that have come, also in copies that were taken before."""
@@ -160,8 +210,8 @@ class Environment:
 class Group:
     """Make `torch.distributed` refuse a process group before `join()`, should the program import it. A finder of modules."""
 
-    def __init__(self, is_waiting: "Callable[[], bool]") -> None:
-        self._is_waiting = is_waiting
+    def __init__(self, is_waiting: "Callable[[], bool]", refusals: Refusals) -> None:
+        self._is_waiting, self._refusals = is_waiting, refusals
         self._module: ModuleType | None = None
         self._start: Any = None
         self._refusing: Any = None
@@ -192,7 +242,7 @@ class Group:
 
         def init_process_group(*args: object, **named: object) -> object:
             if self._is_waiting():
-                raise too_early("a process group was started")
+                raise self._refusals.error("a process group was started")
             return start(*args, **named)
 
         init_process_group.__doc__ = start.__doc__

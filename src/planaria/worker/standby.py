@@ -63,8 +63,9 @@ class Standby:
         self._loaded_s = 0.0
         self.waiting = True
         self._too_early = early["too_early"]
-        self._environ = early["Environment"](unknown, self._reads)
-        self._group = early["Group"](lambda: self.waiting)
+        self._refusals = early["Refusals"](lambda: not self._importing)
+        self._environ = early["Environment"](unknown, self._reads, self._refusals)
+        self._group = early["Group"](lambda: self.waiting, self._refusals)
 
     def age_s(self) -> float:
         """Return how long this process is what it is: a standby, or the worker."""
@@ -218,6 +219,7 @@ class Standby:
         """
         if os.getpid() != self._pid:
             raise self._too_early("a forked child went on")
+        self._refusals.check()
         self._group.check()
 
 

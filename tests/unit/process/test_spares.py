@@ -9,9 +9,11 @@ from planaria.process.spares import (
     FIRST_BYTES,
     LATE_LEAST_S,
     RESERVE_BYTES,
+    RETRIES,
     Count,
     Lesson,
     Plan,
+    failures_after_unfit,
     how_many,
     is_same,
     make_plan,
@@ -20,7 +22,9 @@ from planaria.process.spares import (
     newer,
     own_files,
     refusal,
+    safe_mode,
     standby_environment,
+    without_unfit,
 )
 from planaria.process.spawn import Start
 
@@ -149,6 +153,28 @@ def test_what_must_not_be_loaded_ahead_is_left_out(report: Report, left: list[st
     assert narrowed.own == PLAN.own
 
 
+def test_after_too_many_that_were_unfit_the_next_one_loads_nothing_and_is_tried() -> None:
+    unfit = [Report(device=("c",))]
+    assert names(without_unfit(PLAN, unfit * RETRIES).load) == ["a", "a.b"]
+    assert without_unfit(PLAN, unfit * (RETRIES + 1)).load == ()
+    assert [failures_after_unfit(2, unfit * count) for count in (RETRIES, RETRIES + 1, RETRIES + 2)] == [3, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("mode", "has_changed", "never_joins", "now"),
+    [
+        (JOIN, False, False, JOIN),
+        (JOIN, True, False, PRELOAD),
+        (JOIN, False, True, PRELOAD),
+        (PRELOAD, False, False, PRELOAD),
+    ],
+)
+def test_a_program_is_run_only_if_it_is_the_one_that_joined(
+    mode: str, has_changed: bool, never_joins: bool, now: str
+) -> None:
+    assert safe_mode(replace(PLAN, mode=mode), has_changed=has_changed, never_joins=never_joins).mode == now
+
+
 START = Start(("py", "x"), {"HOME": "/", "RANK": "0", "A": "1"}, 3, stdout_fd=4, cpus=frozenset({0}), priority=0)
 
 
@@ -250,6 +276,9 @@ def test_fewer_than_wanted_is_said_with_the_numbers() -> None:
     )
     assert how_many(9, 8, standing=0, each_bytes=0, free_bytes=0).why == (
         "9 standbys were asked for, but there are only 8 workers to stand by for"
+    )
+    assert how_many(5, 1, standing=0, each_bytes=0, free_bytes=0).why == (
+        "5 standbys were asked for, but there is only 1 worker to stand by for"
     )
     assert how_many(None, 8, standing=1, each_bytes=GB, free_bytes=40 * GB).why == ""
     assert how_many(None, 8, standing=0, each_bytes=0, free_bytes=4 * GB).why == "", (

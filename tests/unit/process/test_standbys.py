@@ -10,8 +10,8 @@ from clocks import FakeLoop
 from planaria.contract.standby import JOIN, PRELOAD, Report
 from planaria.process import prints
 from planaria.process import standbys as module
-from planaria.process.spares import FIRST_BYTES, RESERVE_BYTES, Plan
-from planaria.process.standbys import LOOK_S, PAUSE_S, RETRIES, Standbys
+from planaria.process.spares import FIRST_BYTES, RESERVE_BYTES, RETRIES, Plan
+from planaria.process.standbys import LOOK_S, PAUSE_S, Standbys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
