@@ -40,6 +40,7 @@ class Ledger:
         self.uncounted = False
         """Whether batches were given out that nobody counts."""
         self._feed: Feed | None = None
+        self._is_over = False  # the epoch, for a loop of this process
 
     def move(self, bookmark: Bookmark) -> None:
         """Stand somewhere else. Whatever iterates has to begin again."""
@@ -47,9 +48,19 @@ class Ledger:
         self.taken = None
         self.uncounted = False
         self._feed = None
+        self._is_over = False
 
     def open(self, *, stands_in: bool) -> Feed:
-        """Begin to count: the next iteration over the sampler belongs to this feed."""
+        """Begin to count: the next iteration over the sampler belongs to this feed.
+
+        Raises:
+            UsageError: A loop before this one has come to the end of the epoch. What was loaded there may begin one.
+        """
+        if self._is_over:
+            raise UsageError(
+                "the epoch is over, and a loop that begins now would get no batch: no other epoch was begun",
+                hint="call sampler.set_epoch(epoch) before each loop, or let `for epoch in sampler.epochs(N)` do it",
+            )
         self.uncounted = False
         self._feed = Feed(counted=True, stands_in=stands_in)
         return self._feed
@@ -109,3 +120,4 @@ class Ledger:
                 f"the loader ended {left()} batches before the end of the epoch",
                 hint="can it be iterated over once more? a generator cannot; to leave an epoch early, leave the loop",
             )
+        self._is_over = True

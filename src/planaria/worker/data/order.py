@@ -7,7 +7,7 @@ nothing about who loads it: it is the same for every world.
 from __future__ import annotations
 
 from planaria.worker.data.permutation import Permutation
-from planaria.worker.data.seeds import Pick, epoch_key
+from planaria.worker.data.seeds import Pick, choices, epoch_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ class Shuffled:
 
     def __init__(self, samples: int, *, seed: int = 0, shuffle: bool = True) -> None:
         self.samples = samples
-        self.seed = seed
-        self.shuffle = shuffle
+        self.seed, self.shuffle = choices(seed, shuffle)
         self._kept: tuple[int, Permutation] | None = None
 
     def describe(self) -> dict[str, object]:

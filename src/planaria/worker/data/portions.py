@@ -64,9 +64,9 @@ def shape(rank: int, world_size: int, batch_size: int, global_batch: int | None,
     Raises:
         UsageError: A number is not what it has to be.
     """
-    for name, value in (("world_size", world_size), ("batch_size", batch_size), ("global_batch", global_batch)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise UsageError(f"{name} expects a whole number above 0, got {value!r}")
+    _check_sizes(world_size=world_size, batch_size=batch_size)
+    if global_batch is not None:
+        _check_sizes(global_batch=global_batch)
     if type(rank) is not int or not 0 <= rank < world_size:
         raise UsageError(f"rank expects a whole number from 0 to {world_size - 1}, got {rank!r}")
     if tail not in TAILS:
@@ -75,8 +75,19 @@ def shape(rank: int, world_size: int, batch_size: int, global_batch: int | None,
     return Shape(rank, world_size, batch_size, whole, tail)
 
 
+def _check_sizes(**sizes: int) -> None:
+    for name, value in sizes.items():
+        if type(value) is not int or value < 1:
+            raise UsageError(f"{name} expects a whole number above 0, got {value!r}")
+
+
 def turns_per_step(global_batch: int, world_size: int, batch_size: int) -> int:
-    """Return how many turns a whole step takes: over how many batches each rank accumulates to keep the global batch."""
+    """Return how many turns a whole step takes: over how many batches each rank accumulates to keep the global batch.
+
+    Raises:
+        UsageError: A number is not what it has to be.
+    """
+    _check_sizes(global_batch=global_batch, world_size=world_size, batch_size=batch_size)
     return -(-global_batch // (world_size * batch_size))
 
 
@@ -97,7 +108,7 @@ def portions(shape: Shape, start: int, end: int) -> Iterator[Portion]:
 def turns_left(shape: Shape, start: int, end: int) -> int:
     """Count what `portions` would yield."""
     steps, rest = divmod(max(end - start, 0), shape.global_batch)
-    whole = turns_per_step(shape.global_batch, shape.world_size, shape.batch_size)
+    whole = -(-shape.global_batch // shape.width)
     return steps * whole + -(-_step_size(shape, rest) // shape.width)
 
 

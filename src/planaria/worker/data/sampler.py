@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 from planaria.errors import UsageError
+from planaria.worker.console import show
 from planaria.worker.data.bookmark import Bookmark, decode, encode, epoch_begins
 from planaria.worker.data.counted import Counted, emptied
 from planaria.worker.data.ledger import Ledger
@@ -77,6 +78,7 @@ class ElasticSampler:
         """How many processes load data for the loop, as far as `count` was told."""
         self.epochs_wanted: int | None = None
         """The count that `epochs` was called with."""
+        self._is_loaded = False  # and no epoch was begun since
         self.ledger = Ledger()
         self.resize(*_rank_and_world_size(rank, world_size))
 
@@ -173,7 +175,12 @@ class ElasticSampler:
         """Yield the epochs' numbers below `count` from where the loop stands, each begun when the one before is over.
 
         Where it stands is asked for when the first one is wanted: what is made before `sync()` begins where that leads.
+
+        Raises:
+            UsageError: It is not a whole number.
         """
+        if type(count) is not int:
+            raise UsageError(f"epochs expects a whole number, got {count!r}")
         self.epochs_wanted = count
         return self._epochs(count)
 
@@ -185,11 +192,20 @@ class ElasticSampler:
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch, unless it is the one that runs: then the loop goes on where it stands.
 
+        A way back right behind `load_state_dict()` is told: `range(90)` there is rarely meant.
+
         Raises:
             UsageError: It is not a whole number from 0.
         """
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"epoch expects a whole number from 0, got {epoch!r}")
+        if self._is_loaded and epoch < self.epoch and self._shape.rank == 0:
+            show(
+                f"planaria: set_epoch({epoch}) goes back from epoch {self.epoch}, where the sampler stood when its state was "
+                f"loaded: epochs {epoch} to {self.epoch} are trained on again; a loop that goes on is "
+                "`for epoch in range(sampler.epoch, N)`, or sampler.epochs(N)\n"
+            )
+        self._is_loaded = False
         if epoch != self.epoch:
             self.ledger.move(epoch_begins(self.ledger.bookmark, epoch, self._order.samples, self._shape))
 
@@ -223,6 +239,7 @@ class ElasticSampler:
             UsageError: It is damaged, or of other data, another seed or other shuffling.
         """
         self.ledger.move(decode(state, self._order))
+        self._is_loaded = True
 
     @contextmanager
     def joined(self, model: Joinable) -> Iterator[None]:
@@ -255,18 +272,20 @@ class ElasticSampler:
         Raises:
             UsageError: They are not: the cursor would be wrong from the first batch on.
         """
-        maker = getattr(loader, "batch_sampler", None)
+        maker: Any = getattr(loader, "batch_sampler", None)
         inside = getattr(maker, "sampler", None)
         if maker is None or (inside is not self and not (isinstance(inside, Indices) and inside.sampler is self)):
             return
         if inside is self:
             raise UsageError("the loader makes batches of the sampler's batches", hint="give it batch_sampler=sampler")
-        if maker.batch_size != self.batch_size:
+        size = getattr(maker, "batch_size", self.batch_size)  # one of the user's own need not say it
+        if size != self.batch_size:
             raise UsageError(
-                f"the loader makes batches of {maker.batch_size}, and the sampler counts batches of {self.batch_size}",
+                f"the loader makes batches of {size}, and the sampler counts batches of {self.batch_size}",
                 hint="give both the same batch_size",
             )
-        if maker.drop_last and self._sizes[2] == "exact" and (self._end - self.cursor) % self._shape.width:
+        drops = getattr(maker, "drop_last", False)
+        if drops and self._shape.tail == "exact" and (self._end - self.cursor) % self._shape.width:
             raise UsageError(
                 "the loader drops the last batch of an epoch, and the sampler counts it",
                 hint='leave drop_last out; ElasticSampler(tail="drop") lets those samples open the next epoch',
@@ -337,7 +356,13 @@ def _order(data: Order | Sized | int, seed: int, *, shuffle: bool) -> Order:
             raise UsageError("an order has its own seed and shuffling: give them to it, not to the sampler")
         return data
     sized: Any = data
-    samples = data if isinstance(data, int) else len(sized)
+    try:
+        samples = data if isinstance(data, int) else len(sized)
+    except TypeError as exc:
+        raise UsageError(
+            f"data expects a dataset with a length, or a number of samples, got a {type(data).__name__}, which has none",
+            hint="a stream has no position to go back to: ShardedData makes a dataset of what is read from front to back",
+        ) from exc
     if type(samples) is not int or samples < 0:
         raise UsageError(f"data expects a dataset with a length, or a number of samples, got {data!r}")
     return Shuffled(samples, seed=seed, shuffle=shuffle)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from operator import index as whole
 from sys import byteorder
+
+from planaria.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +19,20 @@ if TYPE_CHECKING:
 
 _64_BITS = (1 << 64) - 1
 _ODD = 0x9E3779B97F4A7C15  # splitmix64's: 2^64 divided by the golden ratio
+
+
+def choices(seed: object, shuffle: object) -> tuple[int, bool]:
+    """Check what decides an order. A number of NumPy's is made a plain one: it is spelt differently, and would decide another.
+
+    Raises:
+        UsageError: They are not a whole number, and true or false.
+    """
+    if shuffle not in (True, False):
+        raise UsageError(f"shuffle expects True or False, got {shuffle!r}")
+    try:
+        return whole(seed), bool(shuffle)  # type: ignore[arg-type]  # that is the question
+    except TypeError as exc:
+        raise UsageError(f"seed expects a whole number, got {seed!r}") from exc
 
 
 def words(count: int, *key: object) -> array[int]:

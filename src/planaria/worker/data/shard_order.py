@@ -15,6 +15,7 @@ from itertools import accumulate
 
 from planaria.errors import UsageError
 from planaria.worker.data.permutation import Permutation
+from planaria.worker.data.seeds import choices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ class ShardOrder:
         if any(type(length) is not int or length < 0 for length in lengths):
             raise UsageError("lengths expects the number of rows of each shard, whole and not below 0")
         self.samples = sum(lengths)
-        self.seed = seed
-        self.shuffle = shuffle
+        self.seed, self.shuffle = choices(seed, shuffle)
         self._lanes, self._chunk, self._block = lanes, chunk, block
         self._digest = hashlib.shake_128(repr(list(lengths)).encode()).hexdigest(8)
         self._starts, self._sizes = _units(lengths, block)
