@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planaria.contract.commit import TIERS
+from planaria.contract.commit import MOST_WAIT_S, TIERS
 from planaria.contract.control import Resize
 
 TYPE_CHECKING = False
@@ -16,7 +16,6 @@ GRACE_S = 30.0  # where nobody says how long a goodbye may take
 USABLE = 0.8  # of a grace; the rest is for the process to end in
 NEARLY_OVER = 0.9  # of a grace: a step that still runs then will hardly be committed
 LEAST_S = 0.1  # a commit that comes too late is worth a try: the agent may be slow to kill
-LONGEST_S = 1e6  # some ten days; who waits in the kernel has an integer of milliseconds
 UNCOMMITTED = "this rank stops"
 COMMITTED = "this rank has committed and stops"
 
@@ -34,7 +33,7 @@ def commit_s(notice: Notice | None, now: float) -> float:
 
 def until_nearly_over_s(notice: Notice, now: float) -> float:
     """Return how long it takes until hardly anything is left of the grace."""
-    return min(LONGEST_S, max(0.0, NEARLY_OVER * notice.grace_s - _since(notice, now)))
+    return min(MOST_WAIT_S, max(0.0, NEARLY_OVER * notice.grace_s - _since(notice, now)))
 
 
 def _since(notice: Notice, now: float) -> float:

@@ -30,6 +30,7 @@ from planaria.worker.here import control, is_waiting
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     from planaria.contract.control import Message
 
@@ -70,10 +71,11 @@ class Link:
         if not self._path:
             return
         try:
-            message = _plain(step, values)
-        except (TypeError, ValueError, OverflowError):  # not a number: the report is lost, the training is not
+            number = int(step)
+        except Exception:  # noqa: BLE001  whatever its own __int__ raises: the report is lost, the training is not
             return
-        self._send(message)
+        if -INTEGER_LIMIT <= number < INTEGER_LIMIT:  # else the agent would take us for broken, and hang up
+            self._send(Progress(number, tuple(numbers(values).items())))
 
     def finish(self) -> None:
         """Tell the agent that no more steps come; as cheap and harmless as a report."""
@@ -217,12 +219,18 @@ def _is_main_thread() -> bool:
     return _thread.get_native_id() == os.getpid()
 
 
-def _plain(step: int, values: Mapping[str, float]) -> Progress:
-    """Make Python numbers of whatever counts as one, such as a tensor or an array with a single element."""
-    number = int(step)
-    if not -INTEGER_LIMIT <= number < INTEGER_LIMIT:  # the agent would take us for broken, and hang up
-        raise ValueError("a step has 64 bits")
-    return Progress(number, tuple((name, float(value)) for name, value in values.items()))
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Make Python numbers of whatever counts as one, such as a tensor or an array with a single element.
+
+    What is none is left out: the report lacks it, the training does not.
+    """
+    found = {}
+    for name, value in values.items():
+        try:
+            found[str(name)] = float(value.detach() if hasattr(value, "detach") else value)
+        except Exception:  # noqa: BLE001, S112  complex and meta tensors raise RuntimeError, a class of the user's own anything
+            continue
+    return found
 
 
 LINK = Link(control)

@@ -21,12 +21,12 @@ from planaria.errors import UsageError
 from planaria.worker import goodbye, here
 from planaria.worker.agreement import COMMIT, NOTHING, STOP, Agreement
 from planaria.worker.deferral import DEFERRAL
-from planaria.worker.link import LINK
-from planaria.worker.vault import say
+from planaria.worker.link import LINK, numbers
+from planaria.worker.vault import check_tier, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any, NoReturn, Protocol, TypeVar
 
     from planaria.contract.commit import Stamp, Tier
@@ -105,9 +105,15 @@ def train_loop(  # noqa: PLR0913  each is the user's to choose, by name
         SystemExit: The worker was asked to stop, and has committed if it could: a line says so.
         UsageError: An option is not what it has to be.
     """
+    if not all(callable(getattr(state, name, None)) for name in ("sync", "commit")):
+        raise UsageError(f"train_loop expects a state with sync() and commit(), got {state!r}")
+    for name, value in (("step", step), ("agree", agree)):
+        if not callable(value) and (name == "step" or value is not None):
+            raise UsageError(f"{name} expects a function, got {value!r}")
     pace = _pace(commit_every, commit_every_s)
     if type(check_every) is not int or check_every < 1:
         raise UsageError(f"check_every expects a whole number above 0, got {check_every!r}")
+    check_tier(wait)
     agreement = Agreement(check_every, agree)
     if commit_every_s is not None and agreement.is_impossible:
         raise UsageError(
@@ -117,10 +123,10 @@ def train_loop(  # noqa: PLR0913  each is the user's to choose, by name
     _Loop(state, step, pace, wait, agreement).run()
 
 
-def _pace(steps: int | None, seconds: float | None) -> Pace:
+def _pace(steps: Any, seconds: Any) -> Pace:
     if steps is not None and (type(steps) is not int or steps < 1):
         raise UsageError(f"commit_every expects a whole number above 0, got {steps!r}")
-    if seconds is not None and not seconds > 0:
+    if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
         raise UsageError(f"commit_every_s expects a number above 0, got {seconds!r}")
     return Pace(1 if steps is None and seconds is None else steps, seconds)
 
@@ -262,24 +268,24 @@ class _Reporter:
         """Report a step. Numbers on a GPU are read once a second, and are those of that moment."""
         self._steps += 1
         now = monotonic()
-        values: Mapping[str, Any] = told if hasattr(told, "items") else {} if told is None else {"loss": told}
+        values = _named(told)
         if now - self._read_at >= READ_EVERY_S or not any(map(_is_far, values.values())):
-            self._values = _numbers(values)
+            self._values = numbers(values)
             self._read_at = now
         cursor = getattr(getattr(self._state, "sampler", None), "cursor", None)
         samples = {} if cursor is None else {"samples": cursor}
         LINK.report(getattr(self._state, "step", self._steps), {**samples, **self._values})
 
 
+def _named(told: Any) -> dict[str, Any]:
+    """Return what a step returned by names; a single number is the loss."""
+    if not hasattr(told, "items"):
+        return {} if told is None else {"loss": told}
+    try:
+        return dict(told.items())
+    except Exception:  # noqa: BLE001  it is no mapping, though it looks like one: the report lacks it, the training does not
+        return {}
+
+
 def _is_far(value: Any) -> bool:
     return getattr(getattr(value, "device", None), "type", "cpu") != "cpu"
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    found = {}
-    for name, value in values.items():
-        try:
-            found[str(name)] = float(value.detach() if hasattr(value, "detach") else value)
-        except (TypeError, ValueError, OverflowError):  # the report lacks it, the training does not
-            continue
-    return found

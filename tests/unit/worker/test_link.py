@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from planaria.contract.control import LONGEST_PHASE, Drain, Finished, Phase, Progress, Resize, decode, encode
-from planaria.worker.link import Link
+from planaria.worker.link import Link, numbers
 from planaria.worker.phase import PhaseOfWork
 
 if TYPE_CHECKING:
@@ -33,14 +33,34 @@ def test_progress_arrives_as_a_line(agent: socket.socket) -> None:
         link._give_up()
 
 
+class Broken:
+    """What raises an error that no number does, as complex tensors and those on torch's device `meta` do."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("it cannot be converted")
+
+    __int__ = __float__  # type: ignore[assignment]
+
+
 def test_what_is_not_a_number_is_not_sent_and_not_raised(agent: socket.socket) -> None:
     link, peer = linked(agent)
     with peer:
-        link.report(3, {"loss": "high"})  # type: ignore[dict-item]
         link.report(None, {})  # type: ignore[arg-type]
-        link.report(4, {})
-        assert decode(peer.recv(1000)) == Progress(4)
+        link.report(Broken(), {})  # type: ignore[arg-type]
+        link.report(3, {"loss": "high", "odd": Broken(), "pace": 2})  # type: ignore[dict-item]
+        assert decode(peer.recv(1000)) == Progress(3, (("pace", 2.0),)), "the step is told without it"
         link._give_up()
+
+
+def test_a_loss_with_a_gradient_is_read_without_it() -> None:
+    class Loss:
+        def __float__(self) -> float:
+            raise AssertionError("torch warns of this")
+
+        def detach(self) -> float:
+            return 0.5
+
+    assert numbers({"loss": Loss()}) == {"loss": 0.5}
 
 
 def test_asking_for_a_notice_does_not_wait_and_does_not_end_the_link(agent: socket.socket) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -100,11 +101,26 @@ def test_seconds_decide_when_steps_do_not(notifier: Notifier, monkeypatch: pytes
     assert state.done == ["sync", (3, None), (6, None)]
 
 
+@pytest.mark.parametrize("told", [dict, SimpleNamespace(items=3), object(), "high", [1]])
+def test_whatever_a_step_returns_training_goes_on_and_the_step_is_told(notifier: Notifier, told: object) -> None:
+    worker.train_loop(Told(), stepping(2, lambda _: told), commit_every=10)
+    assert notifier.reports() == [Progress(1), Progress(2), Finished()]
+
+
+class Broken:
+    """No number, and loud about it, as a complex tensor or one on torch's device `meta`."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("it cannot be converted")
+
+
 def test_the_agent_hears_of_step_samples_and_loss(notifier: Notifier) -> None:
     sampler = ElasticSampler(40, batch_size=8, seed=1, rank=0, world_size=1)
     state = ElasticState(sampler=sampler, step=0, vault=LocalVault())
     batches = iter(sampler.count())
-    worker.train_loop(state, lambda _: {"loss": len(next(batches)) / 16, "note": "not a number"}, commit_every=10)
+    worker.train_loop(
+        state, lambda _: {"loss": len(next(batches)) / 16, "note": "none", "odd": Broken()}, commit_every=10
+    )
     expected = [Progress(n, (("samples", 8.0 * n), ("loss", 0.5))) for n in range(1, 6)]
     assert notifier.reports() == [*expected, Finished()]
 
@@ -297,12 +313,19 @@ def test_without_an_agent_the_loop_is_the_same() -> None:
         ({"commit_every": 1.5}, "commit_every expects a whole number above 0, got 1.5"),
         ({"commit_every_s": 0.0}, "commit_every_s expects a number above 0, got 0.0"),
         ({"commit_every_s": math.nan}, "commit_every_s expects a number above 0, got nan"),
+        ({"commit_every_s": "1"}, "commit_every_s expects a number above 0, got '1'"),
         ({"check_every": 0}, "check_every expects a whole number above 0, got 0"),
+        ({"agree": 5}, "agree expects a function, got 5"),
+        ({"step": None}, "step expects a function, got None"),
+        ({"state": None}, "train_loop expects a state with sync() and commit(), got None"),
+        ({"wait": "foo"}, "commit(wait=...) takes one of node, buddy, disk, or None, not 'foo'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said.replace(".", r"\.")):
-        worker.train_loop(Told(), stepping(1), **options)
+    state = Told()
+    with pytest.raises(UsageError, match=re.escape(said)):
+        worker.train_loop(**{"state": state, "step": stepping(1), **options})
+    assert state.done == [], "at once, not at the first commit"
 
 
 def test_seconds_are_refused_where_ranks_could_not_agree_on_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,17 +335,6 @@ def test_seconds_are_refused_where_ranks_could_not_agree_on_a_step(monkeypatch: 
     state = Told()
     worker.train_loop(state, stepping(1), commit_every_s=5.0, agree=lambda wish: wish)
     assert state.done == ["sync", (1, "node")]
-
-
-def test_a_loss_with_a_gradient_is_read_without_it() -> None:
-    class Loss:
-        def __float__(self) -> float:
-            raise AssertionError("torch warns of this")
-
-        def detach(self) -> float:
-            return 0.5
-
-    assert loop._numbers({"loss": Loss()}) == {"loss": 0.5}
 
 
 def test_what_a_cut_off_would_cost_are_the_steps_since_the_last_commit(notifier: Notifier) -> None:
