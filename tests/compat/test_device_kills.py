@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest.importorskip("torch")
+TRIES = 3  # of a point, until somebody dies there
 IS_NIGHT = int(os.environ.get("PLANARIA_TEST_STATE_KILLS", "25")) > 25
 SUPPORT = Path(__file__).parents[1] / "support"
 KINDS = ("begin", "fly")
@@ -98,7 +99,7 @@ def test_a_worker_killed_at_any_point_of_a_flight_or_a_restore_leaves_the_newest
     known = sorted(passed[0] & passed[1])
     assert {point.split()[1] for point in known} >= {*ONLY_OF_A_DEVICE, "worker/state.py", "contract/snapshot.py"}
     chosen = [point for number, point in enumerate(known) if is_chosen(number, point)]
-    spared = [point for point in chosen if lives.one(point) != -signal.SIGKILL]
+    spared = [point for point in chosen if not any(lives.one(point) == -signal.SIGKILL for _ in range(TRIES))]
     # Some points are passed only by a life whose program is ahead of its copies (`Pad.name`): one that is not lives on.
     assert len(spared) <= len(chosen) // 10, spared
     assert lives.one() == 0

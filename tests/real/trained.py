@@ -50,7 +50,7 @@ if os.environ.get("RANK") == "0" and 0 <= life < len(lines):
 
             never = threading.Event()
             while worker.drain_notice() is None:
-                never.wait(0.01)
+                never.wait(0.01)  # training, until this life is asked to end
         said.clear()
 
     sys.stdout.write, sys.stdout.flush = keep, stay

@@ -17,18 +17,21 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+import planaria
+
 if TYPE_CHECKING:
     from types import FrameType
 
 AGENT_PARTS = (
     *(f"agent/{name}.py" for name in ("keeper", "beginners", "chores", "slots", "stock", "disk")),
     *(f"agent/{name}.py" for name in ("council", "delegate", "errands", "guests", "hall")),
+    *(f"agent/{name}.py" for name in ("seals", "tally", "holdings", "disk_wait", "last_writing")),
     *(f"agent/{name}.py" for name in ("dock", "berth", "cargo", "line")),
     *(f"base/{name}.py" for name in ("stream", "filling")),
     *(f"archive/{name}.py" for name in ("shelf", "writer", "plan")),
 )
 WORKER_PARTS = (
-    *(f"worker/{name}.py" for name in ("state", "agent_vault", "capture", "parts", "arrays")),
+    *(f"worker/{name}.py" for name in ("state", "agent_vault", "capture", "parts", "arrays", "restoration", "claims")),
     "contract/snapshot.py",
 )
 DEVICE_PARTS = (
@@ -113,6 +116,9 @@ class _Watch:
 
 def watch(place: str, parts: tuple[str, ...]) -> None:
     """Be mortal from now on, in all threads that begin later, too."""
+    room = os.path.dirname(planaria.__file__)
+    gone = [part for part in parts if not os.path.exists(os.path.join(room, part))]
+    assert not gone, f"no such module: {gone}; nobody would die there"
     found = _Watch(place, parts)
     threading.setprofile(found)
     sys.setprofile(found)

@@ -12,7 +12,6 @@ from planaria.agent.delegate import Delegate, Gear
 from planaria.agent.guests import Guests
 from planaria.agent.hall import Hall
 from planaria.agent.ledger import Ledger
-from planaria.agent.patience import Patience
 from planaria.agent.refuge import Refuge
 from planaria.agent.rounds import Neighbours
 from planaria.base.mailbox import Mailbox
@@ -28,15 +27,13 @@ if TYPE_CHECKING:
     from planaria.agent.control import ControlServer, Peer
     from planaria.agent.delegate import Dock
     from planaria.agent.disk import Disk
+    from planaria.agent.disk_wait import DiskWait
     from planaria.agent.dock import Host
     from planaria.agent.settings import Shelter
     from planaria.agent.stock import Stock
     from planaria.base.loop import Loop, Timer
     from planaria.contract.commit import Order
     from planaria.contract.env import Round
-
-
-LOOK_EVERY_S = 0.05
 
 
 class _Waiting:
@@ -71,7 +68,7 @@ class Keeper:
         self._mailbox = Mailbox(loop)
         self.disk: Disk | None = None if shelter.directory is None else self._open_disk(shelter.directory)
         self._stock = stock
-        self._patience = Patience(loop, stock.slots, self.disk, say) if self.disk is not None else None
+        self._disk_wait = None if self.disk is None else self._open_disk_wait(self.disk)
         self.guests = Guests(self._stock, self._aside)
         self._dock = None if open_dock is None else open_dock(self.guests)
         self._stock.on_free = self._lend
@@ -90,6 +87,11 @@ class Keeper:
         from planaria.agent.disk import Disk
 
         return Disk(directory, self._shelter.keep, self._loop, self._mailbox.post, self._say)
+
+    def _open_disk_wait(self, disk: Disk) -> DiskWait:
+        from planaria.agent.disk_wait import DiskWait
+
+        return DiskWait(self._loop, self._stock.slots, disk, self._say)
 
     @property
     def newest(self) -> Mapping[str, Stamp]:
@@ -201,9 +203,11 @@ class Keeper:
         self._beginners.hand_out()
         self._settle()
         complete, leaving = self._stock.slots.complete, self._leaving
-        if leaving is not None and complete is not None and self._ledger.order("disk") >= complete:
-            self._leaving = None
-            leaving(True)
+        if leaving is not None and complete is not None:
+            is_there = self._ledger.order("disk") >= complete
+            if is_there or self._has_failed("disk", complete):  # the last writing tries once more, and needs the time
+                self._leaving = None
+                leaving(is_there)
 
     def _welcome(self) -> None:
         life, delegate = self._current()
@@ -255,8 +259,8 @@ class Keeper:
 
     def _look_at_disk(self) -> None:
         """See that nobody waits without a limit for memory that the disk reads."""
-        if self._patience is not None:
-            self._patience.look(peer.local_rank for peer, _ in self._opening)
+        if self._disk_wait is not None:
+            self._disk_wait.look(peer.local_rank for peer, _ in self._opening)
 
     def _on_sealed(self, peer: Peer, message: vault.Sealed) -> None:
         life, delegate = self._current()
@@ -302,15 +306,18 @@ class Keeper:
         return found[-1] if found else ""
 
     def _is_settled(self, waiting: _Waiting, reached: str) -> bool:
-        _, delegate = self._current()
         tier = waiting.message.tier
         if waiting.order in self._stock.slots.voids:
             return True
         if not reached or [*TIERS].index(reached) >= [*TIERS].index(tier):  # type: ignore[arg-type]  # both are tiers
             return bool(reached)
-        is_tried = delegate.has_buddy if tier == "buddy" else self.disk is not None
-        failed = delegate.failed.get(tier)
-        return not is_tried or (failed is not None and failed >= waiting.order)
+        is_tried = self._current()[1].has_buddy if tier == "buddy" else self.disk is not None
+        return not is_tried or self._has_failed(tier, waiting.order)
+
+    def _has_failed(self, tier: str, order: Order) -> bool:
+        """Tell whether a commit will not get to a tier any more, unless somebody writes it by himself."""
+        failed = self._current()[1].failed.get(tier)
+        return failed is not None and failed >= order
 
     # The end.
 
@@ -343,50 +350,12 @@ class Keeper:
             self._go_on()
 
     def flush(self, within_s: float) -> bool:
-        """Have the newest complete commit on disk, within so many seconds; tell whether it is. For the end of a run.
-
-        What only this node's workers are known to have sealed is written too: other nodes may write theirs.
-        """
+        """Have the newest complete commit on disk, within so many seconds; tell whether it is. For the end of a run."""
         self.ended()
-        slots = self._stock.slots
-        if self.disk is None or slots.complete is None:
+        if self.disk is None or self._stock.slots.complete is None:
             return False
-        complete, deadline = slots.complete, self._loop.now() + within_s
-        for order in sorted({complete, *(one for one in slots.whole() if one > complete)}):
-            self._write(order, deadline)
-        is_there = self._is_on_disk(complete, deadline)
-        while not is_there and not self._is_alone and (left_s := deadline - self._loop.now()) > 0:
-            self._loop.run_once(min(left_s, LOOK_EVERY_S))  # others write their files, and only the directory tells
-            is_there = self._is_on_disk(complete, deadline)
-        return is_there
+        from planaria.agent.last_writing import LastWriting
 
-    def _is_on_disk(self, order: Order, deadline: float) -> bool:
-        told: list[bool] = []
-        if self.disk is not None:
-            self.disk.look(order, told.append)
-            while not told and (left_s := deadline - self._loop.now()) > 0:
-                self._loop.run_once(left_s)
-        return told == [True]
-
-    @property
-    def _is_alone(self) -> bool:
-        return self._life is None or self._life.group_world_size == 1
-
-    def _write(self, order: Order, deadline: float) -> None:
-        told: list[object] = []
-        parts = [slot for slot in self._stock.slots.parts() if slot.stamp is not None and slot.stamp.order == order]
-        disk = self.disk
-        if disk is None or not parts:
-            return
-
-        def ask() -> None:
-            try:
-                # The council may order a writing meanwhile, in place of ours: then once more.
-                disk.write(self._stock.pinned(parts), told.append, on_given_up=ask)
-            except StateRefused as problem:
-                disk.refuse(problem.message)
-                told.append(problem)
-
-        ask()
-        while not told and (left_s := deadline - self._loop.now()) > 0:
-            self._loop.run_once(left_s)
+        is_alone = self._life is None or self._life.group_world_size == 1
+        last = LastWriting(self._loop, self.disk, self._stock, self._loop.now() + within_s)
+        return last.bring(self._stock.slots.complete, is_alone=is_alone)

@@ -215,9 +215,10 @@ def _where_it_hung(other: Failure) -> str:
         return ""
     from planaria.agent.suspects import frames  # of use to few ends, and every launch imports this module
 
-    for at in frames(other.traceback)[:1]:
-        return "; it was at " + safe_line(f'File "{at.file}", line {at.line} in {at.function}')
-    return ""
+    found = frames(other.traceback)
+    if not found:
+        return ""
+    return "; it was at " + safe_line(f'File "{found[0].file}", line {found[0].line} in {found[0].function}')
 
 
 def as_json(

@@ -7,7 +7,7 @@ can never be complete, and nobody keeps memory for it.
 
 from __future__ import annotations
 
-from planaria.contract.commit import LINE, branch_of, other_step, went_apart
+from planaria.contract.commit import BRANCH, LINE, other_step, went_apart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Tally:
         self._last = [NOTHING] * size  # what each has sealed last
         self._gaps: set[tuple[Order, Order]] = set()  # what lies between two commits that somebody sealed
         self._void: dict[Order, str] = {}
-        self._entered: dict[int, tuple[int, int]] = {}  # by line: the branch and rank of who came into it first
+        self._floor = NOTHING  # what is older, and not complete, is void
+        self._entered: dict[int, tuple[int, int]] = {}  # by line: the generation and rank of who came into it first
         self._split: dict[int, str] = {}  # the lines that went apart, and how
 
     def seal(self, who: int, order: Order, step: int, rank: int) -> dict[Order, str]:
@@ -56,15 +57,15 @@ class Tally:
 
         Without this, who counts higher would wait for the others, all of whose commits are older, for ever.
         """
-        line, branch = order[2] // LINE, branch_of(order[2])
-        first, at = self._entered.setdefault(line, (branch, rank))
-        if first == branch or line in self._split:
+        line = order[2] // LINE
+        first, at = self._entered.setdefault(line, (order[2], rank))
+        if abs(order[2] - first) < BRANCH // 2 or line in self._split:
             return {}
         why = self._split[line] = went_apart(at, rank)
         return {one: why for one in self._open if one[2] // LINE == line}
 
     def _count(self, who: int, order: Order, step: int, rank: int) -> dict[Order, str]:
-        if any(low < order < high for low, high in self._gaps):
+        if order < self._floor or any(low < order < high for low, high in self._gaps):
             return {order: self._split.get(order[2] // LINE, "")}
         if order[2] // LINE in self._split:
             return {order: self._split[order[2] // LINE]}
@@ -90,6 +91,9 @@ class Tally:
             behind = min(self._last)  # nobody seals what is older any more, or waits for it
             self._void = {order: why for order, why in self._void.items() if order >= behind}
             self._gaps = {gap for gap in self._gaps if gap[1] > behind}
+        if len(self._void) > 2 * MOST_KEPT:  # somebody is refused every commit, and never leaves any behind
+            newest = sorted(self._void)[-MOST_KEPT:]
+            self._floor, self._void = newest[0], {order: self._void[order] for order in newest}
 
     def has_sealed(self, who: int, order: Order) -> bool:
         """Tell whether somebody has sealed a commit that may become complete."""

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     Outcome = Written | Skipped | Failed
 
 
+def never() -> bool:
+    """Tell that something was not given up: of what nobody gives up."""
+    return False
+
+
 def folder_name(order: Order) -> str:
     """Return the folder of a commit. In one line of commits names sort by age, for people; code uses `order_of`."""
     run, round_, generation = order

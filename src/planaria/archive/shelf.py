@@ -18,8 +18,9 @@ from planaria.archive.plan import Failed, Skipped, Written
 from planaria.base.files import random_name, remove_tree, write_all
 from planaria.contract import manifest as manifests
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Stamp, other_step
+from planaria.contract.commit import OtherStep, Stamp, other_step
 from planaria.contract.manifest import Manifest, ShardFile
+from planaria.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,15 +38,24 @@ def _nothing(_point: str) -> None:
     pass
 
 
-def _never() -> bool:
-    return False
+def checked_folder(directory: object, keep: object) -> str:
+    """Return where a directory of commits is, of which the newest `keep` stay.
+
+    Raises:
+        UsageError: It has no name, or that is no number of commits.
+    """
+    if type(keep) is not int or keep < 1:
+        raise UsageError(f"keep expects a whole number of commits above 0, got {keep!r}")
+    if not isinstance(directory, (str, os.PathLike)) or not os.fspath(directory):
+        raise UsageError(f"directory expects the path of a folder, got {directory!r}")
+    return os.path.abspath(directory)
 
 
 class Shelf:
     """A directory of commits. `at` is called with the name of each point that is passed, for those who test deaths there."""
 
-    def __init__(self, directory: str, keep: int = 2, at: Callable[[str], None] = _nothing) -> None:
-        self.directory = os.path.abspath(directory)
+    def __init__(self, directory: str | os.PathLike[str], keep: int = 2, at: Callable[[str], None] = _nothing) -> None:
+        self.directory = checked_folder(directory, keep)
         self._keep = keep
         self._at = at
 
@@ -53,7 +63,7 @@ class Shelf:
         self,
         memory: memoryview,
         stamp: Stamp,
-        is_given_up: Callable[[], bool] = _never,
+        is_given_up: Callable[[], bool] = plan.never,
         writer: World | None = None,
     ) -> Outcome:
         """Write a sealed snapshot that nobody changes meanwhile, or not before it `is_given_up`, which is a failure.
@@ -162,7 +172,8 @@ class Shelf:
         """See that the files of other ranks that are there have the step of this one: for who waits for the rest of them.
 
         Raises:
-            ValueError: One has another: they are not of one moment, and this commit will never be whole.
+            OtherStep: One has another: they are not of one moment, and this commit will never be whole.
+            ValueError: One is damaged.
             OSError: One cannot be read.
         """
         for rank in range(stamp.world_size):
@@ -285,7 +296,7 @@ class Found:
 def _check_step(found: Stamp, wanted: Stamp) -> None:
     if found.order == wanted.order and found.step != wanted.step:
         low, high = sorted((found, wanted), key=lambda one: one.rank)
-        raise ValueError(other_step(low.step, low.rank, high.step, high.rank))
+        raise OtherStep(other_step(low.step, low.rank, high.step, high.rank))
 
 
 def _reason(exc: OSError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from planaria.archive.plan import Failed, Written
+from planaria.archive.plan import Failed, Written, never
 from planaria.base.text import safe_line
 from planaria.base.value import Value
 
@@ -20,10 +20,6 @@ SLOW_S = 60.0  # a write that takes longer is worth a line: commits on disk grow
 NEEDED = "its memory was needed for the next commit"
 
 
-def _never() -> bool:
-    return False
-
-
 class Pinned(Value):
     """A sealed snapshot that nobody overwrites until it is released, or `is_given_up`: then what is read of it is not used.
 
@@ -33,7 +29,7 @@ class Pinned(Value):
     stamp: Stamp
     memory: memoryview
     release: Callable[[], None]
-    is_given_up: Callable[[], bool] = _never
+    is_given_up: Callable[[], bool] = never
     writer: World | None = None
 
 

@@ -79,9 +79,8 @@ def next_line(generation: int, restored: Order | None) -> int:
     return (generation // LINE + 1) * LINE + branch * BRANCH
 
 
-def branch_of(generation: int) -> int:
-    """Return which branch of which line a generation is in."""
-    return generation // BRANCH
+class OtherStep(ValueError):
+    """Parts of one commit are of different steps."""
 
 
 def other_step(step: int, rank: int, other: int, other_rank: int) -> str:

@@ -238,7 +238,10 @@ class AgentVault:
     def _connected(self) -> socket.socket:
         if self._socket is None:
             if here.is_waiting():
-                raise OSError("this process is a standby: use its state after planaria.worker.join()")
+                raise StateRefused(
+                    "the state is used before planaria.worker.join(): this process is a standby, and has no commits yet",
+                    hint="call join() first (in a process that is a worker already it returns at once)",
+                )
             peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 peer.connect(self._path)

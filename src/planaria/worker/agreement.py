@@ -60,9 +60,8 @@ class Agreement:
         if self._is_patient and found != STOP:
             self._send(group, wish, is_long)
             found = max(found, self.settle())
-        elif (
-            self._calls % self._every == 0 and found == NOTHING
-        ):  # what was agreed on has still to be done: ask after it
+        elif self._calls % self._every == 0 and found == NOTHING:
+            # Else what was agreed on has still to be done, and is asked after.
             self._send(group, wish, is_long)
         self._calls += 1
         return found

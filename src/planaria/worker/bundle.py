@@ -20,10 +20,10 @@ import json
 import os
 from contextlib import contextmanager, suppress
 
+from planaria.archive.shelf import checked_folder
 from planaria.base.files import remove_tree, write_all
 from planaria.base.value import Value
 from planaria.contract.manifest import ShardFile
-from planaria.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,10 +81,8 @@ class Bundles:
     """A directory of such commits. `at` is called with the name of each point passed, for those who test deaths there."""
 
     def __init__(self, directory: str, keep: int = 2, at: Callable[[str], None] = _nothing) -> None:
-        if type(keep) is not int or keep < 1:
-            raise UsageError(f"keep expects a whole number of commits above 0, got {keep!r}")
         self._damaged: set[str] = set()
-        self.directory = os.path.abspath(directory)
+        self.directory = checked_folder(directory, keep)
         self._keep = keep
         self._at = at
 

@@ -162,6 +162,8 @@ def check(name: str, kind: str, saved: Any, known: Any, value: Any) -> None:
         _check_module(name, saved, unwrapped(value).state_dict())
     if kind == OPTIMIZER:
         _check_optimizer(name, saved, known, value)
+    if kind == STATEFUL and _is_scheduler(value):
+        _check_class(name, value, _of_class(value.state_dict()), _of_class(saved))
 
 
 SAME_PROGRAM = "was the snapshot made by another version of the program? choose another folder to begin anew"
@@ -192,6 +194,9 @@ def _check_optimizer(name: str, saved: dict[str, Any], shapes: list[tuple[int, .
             f"{name} has parameters in groups of {groups}, and the snapshot has groups of {kept}",
             hint=SAME_PROGRAM,
         )
+    for here, then in zip(value.param_groups, saved["param_groups"], strict=True):
+        beside = here.keys() - getattr(value, "defaults", {}).keys() | _OF_NO_CLASS
+        _check_class(name, value, here.keys() - beside, then.keys() - beside)
     if shapes is None:  # it has no state, or is from before they were kept
         return
     for number, (here, then) in enumerate(zip(_shapes(value), shapes, strict=True)):
@@ -200,6 +205,35 @@ def _check_optimizer(name: str, saved: dict[str, Any], shapes: list[tuple[int, .
                 f"{name}: its parameter {number} has the shape {here} here, and had {then} when the snapshot was made",
                 hint=f"are its parameters in the same order? {SAME_PROGRAM}",
             )
+
+
+# What schedulers put into the groups of any optimizer, and what torch has given to most of its own over the years.
+_BY_SCHEDULERS = {"initial_lr", "swa_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
+_FLAGS = {"foreach", "maximize", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
+_OF_NO_CLASS = {"params", "param_names"} | _BY_SCHEDULERS | _FLAGS
+
+
+def _is_scheduler(value: Any) -> bool:
+    module = sys.modules.get("torch.optim.lr_scheduler")
+    return module is not None and isinstance(value, getattr(module, "LRScheduler", ()))
+
+
+def _of_class(state: dict[str, Any]) -> set[str]:
+    """Return the names in a scheduler's state by which its class is known: the private ones are other ones in another torch."""
+    return {key for key in state if not key.startswith("_")} - {"verbose"}
+
+
+def _check_class(name: str, value: Any, here: set[str], then: set[str]) -> None:
+    """Refuse what an object of another class has kept: names that this one needs are not in it, and others are.
+
+    Only one of both is another version of torch, which sees to it by itself.
+    """
+    if (missing := sorted(here - then)) and (surplus := sorted(then - here)):
+        raise StateRefused(
+            f"{name} was of another class when the snapshot was made: {type(value).__name__} has {', '.join(missing)}, which "
+            f"the snapshot lacks, and the snapshot has {', '.join(surplus)}",
+            hint=f"a part that is to begin anew needs another name in the state; {SAME_PROGRAM}",
+        )
 
 
 def give_back(kind: str, saved: Any, known: Any, value: Any, upload: Upload) -> Any:

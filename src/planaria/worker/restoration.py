@@ -55,14 +55,20 @@ class Return:
         try:
             parts.set_by_itself(kind, content, part)
         except Exception as exc:  # whatever the user's own class raises
-            self.undo()
-            raise StateRefused(f"{name} does not take what the snapshot has: {exc}", hint=parts.SAME_PROGRAM) from exc
+            raise StateRefused(
+                f"{name} does not take what the snapshot has: {exc}{self.undo()}", hint=parts.SAME_PROGRAM
+            ) from exc
 
-    def undo(self) -> None:
-        """Put back what `begin` has loaded."""
+    def undo(self) -> str:
+        """Put back what `begin` has loaded; return words about what does not take back what it had, if there is any."""
+        torn = []
         for name, kind, old in reversed(self._old):
-            parts.set_by_itself(kind, old, self._state[name])
+            try:
+                parts.set_by_itself(kind, old, self._state[name])
+            except Exception as exc:  # noqa: BLE001  whatever the user's own class raises: the others are put back all the same
+                torn.append(f"; {name} does not take back what it had ({exc}), and may be changed")
         self._old = []
+        return "".join(torn)
 
     def finish(self) -> None:
         """Put the rest back.

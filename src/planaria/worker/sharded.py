@@ -28,7 +28,7 @@ from planaria.worker.state import ElasticState
 from planaria.worker.storage import Place, Reader, Writer
 from planaria.worker.synced import log_synced
 from planaria.worker.upload import Upload
-from planaria.worker.vault import Loaded, LocalVault, say
+from planaria.worker.vault import Loaded, LocalVault, check_tier, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class ShardedState(ElasticState):
         All ranks make the commit, or none of them does.
 
         Raises:
-            StateRefused: A value cannot be kept, here or on another rank, or ranks commit different steps. Or another life uses
-                the directory, so that no commit of this one counts.
+            StateRefused: A value cannot be kept, here or on another rank, `wait` is no tier, or ranks commit different steps.
+                Or another life uses the directory, so that no commit of this one counts.
         """
         self._begin_life()
         here = self._here()
@@ -98,6 +98,7 @@ class ShardedState(ElasticState):
         try:
             # First: its thread talks in the group that ranks agree in below, and so all of them talk in the same order.
             self._saving.finish(None)
+            check_tier(wait)
             timeout_s = checked_wait(timeout_s)
             taken = self._taken(here)
         except Exception as exc:  # noqa: BLE001  whatever it is, the others wait to hear of it; raised below
@@ -304,8 +305,10 @@ class ShardedState(ElasticState):
         except StateRefused as exc:
             problem = exc
         if self._anywhere(here, problem is not None):
-            way.undo()
-            raise problem or StateRefused(f"another rank cannot take {listed.name}", hint="its own message says why")
+            torn = way.undo()
+            raise problem or StateRefused(
+                f"another rank cannot take {listed.name}{torn}", hint="its own message says why"
+            )
 
     def _saved_values(self, listed: Listed, here: Group) -> capture.Saved:
         """Return the plain values of a commit: this rank's own, or rank 0's without its random numbers."""

@@ -19,6 +19,7 @@ from planaria.contract.commit import TIERS, checked_wait
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
 from planaria.worker import capture, exchange, parts, randomness, restoration
+from planaria.worker.given import check_names, check_options, check_parts
 from planaria.worker.link import LINK
 from planaria.worker.outcome import Commit, Synced
 from planaria.worker.phase import PhaseOfWork
@@ -49,6 +50,9 @@ class ElasticState:
     Values are attributes: `state.epoch += 1`. A value called `step` is the step that commits are known by; without one they
     are counted. `replicated` says that every rank has the same model and optimizer, so that one rank of a node keeps them for
     all; by default that is so under DDP. Not for use by several threads at once.
+
+    Raises:
+        StateRefused: A part or an option is not what it has to be.
     """
 
     def __init__(
@@ -63,13 +67,13 @@ class ElasticState:
         **values: Any,
     ) -> None:
         named = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "sampler": sampler}
-        _check_names(values)
+        check_names(values, vars(ElasticState))
+        check_options(vault, replicated)
         given = {name: value for name, value in named.items() if value is not None} | values
-        for name, value in given.items():
-            parts.check_whole(name, value)
+        check_parts(given)
         fields = vars(self)
         fields["_parts"] = given
-        fields["_vault"], fields["_tenancy"] = (vault, Tenancy()) if vault else vault_here()
+        fields["_vault"], fields["_tenancy"] = (vault, Tenancy()) if vault is not None else vault_here()
         fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
         fields["_is_apart"] = replicated is False and model is not None
         fields["_sealer"] = None
@@ -391,9 +395,3 @@ class ElasticState:
 
 _TORN = "the state has been changed in part"
 _BEGIN_ANEW = "end the program: what it has in memory is of no commit"
-
-
-def _check_names(values: dict[str, Any]) -> None:
-    taken = [name for name in values if name in vars(ElasticState) or name in (capture.RNG, "stamp")]
-    if taken:
-        raise StateRefused(f"an ElasticState cannot have a value called {taken[0]!r}", hint="choose another name")

@@ -10,7 +10,7 @@ import threading
 from planaria.base.memory import free_bytes
 from planaria.base.value import Value, replace
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import ONE_STEP, TIERS, Origin, check_memory, hint_for, slot_to_write
+from planaria.contract.commit import ONE_STEP, TIERS, Origin, OtherStep, check_memory, slot_to_write
 from planaria.errors import StateRefused
 from planaria.worker import here
 from planaria.worker.console import show
@@ -18,6 +18,7 @@ from planaria.worker.console import show
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from os import PathLike
     from typing import Protocol
 
     from planaria.archive.plan import Outcome
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
             """Wait until a commit has reached a tier; return the highest it has reached, also when that is less.
 
             Raises:
-                StateRefused: It never will, because its parts are of different steps.
+                StateRefused: It never will, because its parts are of different steps, or ranks have gone back to different
+                    commits.
             """
 
         def load(self, *, is_damaged: bool = False) -> Loaded | None:
@@ -72,8 +74,6 @@ class Loaded(Value):
 
 LOOK_EVERY_S = 0.05
 CHECK_EVERY = 20  # looks: once a second, since it opens the file of every rank
-PATIENCE_S = 10.0  # how long a commit waits for the disk to let go of memory, the first time; training must go on
-MOST_PATIENCE_S = 120.0
 
 
 def anonymous(size_bytes: int) -> memoryview:
@@ -123,34 +123,38 @@ class LocalVault:
     in the background; with more ranks every rank writes the commits that all wait for with `wait="disk"`, since nobody else
     chooses one for all. A third slot is made, if there is room, when the disk reads one of the two for longer than a commit
     takes; without room a commit waits for it, but not for long: then the disk has to do without that commit.
+
+    Raises:
+        UsageError: `directory` is no path, or `keep` no number of commits.
     """
 
     def __init__(
         self,
         origin: Origin | None = None,
-        directory: str | None = None,
+        directory: str | PathLike[str] | None = None,
         *,
         keep: int = 2,
         slots: Sequence[memoryview] = (),
         memory: Callable[[int], memoryview] = anonymous,
         free_bytes: Callable[[], int] = free_bytes,
     ) -> None:
+        from planaria.archive.patience import Patience
+
         self._memory = memory
         self._free_bytes = free_bytes
         self._slots = [*slots]  # what an earlier life may have left
         self._stamps: list[Stamp | None] = [_stamp_in(slot) for slot in slots]
         self._pinned: list[int] = []
         self._reading: _Reading | None = None
-        self._patience_s = PATIENCE_S
-        self._said_s = 0.0
         self._lent = -1
         self._never = threading.Event()
         self._changed = threading.Condition()  # the disk's writer pins and releases slots in its own thread
-        self._writer = self._start_writer(directory, keep) if directory else None
+        self._patience = Patience()
+        self._writer = self._start_writer(directory, keep) if directory is not None else None
         run = self._writer.shelf.newest_run() + 1 if self._writer else 1
         self.origin = origin or Origin(run=run, rank=here.rank(), world_size=here.world_size())
 
-    def _start_writer(self, directory: str, keep: int) -> Writer:
+    def _start_writer(self, directory: str | PathLike[str], keep: int) -> Writer:
         from time import monotonic
 
         from planaria.archive.shelf import Shelf
@@ -164,7 +168,7 @@ class LocalVault:
 
         if isinstance(outcome, Written):
             with self._changed:
-                self._patience_s = PATIENCE_S
+                self._patience.written()
 
     def begin_open(self, size_bytes: int) -> None:
         """Do nothing: memory of one's own is found at once."""
@@ -173,7 +177,7 @@ class LocalVault:
         """Lend the slot that is not needed, made anew when it is too small."""
         with self._changed:
             while (number := self._to_write(size_bytes)) is None:
-                if not self._changed.wait(self._patience_s):
+                if not self._changed.wait(self._patience.limit_s):
                     self._give_up_reading()
             if number == len(self._slots):
                 self._slots.append(memoryview(b""))
@@ -187,20 +191,18 @@ class LocalVault:
     def _give_up_reading(self) -> None:
         """Take the memory that the disk's writer reads away from it. It notices, and what it has written of that is not used.
 
-        The next time it has twice as long, up to a limit, until a commit gets there: a disk that is slow and not stuck shall
-        have one some time. One that is stuck takes nothing else to write, so it costs no second wait.
+        One that is stuck in this takes nothing else to write.
         """
         reading = self._reading
         if reading is None or reading.is_given_up:
             return
-        if self._patience_s > self._said_s:
-            self._said_s = self._patience_s
+        waited_s = self._patience.limit_s
+        if self._patience.over():
             say(
-                f"{reading.pinned.stamp} is still being written to disk, a commit has waited {self._patience_s:.0f} s for it, "
+                f"{reading.pinned.stamp} is still being written to disk, a commit has waited {waited_s:.0f} s for it, "
                 "and there is no memory for a third one: it is given up, and training goes on (said again when one waits "
                 "longer)"
             )
-        self._patience_s = min(2 * self._patience_s, MOST_PATIENCE_S)
         reading.is_given_up = True
         reading.pinned.release()
 
@@ -290,11 +292,10 @@ class LocalVault:
         assert self._writer
         try:
             self._writer.shelf.check_parts(stamp)
-        except OSError:
+        except OtherStep as problem:
+            raise StateRefused(str(problem), hint=ONE_STEP) from problem
+        except (OSError, ValueError):  # a file is away or damaged: a matter of the disk, not of the program
             return
-        except ValueError as problem:
-            if hint_for(str(problem)) == ONE_STEP:  # else a file is damaged: a matter of the disk, not of the program
-                raise StateRefused(str(problem), hint=ONE_STEP) from problem
 
     def _is_on_disk(self, order: Order) -> bool:
         """Tell whether a commit is whole in the directory; where that cannot be looked at, it is not known to be."""

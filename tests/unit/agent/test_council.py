@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from council_room import FIRST, SECOND, THIRD, Order, Room, for_all, part, plans, present
 
@@ -27,9 +25,6 @@ from planaria.agent.council_messages import (
     Written,
 )
 from planaria.base.value import replace
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_nobody_is_told_anything_before_all_are_present() -> None:

@@ -8,14 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hanging_disk import HangingDisk
 from keeper_rig import TIMEOUT_S, Rig
 
-from planaria.agent.patience import FIRST_S
-from planaria.archive import shelf
+from planaria.archive.patience import FIRST_S
 from planaria.archive.shelf import Shelf
 from planaria.archive.writer import SLOW_S
-from planaria.base.files import write_all
 from planaria.contract import vault
+
+
+def hold(disk: HangingDisk, rig: Rig) -> None:
+    """Make two commits, of which the disk reads one, and no room for a third, for which both ranks wait."""
+    for generation in (1, 2):
+        for rank in (0, 1):
+            rig.commit(rank, generation)
+        disk.wait_begun()
+    rig.free = 0
+    assert [rig.ask(rank, vault.Open(7 + rank, 10_000)) for rank in (0, 1)] == [None, None]
 
 
 def test_who_leaves_without_a_buddy_waits_for_the_disk(tmp_path: Path) -> None:
@@ -26,6 +35,29 @@ def test_who_leaves_without_a_buddy_waits_for_the_disk(tmp_path: Path) -> None:
     rig.run_until(lambda: told)
     assert told == [True]
     assert Shelf(str(tmp_path)).has((1, 0, 1))
+    rig.keeper.close()
+    rig.loop.close()
+
+
+def test_who_leaves_while_its_disk_hangs_has_the_time_for_one_more_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, rig, told = HangingDisk(monkeypatch), Rig(str(tmp_path)), list[bool]()
+    hold(disk, rig)
+    heard = len(rig.answers)
+    rig.clock.ahead_s += FIRST_S + 1
+    rig.run_until(lambda: len(rig.answers) == heard + 2)
+    rig.keeper.hand_over(told.append)
+    assert told == [], "the commit that is given up may still be the one that gets there"
+    rig.new_life(1)
+    for rank in (0, 1):
+        rig.commit(rank, 10)
+    rig.keeper.hand_over(told.append)
+    rig.run_until(lambda: told)
+    assert told == [False], "nobody orders it once more"
+    rig.loop.call_later(0.0, disk.go_on)
+    assert rig.keeper.flush(TIMEOUT_S)
+    assert next(Shelf(str(tmp_path)).commits()).order == (1, 1, 10)
     rig.keeper.close()
     rig.loop.close()
 
@@ -100,23 +132,8 @@ def test_a_disk_that_hangs_is_said_once_although_nobody_orders_another_write(
 def test_a_disk_that_hangs_with_the_only_memory_there_is_is_left_behind_and_told_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began, gate = threading.Event(), threading.Event()
-
-    def hang(descriptor: int, content: memoryview) -> None:
-        began.set()
-        assert gate.wait(TIMEOUT_S)
-        write_all(descriptor, content)
-
-    monkeypatch.setattr(shelf, "write_all", hang)
-    rig = Rig(str(tmp_path))
-    for rank in (0, 1):
-        rig.commit(rank, 1)
-    assert began.wait(TIMEOUT_S)
-    for rank in (0, 1):
-        rig.commit(rank, 2)
-    rig.free = 0
-    asked = [rig.ask(rank, vault.Open(7 + rank, 10_000)) for rank in (0, 1)]
-    assert asked == [None, None], "there is no third, and the disk reads the one that could be had"
+    disk, rig = HangingDisk(monkeypatch), Rig(str(tmp_path))
+    hold(disk, rig)
     before, heard = len(rig.said), len(rig.answers)
     rig.clock.ahead_s += FIRST_S + 1
     rig.run_until(lambda: len(rig.answers) == heard + 2)
@@ -128,7 +145,7 @@ def test_a_disk_that_hangs_with_the_only_memory_there_is_is_left_behind_and_told
             rig.commit(rank, generation)
     assert [line.partition(",")[0] for line in rig.said[before:]] == ["a commit is still being written to disk"]
     assert "disk" not in rig.keeper.newest
-    gate.set()
+    disk.go_on()
     rig.run_until(lambda: "disk" in rig.keeper.newest)
     assert rig.keeper.newest["disk"].generation == 5
     assert any("its memory was needed for the next commit" in line for line in rig.said)
@@ -138,34 +155,12 @@ def test_a_disk_that_hangs_with_the_only_memory_there_is_is_left_behind_and_told
     rig.loop.close()
 
 
-class Hanging:
-    """A disk that takes what it is given when its gate is open."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.began, self.gate = threading.Event(), threading.Event()
-        monkeypatch.setattr(shelf, "write_all", self._write_all)
-
-    def _write_all(self, descriptor: int, content: memoryview) -> None:
-        self.began.set()
-        assert self.gate.wait(TIMEOUT_S)
-        write_all(descriptor, content)
-
-    def hold(self, rig: Rig) -> None:
-        """Make two commits, of which it reads one, and no room for a third, for which both ranks wait."""
-        for generation in (1, 2):
-            for rank in (0, 1):
-                rig.commit(rank, generation)
-            assert self.began.wait(TIMEOUT_S)
-        rig.free = 0
-        assert [rig.ask(rank, vault.Open(7 + rank, 10_000)) for rank in (0, 1)] == [None, None]
-
-
 @pytest.mark.parametrize("end", ["ended", "flush"])
 def test_workers_that_died_while_they_waited_for_memory_do_not_cost_the_run_its_last_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    disk, rig = Hanging(monkeypatch), Rig(str(tmp_path))
-    disk.hold(rig)
+    disk, rig = HangingDisk(monkeypatch), Rig(str(tmp_path))
+    hold(disk, rig)
     if end == "ended":
         rig.keeper.ended()
         rig.clock.ahead_s += FIRST_S + 1
@@ -173,13 +168,10 @@ def test_workers_that_died_while_they_waited_for_memory_do_not_cost_the_run_its_
 
     def be_slow() -> None:
         rig.clock.ahead_s += FIRST_S + 1
-        disk.gate.wait(0.3)
-        disk.gate.set()
+        rig.loop.call_later(0.0, disk.go_on)  # behind whoever has lost his patience
 
-    later = threading.Timer(0.1, be_slow)
-    later.start()
+    rig.loop.call_later(0.0, be_slow)  # the last writing turns the loop
     assert rig.keeper.flush(TIMEOUT_S)
-    later.join()
     assert [found.order for found in Shelf(str(tmp_path)).commits()] == [(1, 0, 2), (1, 0, 1)]
     assert not any("given up" in line for line in rig.said)
     rig.keeper.close()
@@ -189,8 +181,8 @@ def test_workers_that_died_while_they_waited_for_memory_do_not_cost_the_run_its_
 def test_a_disk_that_is_stuck_costs_one_wait_in_all_lives_and_the_end_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, rig = Hanging(monkeypatch), Rig(str(tmp_path))
-    disk.hold(rig)
+    disk, rig = HangingDisk(monkeypatch), Rig(str(tmp_path))
+    hold(disk, rig)
     heard = len(rig.answers)
     rig.clock.ahead_s += FIRST_S + 1
     rig.run_until(lambda: len(rig.answers) == heard + 2)
@@ -204,10 +196,8 @@ def test_a_disk_that_is_stuck_costs_one_wait_in_all_lives_and_the_end_waits_for_
     assert sum("given up" in line for line in rig.said) == 1
     rig.ask(0, vault.Await(8, 1, 3, 31, "disk", TIMEOUT_S))
     rig.run_until(lambda: any(found == vault.Reached(8, "node") for _, found, _ in rig.answers))
-    later = threading.Timer(0.3, disk.gate.set)
-    later.start()
+    rig.loop.call_later(0.0, disk.go_on)
     assert rig.keeper.flush(TIMEOUT_S), "it has time, and the disk is only slow"
-    later.join()
     assert next(Shelf(str(tmp_path)).commits()).order == (1, 3, 31)
     assert all(slot.pins == slot.disk_pins == 0 for slot in rig.keeper._stock.slots.all())
     rig.keeper.close()
@@ -217,18 +207,10 @@ def test_a_disk_that_is_stuck_costs_one_wait_in_all_lives_and_the_end_waits_for_
 def test_a_rank_that_waits_for_another_rank_takes_nothing_from_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began, gate = threading.Event(), threading.Event()
-
-    def be_slow(descriptor: int, content: memoryview) -> None:
-        began.set()
-        assert gate.wait(TIMEOUT_S)
-        write_all(descriptor, content)
-
-    monkeypatch.setattr(shelf, "write_all", be_slow)
-    rig = Rig(str(tmp_path))
+    disk, rig = HangingDisk(monkeypatch), Rig(str(tmp_path))
     for rank in (0, 1):
         rig.commit(rank, 1)
-    assert began.wait(TIMEOUT_S)
+    disk.wait_begun()
     rig.commit(0, 2)
     rig.free = 0
     before = len(rig.said)
@@ -236,7 +218,7 @@ def test_a_rank_that_waits_for_another_rank_takes_nothing_from_the_disk(
     rig.clock.ahead_s += 3 * FIRST_S
     rig.loop.run_once(0.0)
     assert rig.said[before:] == []
-    gate.set()
+    disk.go_on()
     rig.run_until(lambda: "disk" in rig.keeper.newest)
     assert rig.keeper.newest["disk"].generation == 1
     rig.keeper.close()

@@ -105,6 +105,27 @@ def test_what_everybody_has_left_behind_is_forgotten() -> None:
     assert tally.void.keys() >= {order(4 * MOST_KEPT - 2)}, "which somebody may wait for"
 
 
+def test_one_who_is_refused_every_commit_makes_nobody_remember_them_all() -> None:
+    tally = Tally(2)
+    for generation in range(1, 10 * MOST_KEPT):
+        seal(tally, 0, generation)
+        tally.reject(order(generation))
+    assert len(tally.void) <= 2 * MOST_KEPT
+    assert seal(tally, 1, 5) == {5: ""}, "it is forgotten, and void all the same"
+    assert not tally.is_whole(order(5))
+    last = 10 * MOST_KEPT
+    assert seal(tally, 0, last) == seal(tally, 1, last) == {}
+    assert tally.is_whole(order(last)), "who is taken again counts again"
+
+
+def test_a_first_commit_that_was_refused_is_no_other_branch_although_it_is_the_last_of_its_number() -> None:
+    tally = Tally(2)
+    assert seal(tally, 0, BRANCH - 1) == {}
+    assert seal(tally, 1, BRANCH) == {BRANCH - 1: ""}
+    seal(tally, 0, BRANCH)
+    assert tally.is_whole(order(BRANCH))
+
+
 @given(st.lists(st.sets(st.integers(1, 12)), min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_in_whatever_order_it_is_heard_each_commit_is_whole_or_void_in_the_end(
     sealed: list[set[int]], rng: object

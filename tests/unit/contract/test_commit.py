@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planaria.contract.commit import (
+    BRANCH,
     LINE,
     ONE_COMMIT,
     ONE_STEP,
     Origin,
     Stamp,
-    branch_of,
     check_memory,
     hint_for,
     next_line,
@@ -110,8 +110,8 @@ def test_a_place_stamps_its_commits() -> None:
 def test_a_line_follows_what_was_used_and_has_a_branch_for_each_commit() -> None:
     first, second = next_line(7, (1, 2, 6)), next_line(7, (1, 2, 5))
     assert first // LINE == second // LINE == 1
-    assert branch_of(first) != branch_of(second)
-    assert branch_of(first + 1) == branch_of(first)
+    assert abs(first - second) >= BRANCH
+    assert first % BRANCH == 0
     assert next_line(first + 9, None) == 2 * LINE
     assert str(Stamp(1, 2, first + 3, 70, 2, 0)) == "commit 3 of line 1 (step 70, round 2, rank 0 of 2)"
     assert str(Stamp(1, 2, 3, 70, 2, 0)) == "commit 3 (step 70, round 2, rank 0 of 2)"

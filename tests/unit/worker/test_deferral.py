@@ -130,9 +130,9 @@ def test_nothing_that_is_said_about_an_end_keeps_it_from_coming(
 
 
 def test_other_signals_do_not_hide_that_a_grace_is_nearly_over(
-    notifier: Notifier,
+    notifier: Notifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = threading.Event()
+    said, heeded = threading.Event(), threading.Semaphore(0)
 
     def lost() -> str:
         said.set()
@@ -140,11 +140,20 @@ def test_other_signals_do_not_hide_that_a_grace_is_nearly_over(
 
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     deferred = deferral.Deferral(loop.LINK)
+    heed = deferred._heed
+
+    def heed_and_tell(numbers: bytes) -> float | None:
+        found = heed(numbers)
+        heeded.release()
+        return found
+
+    monkeypatch.setattr(deferred, "_heed", heed_and_tell)
     deferred.begin(lost)
     try:
         loop.LINK.drain()
-        notifier.tell(Drain("SIGTERM", 2.0, monotonic()))
+        notifier.tell(Drain("SIGTERM", 1.0, monotonic()))
         os.kill(os.getpid(), signal.SIGTERM)
+        assert heeded.acquire(timeout=PATIENCE_S)  # else both come in one read, which hides nothing
         os.kill(os.getpid(), signal.SIGUSR1)
         assert said.wait(PATIENCE_S)
     finally:

@@ -4,17 +4,18 @@ import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hanging_disk import HangingDisk
 
-from planaria.archive import shelf
+from planaria.archive import patience
 from planaria.archive.plan import Failed, Written
 from planaria.archive.shelf import Shelf
 from planaria.archive.writer import Pinned
-from planaria.base.files import write_all
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import Origin, Stamp
-from planaria.errors import StateRefused
+from planaria.errors import StateRefused, UsageError
 from planaria.worker import vault as vaults
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
@@ -116,29 +117,22 @@ def test_without_room_for_a_third_a_commit_waits_for_the_reader() -> None:
 def test_a_disk_that_hangs_with_the_only_memory_there_is_is_left_behind_and_told_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    began, goes_on = threading.Event(), threading.Event()
-
-    def hang(descriptor: int, content: memoryview) -> None:
-        began.set()
-        assert goes_on.wait(TIMEOUT_S)
-        write_all(descriptor, content)
-
-    monkeypatch.setattr(shelf, "write_all", hang)
-    monkeypatch.setattr(vaults, "PATIENCE_S", 0.05)
+    disk = HangingDisk(monkeypatch)
+    monkeypatch.setattr(patience, "FIRST_S", 0.05)
     free = [10**9]
     vault = LocalVault(directory=str(tmp_path), free_bytes=lambda: free[0])
     commit(vault, 1)
-    assert began.wait(TIMEOUT_S)
+    disk.wait_begun()
     commit(vault, 2)
     free[0] = 0
     for generation in range(3, 7):
         commit(vault, generation)
         assert newest(vault) == generation
     assert len(vault._slots) == 2
-    assert vault._patience_s == 0.1, "once, and a disk that is only slow has longer the next time"
+    assert vault._patience.limit_s == 0.1, "once, and a disk that is only slow has longer the next time"
     line = "commit 1 (step 1, round 0, rank 0 of 1) is still being written to disk, a commit has waited 0 s for it"
     assert [found.partition(line)[1] for found in capfd.readouterr().err.splitlines()] == [line]
-    goes_on.set()
+    disk.go_on()
     assert vault.wait(vault.origin.stamp(6, 6), "disk", TIMEOUT_S) == "disk"
     assert vault.close()
     found = Shelf(str(tmp_path)).newest()
@@ -152,24 +146,17 @@ def test_a_disk_that_hangs_with_the_only_memory_there_is_is_left_behind_and_told
 def test_a_disk_that_lets_go_in_time_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    began, goes_on = threading.Event(), threading.Event()
-
-    def be_slow(descriptor: int, content: memoryview) -> None:
-        began.set()
-        assert goes_on.wait(TIMEOUT_S)
-        write_all(descriptor, content)
-
-    monkeypatch.setattr(shelf, "write_all", be_slow)
-    monkeypatch.setattr(vaults, "PATIENCE_S", TIMEOUT_S)
+    disk = HangingDisk(monkeypatch)
+    monkeypatch.setattr(patience, "FIRST_S", TIMEOUT_S)
     free = [10**9]
     vault = LocalVault(directory=str(tmp_path), free_bytes=lambda: free[0])
     commit(vault, 1)
-    assert began.wait(TIMEOUT_S)
+    disk.wait_begun()
     commit(vault, 2)
     free[0] = 0
     with ThreadPoolExecutor() as pool:
         third = pool.submit(commit, vault, 3)
-        goes_on.set()
+        disk.go_on()
         assert vault.wait(third.result(TIMEOUT_S), "disk", TIMEOUT_S) == "disk"
     assert vault.close()
     assert capfd.readouterr().err == ""
@@ -321,13 +308,33 @@ def test_a_damaged_file_of_another_rank_is_no_mistake_of_the_program(
     assert "has not reached disk" in capfd.readouterr().err
 
 
-def test_a_disk_that_has_taken_a_commit_is_waited_for_as_at_first_and_never_longer_than_a_limit() -> None:
-    vault = LocalVault()
+def test_a_disk_that_has_taken_a_commit_is_waited_for_as_at_first_and_never_longer_than_a_limit(tmp_path: Path) -> None:
+    vault = LocalVault(directory=str(tmp_path))
     for _ in range(5):
         vault._reading = vaults._Reading(Pinned(vault.origin.stamp(1, 1), memoryview(b""), lambda: None))
         vault._give_up_reading()
-    assert vault._patience_s == vaults.MOST_PATIENCE_S == 120.0
+    assert vault._patience.limit_s == patience.MOST_S == 120.0
     vault._on_outcome(Failed(vault.origin.stamp(1, 1), "no room"))
-    assert vault._patience_s == vaults.MOST_PATIENCE_S
+    assert vault._patience.limit_s == patience.MOST_S
     vault._on_outcome(Written(vault.origin.stamp(1, 1), complete=True))
-    assert vault._patience_s == vaults.PATIENCE_S
+    assert vault._patience.limit_s == patience.FIRST_S
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        *(
+            ({"keep": keep}, f"keep expects a whole number of commits above 0, got {keep!r}")
+            for keep in (0, -1, "2", 1.5, True)
+        ),
+        ({"directory": ""}, "directory expects the path of a folder, got ''"),
+        ({"directory": 5}, "directory expects the path of a folder, got 5"),
+    ],
+)
+def test_a_directory_without_a_name_and_a_number_that_is_none_are_refused_at_once(
+    tmp_path: Path, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UsageError) as said:
+        LocalVault(**{"directory": tmp_path / "commits", **options})
+    assert str(said.value) == says
+    assert [*tmp_path.iterdir()] == []

@@ -5,7 +5,8 @@ from typing import Any
 
 from clocks import FakeLoop
 
-from planaria.agent.patience import FIRST_S, MOST_S, Patience
+from planaria.agent.disk_wait import DiskWait
+from planaria.archive.patience import FIRST_S, MOST_S
 
 
 class Rig:
@@ -19,11 +20,11 @@ class Rig:
         slots: Any = SimpleNamespace(waits_for_disk=lambda _rank: True)
         disk: Any = self.disk
         loop: Any = self.loop
-        self.patience = Patience(loop, slots, disk, self.said.append)
+        self.wait = DiskWait(loop, slots, disk, self.said.append)
 
     def waited_s(self) -> float:
         began = self.loop.now()
-        self.patience.look([0])
+        self.wait.look([0])
         assert self.loop.run_until(began + 2 * MOST_S) == 1
         return self.given_up[-1] - began
 
@@ -45,7 +46,7 @@ def test_a_disk_has_twice_as_long_each_time_up_to_a_limit_until_a_commit_gets_th
 
 def test_who_waits_no_more_takes_nothing_from_the_disk() -> None:
     rig = Rig()
-    rig.patience.look([0])
-    rig.patience.look([])
+    rig.wait.look([0])
+    rig.wait.look([])
     assert rig.loop.run_until(rig.loop.now() + 2 * FIRST_S) == 0
     assert rig.given_up == []

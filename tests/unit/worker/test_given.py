@@ -1,0 +1,45 @@
+"""What an ElasticState cannot be made of is said when it is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planaria.errors import StateRefused
+from planaria.worker.state import ElasticState
+from planaria.worker.vault import LocalVault
+
+
+class Net:
+    """Something with a state of its own."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Take it."""
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"model": Net}, "model is the class Net, not an object of it"),
+        ({"mine": Net}, "mine is the class Net, not an object of it"),
+        ({"optimizer": "adam"}, r"optimizer expects an object with state_dict\(\) and load_state_dict\(\), got 'adam'"),
+        ({"scheduler": [1]}, r"scheduler expects an object with state_dict\(\) and load_state_dict\(\), got \[1\]"),
+        ({"vault": "x"}, "vault expects a vault, got 'x'"),
+        ({"vault": ""}, "vault expects a vault, got ''"),
+        ({"replicated": "no"}, "replicated expects True, False or None, got 'no'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_when_the_state_is_made(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(StateRefused, match=f"^{says}"):
+        ElasticState(**{"vault": LocalVault(), "step": 0, **given})
+
+
+def test_programs_without_torch_may_have_plain_data_for_an_optimizer() -> None:
+    numpy = pytest.importorskip("numpy")
+    state = ElasticState(vault=LocalVault(), model=[1.0], optimizer={"speed": 1.0}, scheduler=numpy.ones(2), step=0)
+    state.commit()
+    assert ElasticState(vault=LocalVault(), model=Net(), optimizer=Net(), scheduler=Net(), replicated=True).commit()
