@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import bench_modules
 import pytest
+from bench_modules import BENCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-BENCH = Path(__file__).parents[2] / "bench"
-NAMES = {"compare", "harness", "rows"}
 
 
 class Program(NamedTuple):
@@ -30,21 +27,10 @@ class Program(NamedTuple):
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    """Return it. Its modules find each other where they lie, and are not those that tests have under the same names."""
-    taken = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in NAMES}
-    sys.path.insert(0, str(BENCH))
-    try:
-        compare = import_module("compare")
-        children, report = import_module("harness.children"), import_module("harness.report")
-        operator_report, rows = import_module("harness.operator_report"), import_module("rows")
-        first_group = import_module("rows.standby").first_group
-        found = Program(compare, report, operator_report, children.find_launchers, first_group, rows.ALL)
-    finally:
-        sys.path.remove(str(BENCH))
-        for name in [name for name in sys.modules if name.partition(".")[0] in NAMES]:
-            del sys.modules[name]
-        sys.modules.update(taken)
-    return found
+    compare, children, report, operator_report, rows, standby = bench_modules.load(
+        "compare", "harness.children", "harness.report", "harness.operator_report", "rows", "rows.standby"
+    )
+    return Program(compare, report, operator_report, children.find_launchers, standby.first_group, rows.ALL)
 
 
 @pytest.fixture

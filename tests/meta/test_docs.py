@@ -37,6 +37,7 @@ INSIDE = {
     "chaos/campaign.py Over",
     "chaos/hand.py NotNow",
     "chaos/hand.py Stuck",
+    "contract/commit.py OtherStep",
     "elastic/store/thread.py Over",
     "kube/flags.py Help",
     "launch/owner_http.py NotAnswered",

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import bench_modules
 import pytest
-
-BENCH = Path(__file__).parents[2] / "bench"
-NAMES = {"gpu", "compare", "harness", "rows"}
+from bench_modules import BENCH
 
 
 class Program(NamedTuple):
@@ -25,17 +23,7 @@ class Program(NamedTuple):
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    """Return it. Its modules find each other where they lie, and are not those that tests have under the same names."""
-    taken = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in NAMES}
-    sys.path.insert(0, str(BENCH))
-    try:
-        found = Program(*map(import_module, ("gpu", "harness.gpu_lives", "rows.gpu", "compare")))
-    finally:
-        sys.path.remove(str(BENCH))
-        for name in [name for name in sys.modules if name.partition(".")[0] in NAMES]:
-            del sys.modules[name]
-        sys.modules.update(taken)
-    return found
+    return Program(*bench_modules.load("gpu", "harness.gpu_lives", "rows.gpu", "compare"))
 
 
 # A launcher whose worker is a process that waits. It comes back from as many kills as it is told, and then gives up.
