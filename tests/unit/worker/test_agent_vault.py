@@ -203,8 +203,13 @@ def test_a_long_wait_is_said_once(
 
 def test_a_standby_is_told_to_join_first(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "_planaria_waits", lambda: True, raising=False)
-    with pytest.raises(StateRefused, match="join"):
-        state_of(agent).restore()
+    state = state_of(agent)
+    for use in (state.restore, state.sync, state.commit):
+        with pytest.raises(
+            StateRefused, match=r"^the state is used before planaria.worker.join\(\): this process"
+        ) as said:
+            use()
+        assert "its last lines" not in said.value.hint
 
 
 def test_what_was_read_is_not_held_on_to(agent: Agent) -> None:
@@ -217,9 +222,11 @@ def test_what_was_read_is_not_held_on_to(agent: Agent) -> None:
     assert private == []
 
 
-def slots_mapped() -> int:
+def times_mapped(*memories: int) -> int:
+    """How often these memories are mapped here: those of earlier tests may be, until they are collected."""
+    numbers = {str(os.fstat(memory).st_ino) for memory in memories}
     with open("/proc/self/maps") as file:
-        return sum("planaria-snapshot" in line for line in file)
+        return sum("planaria-snapshot" in line and line.split()[4] in numbers for line in file)
 
 
 def descriptors_of(agent: Agent) -> dict[int, int]:
@@ -249,7 +256,7 @@ def test_memory_that_was_mapped_ahead_is_what_the_next_life_writes_into(agent: A
     ahead = dict(agent_vault._AHEAD)
     assert sorted(ahead) == sorted(agent.keeper.memory_of(0))
     del state
-    assert slots_mapped() == 2
+    assert times_mapped(*agent.keeper.memory_of(0).values()) == 2
     agent.restart()
     again = state_of(agent)
     again.restore()
@@ -259,7 +266,7 @@ def test_memory_that_was_mapped_ahead_is_what_the_next_life_writes_into(agent: A
     assert agent_vault._AHEAD == {}
     mapped = again._vault._slots  # type: ignore[attr-defined]
     assert all(mapped[number] is ahead[number] for number in ahead)
-    assert slots_mapped() == 2
+    assert times_mapped(*agent.keeper.memory_of(0).values()) == 2
 
 
 @pytest.mark.usefixtures("nothing_ahead")
@@ -276,12 +283,16 @@ def test_all_pages_of_memory_that_is_mapped_ahead_are_touched_and_its_descriptor
 
 @pytest.mark.usefixtures("nothing_ahead")
 def test_memory_that_is_not_named_any_more_is_let_go_and_what_cannot_be_mapped_harms_nobody() -> None:
-    agent_vault.map_ahead({1: new_memory(), 2: new_memory()})
+    named = [new_memory() for _ in range(3)]
+    agent_vault.map_ahead({1: os.dup(named[0]), 2: os.dup(named[1])})
     kept = agent_vault._AHEAD[2]
-    agent_vault.map_ahead({2: None, 3: new_memory(), 4: os.open(os.devnull, os.O_RDONLY), 5: os.memfd_create("empty")})
+    useless = {4: os.open(os.devnull, os.O_RDONLY), 5: os.memfd_create("empty")}
+    agent_vault.map_ahead({2: None, 3: os.dup(named[2]), **useless})
     assert sorted(agent_vault._AHEAD) == [2, 3]
     assert agent_vault._AHEAD[2] is kept
-    assert slots_mapped() == 2
+    assert [times_mapped(memory) for memory in named] == [0, 1, 1]
+    for memory in named:
+        os.close(memory)
 
 
 @pytest.mark.usefixtures("nothing_ahead")
@@ -339,10 +350,10 @@ def test_a_commit_is_read_where_its_slot_is_mapped(agent: Agent, is_promoted: bo
         agent.restart()
         state = state_of(agent)
     assert state._vault.origin.rank == 0  # connected
-    before = slots_mapped(), len(os.listdir("/proc/self/fd"))
+    before = times_mapped(*agent.keeper.memory_of(0).values()), len(os.listdir("/proc/self/fd"))
     found = state._vault.load()
     assert found is not None
     assert found.own is not None
     known = agent_vault._AHEAD if is_promoted else state._vault._slots  # type: ignore[attr-defined]
     assert found.own[0] in [*known.values()]
-    assert (slots_mapped(), len(os.listdir("/proc/self/fd"))) == before
+    assert (times_mapped(*agent.keeper.memory_of(0).values()), len(os.listdir("/proc/self/fd"))) == before
