@@ -72,6 +72,14 @@ ALIKE = {
         lambda p: Older(p, "fused", initial_lr=0.1, max_lr=0.2),
         lambda p: optim.SGD(p, lr=0.1),
     ),
+    "a schedule and a newer torch": (
+        lambda p: Older(p, "nesterov", initial_lr=0.1, max_momentum=0.9),
+        lambda p: optim.SGD(p, lr=0.1),
+    ),
+    "an own option and a newer torch": (
+        lambda p: Older([{"params": p, "share": 2}], "nesterov"),
+        lambda p: optim.SGD([{"params": p, "share": 3, "depth": 1}], lr=0.1),
+    ),
     "a newer torch": (lambda p: Older(p, "nesterov"), lambda p: optim.SGD(p, lr=0.1)),
     "an own option": (lambda p: optim.SGD([{"params": p, "share": 2}], lr=0.1), lambda p: optim.SGD(p, lr=0.1)),
     "a close relative": (optim.Adam, optim.AdamW),
@@ -110,9 +118,93 @@ def test_what_another_torch_keeps_of_a_scheduler_of_the_same_class_is_taken() ->
     state.scheduler.last_epoch = 7
     state.commit()
     again = scheduled(lambda one: lr_scheduler.StepLR(one, 5), vault)
-    again.scheduler._new = True
+    again.scheduler._new = again.scheduler.new = True
     assert again.restore()
     assert again.scheduler.last_epoch == 7
+
+
+class Several(lr_scheduler.LRScheduler):
+    """Schedulers of a user's in one, whose state has numbers for names."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.all = [lr_scheduler.LinearLR(optimizer), lr_scheduler.ExponentialLR(optimizer, 0.9)]
+
+    def step(self, epoch: int | None = None) -> None:
+        for one in self.all:
+            one.step(epoch)
+
+    def state_dict(self) -> dict[Any, Any]:
+        return dict(enumerate(one.state_dict() for one in self.all))
+
+    def load_state_dict(self, state_dict: dict[Any, Any]) -> None:
+        for number, one in enumerate(self.all):
+            one.load_state_dict(state_dict[number])
+
+
+class Listed(Several):
+    """One whose state is no mapping."""
+
+    def state_dict(self) -> Any:
+        return [one.state_dict() for one in self.all]
+
+
+class Phased(lr_scheduler.LRScheduler):
+    """A user's own, whose attributes come and go."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.warming = True
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 2:
+            del self.warming
+            self.cooling = True
+        return [group["lr"] * 0.9 for group in self.optimizer.param_groups]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        del self.warming
+        super().load_state_dict(state_dict)
+
+
+@pytest.mark.parametrize("own", [Several, Listed, Phased])
+def test_a_scheduler_of_the_users_own_takes_what_it_has_kept(own: Callable[[Any], Any]) -> None:
+    vault = LocalVault()
+    state = scheduled(own, vault)
+    optimizer = getattr(state.scheduler, "optimizer", None) or state.scheduler.all[0].optimizer
+    optimizer.step()
+    for _ in range(3):
+        state.scheduler.step()
+    state.commit()
+    again = scheduled(own, vault)
+    assert again.restore()
+    assert again.scheduler.state_dict() == state.scheduler.state_dict()
+
+
+class Renaming(optim.SGD):
+    """A user's own optimizer, which keeps options under other names, and its groups as one."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__([{"params": [one]} for one in params], lr=0.1)
+
+    def state_dict(self) -> dict[str, Any]:
+        kept = super().state_dict()
+        numbers = [number for group in kept["param_groups"] for number in group["params"]]
+        return {**kept, "param_groups": [{"speed": kept["param_groups"][0]["lr"], "params": numbers}]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        (kept,) = state_dict["param_groups"]
+        for group in self.param_groups:
+            group["lr"] = kept["speed"]
+
+
+def test_an_optimizer_of_the_users_own_takes_what_it_has_kept() -> None:
+    vault = LocalVault()
+    state = trained(Renaming, vault)
+    state.optimizer.param_groups[0]["lr"] = 0.7
+    state.commit()
+    again = trained(Renaming, vault)
+    assert again.restore()
+    assert again.optimizer.param_groups[1]["lr"] == 0.7
 
 
 class Counts:

@@ -143,7 +143,8 @@ def test_reading_a_rank_before_join_is_an_error_that_says_so_and_comes_again_at_
     standby.close()
     assert words.startswith("RuntimeError: ")
     where = f" ({tmp_path}/main.py, line 4, went on without)" if is_caught else ""
-    assert f" was read from the environment{where} before planaria.worker.join(): this process is a standby" in words
+    tried = {"setting": "set in", "deleting": "deleted from"}.get(read, "read from")
+    assert f" was {tried} the environment{where} before planaria.worker.join(): this process is a standby" in words
     assert any(name in words for name in RANKS)
     assert one.cold().status == 0
 
@@ -386,7 +387,8 @@ def test_a_process_group_before_join_is_an_error_that_says_so_and_after_it_is_fi
     words = standby.last_words()
     standby.close()
     assert words.startswith(
-        f"RuntimeError: a process group was started ({tmp_path}/main.py, line 7, went on without) before "
+        f"RuntimeError: a process group was started by {tmp_path}/main.py, line 5 ({tmp_path}/main.py, line 7, went on "
+        "without) before "
     )
     ended = assert_alike(job(tmp_path, GROUP.format(folder=tmp_path, early="")))
     assert ended.stdout == "True\ntorch.distributed.distributed_c10d True\n"

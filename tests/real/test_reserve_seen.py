@@ -127,20 +127,21 @@ def test_the_status_and_the_metrics_tell_who_stands_by(room: Room) -> None:
     finish(room, launcher)
 
 
-def test_it_is_told_why_nobody_stands_by(room: Room) -> None:
+def test_a_program_that_reads_its_rank_before_join_has_standbys_that_only_load_modules(room: Room) -> None:
+    """And it is told why nobody stands by when there is nothing to stand by for."""
     launcher = launch(
         room, WAITS.replace("worker.report", "worker.join()\nworker.report"), "--standbys=1", "--max-restarts=1"
     )
     first = pids(room, 0)
-    why = wait_until(
-        lambda: (standbys(room)["why_fewer"] or "").startswith("4 standbys") and standbys(room), "a reason"
-    )
-    assert (why["wanted"], why["ready"], why["starting"], why["processes"]) == (1, 0, 0, [])
-    assert why["why_fewer"] == "4 standbys in a row were of no use: workers start cold from now on"
+    (ready,) = wait_ready(room, 1)
     kill(first[0])
-    pids(room, 1)
-    assert standbys(room)["why_fewer"] == "there will be no other life"
-    assert "RANK was read from the environment before planaria.worker.join()" in finish(room, launcher)
+    assert ready in pids(room, 1)
+    found = standbys(room)
+    assert (found["wanted"], found["ready"], found["starting"], found["processes"]) == (1, 0, 0, [])
+    assert found["why_fewer"] == "there will be no other life"
+    end = finish(room, launcher)
+    assert "RANK was read from the environment before planaria.worker.join()" in end
+    assert "standbys do not run the program any more, they only load what it loads" in end
 
 
 def test_where_nobody_is_to_stand_by_nothing_is_told_of_it(room: Room) -> None:

@@ -320,11 +320,23 @@ def test_one_that_is_on_its_way_is_left_to_get_ready(job: Job) -> None:
         assert standbys.seen[0].pid == first[0].pid
 
 
-def test_standbys_that_always_die_are_given_up(tmp_path: Path) -> None:
+def test_standbys_that_always_die_in_the_program_run_it_no_more(tmp_path: Path) -> None:
     with kept(program(tmp_path, "raise ValueError('never')\n"), Plan("join")) as (standbys, told, loop):
-        turn_until(loop, lambda: len(told) > 1)
+        turn_until(loop, lambda: all_ready(standbys, 1))
+        no_more = "standbys do not run the program any more, they only load what it loads"
         assert told == [
             "a standby of local rank 0 ended: ValueError: never",
+            f"a standby of local rank 0 was the last of 4 in a row that ended before they were ready; {no_more}",
+        ]
+
+
+def test_standbys_that_always_die_are_given_up(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text("import os\nos._exit(7)\n")
+    job = program(tmp_path, "pass\n", PYTHONPATH=str(tmp_path))
+    with kept(job, Plan(load=(("deadly", str(tmp_path / "deadly.py")),))) as (standbys, told, loop):
+        turn_until(loop, lambda: len(told) > 1)
+        assert told == [
+            "a standby of local rank 0 ended: status 7",
             "4 standbys in a row were of no use: workers start cold from now on",
         ]
         assert standbys.overview == StandbysSeen((), told[1])

@@ -94,6 +94,7 @@ class Tally:
         if len(self._void) > 2 * MOST_KEPT:  # somebody is refused every commit, and never leaves any behind
             newest = sorted(self._void)[-MOST_KEPT:]
             self._floor, self._void = newest[0], {order: self._void[order] for order in newest}
+            self._gaps = {gap for gap in self._gaps if gap[1] > self._floor}
 
     def has_sealed(self, who: int, order: Order) -> bool:
         """Tell whether somebody has sealed a commit that may become complete."""

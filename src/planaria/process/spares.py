@@ -157,6 +157,11 @@ def failures_after_unfit(failures: int, reports: Sequence[Report]) -> int:
     return 0 if len(reports) == RETRIES + 1 else failures + 1
 
 
+def runs_too_often_in_vain(plan: Plan, failures: int) -> bool:
+    """Tell whether standbys are to run the program no more, after so many in a row that have died in it."""
+    return plan.mode == JOIN and failures > RETRIES
+
+
 def safe_mode(plan: Plan, *, has_changed: bool, never_joins: bool) -> Plan:
     """Return what a standby does that is started now. One that does not join would run the program beside the worker."""
     return replace(plan, mode=PRELOAD) if plan.mode == JOIN and (has_changed or never_joins) else plan

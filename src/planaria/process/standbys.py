@@ -10,7 +10,15 @@ from planaria.base.value import Value
 from planaria.contract.standby import JOIN
 from planaria.errors import SpawnFailed
 from planaria.process import prints
-from planaria.process.spares import RETRIES, failures_after_unfit, how_many, is_same, safe_mode, without_unfit
+from planaria.process.spares import (
+    RETRIES,
+    failures_after_unfit,
+    how_many,
+    is_same,
+    runs_too_often_in_vain,
+    safe_mode,
+    without_unfit,
+)
 from planaria.process.standby import Standby
 
 TYPE_CHECKING = False
@@ -199,6 +207,9 @@ class Standbys:
         else:
             words = standby.last_words() or f"status {status}"
             self._tell_once(f"a standby of local rank {standby.local_rank} ended: {words}")
+            if runs_too_often_in_vain(standby.plan, self._failures):
+                self._failures = 0
+                self._run_no_more(standby, f"was the last of {RETRIES + 1} in a row that ended before they were ready")
         del self._standing[standby.local_rank]
         self._loop.forget(standby.fileno())
         standby.close()

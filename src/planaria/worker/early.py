@@ -25,30 +25,39 @@ def too_early(what: str) -> RuntimeError:
 
 
 class Refusals:
-    """What was refused, as errors; the first is kept: a program that went on has another answer than a cold start would get.
+    """What was refused, as errors; the first is kept: a program that went on has another answer than a cold start would get."""
 
-    What a module that is imported ahead tries is told by itself, and is not kept: see `is_kept`.
-    """
-
-    def __init__(self, is_kept: "Callable[[], bool]") -> None:
-        self._is_kept = is_kept
+    def __init__(self) -> None:
         self._first: tuple[str, RuntimeError] | None = None
 
     def error(self, what: str) -> RuntimeError:
         """Return the error for what is refused now."""
         error = too_early(what)
-        if self._first is None and self._is_kept():
+        if self._first is None:
             self._first = what, error
         return error
 
     def check(self) -> None:
-        """Raise the first again if somebody has caught it, and say who."""
+        """Raise the first again if somebody has caught it; say who, and who asked."""
         if self._first is None:
             return
         what, error = self._first
         trace = error.__traceback__  # it begins where the error was caught
-        where = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno}, went on without)" if trace else ""
-        raise too_early(f"{what}{where}") from error
+        raise too_early(f"{what}{_where(trace)}") from error
+
+
+def _where(trace: "Any") -> str:
+    """Say where an error was caught, and where it comes from if that is elsewhere: neither here nor in `os.environ`."""
+    lines = []
+    while trace is not None:
+        names = trace.tb_frame.f_globals
+        if names is not globals() and names.get("__name__") not in ("os", "collections.abc"):
+            lines.append(f"{trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno}")
+        trace = trace.tb_next
+    if not lines:
+        return ""
+    asked = f" by {lines[-1]}" if lines[-1] != lines[0] else ""
+    return f"{asked} ({lines[0]}, went on without)"
 
 
 class _Copy(dict):  # type: ignore[type-arg]
@@ -148,11 +157,11 @@ class _Early(type(os.environ)):  # type: ignore[misc]  # noqa: TID251  the guard
         return super().__getitem__(key)
 
     def __setitem__(self, key: object, value: object) -> None:
-        self.guard.refuse(key)  # promotion would overwrite it, and a cold start would not
+        self.guard.refuse(key, "set in")  # promotion would overwrite it, and a cold start would not
         super().__setitem__(key, value)
 
     def __delitem__(self, key: object) -> None:
-        self.guard.refuse(key)  # promotion would bring it back
+        self.guard.refuse(key, "deleted from")  # promotion would bring it back
         super().__delitem__(key)
 
     def copy(self) -> _Copy:
@@ -188,12 +197,12 @@ class Environment:
         """Tell whether there is a value to come, and it has not come."""
         return isinstance(key, (str, bytes)) and key in self.names
 
-    def refuse(self, key: object) -> None:
+    def refuse(self, key: object, what: str = "read from") -> None:
         """Raise when there is a value to come, and it has not come."""
         if self.is_unknown(key):
             name = os.fsdecode(key)  # type: ignore[arg-type]
             self.note(name)
-            raise self._refusals.error(f"{name} was read from the environment")
+            raise self._refusals.error(f"{name} was {what} the environment")
 
     def leave(self, values: "dict[str, str]") -> None:
         """Make it what it was, with the values that have come, also in copies that were taken before."""

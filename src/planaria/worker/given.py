@@ -33,12 +33,18 @@ def check_parts(given: Mapping[str, object]) -> None:
         if isinstance(value, type):
             raise StateRefused(f"{name} is the class {value.__name__}, not an object of it", hint="make one first")
         parts.check_whole(name, value)
-        is_plain = parts.kind_of(value) == parts.VALUE and not isinstance(value, dict) and not arrays.is_array(value)
-        if name in _WITH_STATE and is_plain:
+        if name in _WITH_STATE and not _has_something_to_keep(value):
             raise StateRefused(
-                f"{name} expects an object with state_dict() and load_state_dict(), got {value!r}",
+                f"{name} expects an object with state_dict() and load_state_dict(), or arrays, got a {type(value).__name__}",
                 hint="several of them, or other values, have names of their own, such as warmup=...",
             )
+
+
+def _has_something_to_keep(value: object) -> bool:
+    """Tell whether it is a part of its own, or data such as a program without torch has: arrays, and a dict or list of them."""
+    if isinstance(value, (list, tuple)):
+        return all(parts.kind_of(one) == parts.VALUE for one in value)
+    return parts.kind_of(value) != parts.VALUE or isinstance(value, dict) or arrays.is_array(value)
 
 
 def check_options(vault: object, replicated: object) -> None:
@@ -47,9 +53,10 @@ def check_options(vault: object, replicated: object) -> None:
     Raises:
         StateRefused: They are not.
     """
-    if vault is not None and not all(callable(getattr(vault, name, None)) for name in ("open", "sealed", "load")):
+    has_all = all(callable(getattr(vault, name, None)) for name in ("open", "sealed", "load"))
+    if vault is not None and (isinstance(vault, type) or not has_all):
         raise StateRefused(
             f"vault expects a vault, got {vault!r}", hint='a folder is vault=LocalVault(directory="...")'
         )
-    if replicated not in (None, True, False):
+    if replicated is not None and type(replicated) is not bool:
         raise StateRefused(f"replicated expects True, False or None, got {replicated!r}")

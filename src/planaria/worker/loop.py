@@ -105,7 +105,7 @@ def train_loop(  # noqa: PLR0913  each is the user's to choose, by name
         SystemExit: The worker was asked to stop, and has committed if it could: a line says so.
         UsageError: An option is not what it has to be.
     """
-    if not all(callable(getattr(state, name, None)) for name in ("sync", "commit")):
+    if isinstance(state, type) or not all(callable(getattr(state, name, None)) for name in ("sync", "commit")):
         raise UsageError(f"train_loop expects a state with sync() and commit(), got {state!r}")
     for name, value in (("step", step), ("agree", agree)):
         if not callable(value) and (name == "step" or value is not None):
@@ -126,7 +126,7 @@ def train_loop(  # noqa: PLR0913  each is the user's to choose, by name
 def _pace(steps: Any, seconds: Any) -> Pace:
     if steps is not None and (type(steps) is not int or steps < 1):
         raise UsageError(f"commit_every expects a whole number above 0, got {steps!r}")
-    if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
+    if seconds is not None and (not hasattr(seconds, "__float__") or not float(seconds) > 0):
         raise UsageError(f"commit_every_s expects a number above 0, got {seconds!r}")
     return Pace(1 if steps is None and seconds is None else steps, seconds)
 

@@ -187,14 +187,15 @@ def _check_module(name: str, saved: dict[str, Any], here: dict[str, Any]) -> Non
 
 
 def _check_optimizer(name: str, saved: dict[str, Any], shapes: list[tuple[int, ...]] | None, value: Any) -> None:
-    groups = [len(group["params"]) for group in value.state_dict()["param_groups"]]
+    own = value.state_dict()["param_groups"]
+    groups = [len(group["params"]) for group in own]
     kept = [len(group["params"]) for group in saved["param_groups"]]
     if groups != kept:
         raise StateRefused(
             f"{name} has parameters in groups of {groups}, and the snapshot has groups of {kept}",
             hint=SAME_PROGRAM,
         )
-    for here, then in zip(value.param_groups, saved["param_groups"], strict=True):
+    for here, then in zip(own, saved["param_groups"], strict=True):
         beside = here.keys() - getattr(value, "defaults", {}).keys() | _OF_NO_CLASS
         _check_class(name, value, here.keys() - beside, then.keys() - beside)
     if shapes is None:  # it has no state, or is from before they were kept
@@ -214,13 +215,16 @@ _OF_NO_CLASS = {"params", "param_names"} | _BY_SCHEDULERS | _FLAGS
 
 
 def _is_scheduler(value: Any) -> bool:
+    """Tell whether it is one of torch's own: names in the state of a user's may come and go."""
     module = sys.modules.get("torch.optim.lr_scheduler")
-    return module is not None and isinstance(value, getattr(module, "LRScheduler", ()))
+    is_one = module is not None and isinstance(value, getattr(module, "LRScheduler", ()))
+    return is_one and type(value).__module__.startswith("torch.optim.")
 
 
-def _of_class(state: dict[str, Any]) -> set[str]:
+def _of_class(state: Any) -> set[str]:
     """Return the names in a scheduler's state by which its class is known: the private ones are other ones in another torch."""
-    return {key for key in state if not key.startswith("_")} - {"verbose"}
+    names = state if isinstance(state, dict) else ()
+    return {key for key in names if type(key) is str and not key.startswith("_")} - {"verbose"}
 
 
 def _check_class(name: str, value: Any, here: set[str], then: set[str]) -> None:

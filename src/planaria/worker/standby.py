@@ -63,7 +63,7 @@ class Standby:
         self._loaded_s = 0.0
         self.waiting = True
         self._too_early = early["too_early"]
-        self._refusals = early["Refusals"](lambda: not self._importing)
+        self._refusals = early["Refusals"]()
         self._environ = early["Environment"](unknown, self._reads, self._refusals)
         self._group = early["Group"](lambda: self.waiting, self._refusals)
 

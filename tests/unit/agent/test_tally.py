@@ -118,6 +118,15 @@ def test_one_who_is_refused_every_commit_makes_nobody_remember_them_all() -> Non
     assert tally.is_whole(order(last)), "who is taken again counts again"
 
 
+def test_nobody_remembers_all_that_some_have_passed_over_while_one_is_silent() -> None:
+    tally = Tally(3)
+    for generation in range(1, 40 * MOST_KEPT, 2):
+        seal(tally, 0, generation)
+        seal(tally, 1, generation + 1)
+    assert len(tally.void) <= 2 * MOST_KEPT
+    assert len(tally._gaps) <= 4 * MOST_KEPT
+
+
 def test_a_first_commit_that_was_refused_is_no_other_branch_although_it_is_the_last_of_its_number() -> None:
     tally = Tally(2)
     assert seal(tally, 0, BRANCH - 1) == {}

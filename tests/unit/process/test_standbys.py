@@ -256,6 +256,18 @@ def test_a_program_that_came_to_its_end_without_join_is_not_run_again(joining: P
     assert rig.told[0].startswith("a standby of local rank 0 has come to the end of the program without join(); ")
 
 
+def test_a_program_in_which_too_many_have_died_is_not_run_again(joining: Plan) -> None:
+    rig = Rig(9 * GB, plan=joining)
+    for _ in range(RETRIES + 1):
+        assert rig.modes == [JOIN]
+        (pid,) = rig.standbys.pids
+        rig.standbys.exited(pid, 1)
+    rig.settle()
+    assert rig.modes == [PRELOAD] * 4
+    why = f"was the last of {RETRIES + 1} in a row that ended before they were ready"
+    assert rig.told[-1].startswith(f"a standby of local rank 0 {why}; standbys do not run the program any more")
+
+
 def test_a_program_that_has_changed_is_not_run_before_a_worker_has_joined_again(joining: Plan) -> None:
     rig = Rig(9 * GB, plan=joining)
     rig.settle()

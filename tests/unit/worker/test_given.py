@@ -26,11 +26,16 @@ class Net:
     [
         ({"model": Net}, "model is the class Net, not an object of it"),
         ({"mine": Net}, "mine is the class Net, not an object of it"),
-        ({"optimizer": "adam"}, r"optimizer expects an object with state_dict\(\) and load_state_dict\(\), got 'adam'"),
-        ({"scheduler": [1]}, r"scheduler expects an object with state_dict\(\) and load_state_dict\(\), got \[1\]"),
+        (
+            {"optimizer": "adam"},
+            r"optimizer expects an object with state_dict\(\) and load_state_dict\(\), or arrays, got a str",
+        ),
+        ({"scheduler": [Net(), 1]}, r"scheduler expects an object with state_dict\(\) .* got a list"),
         ({"vault": "x"}, "vault expects a vault, got 'x'"),
         ({"vault": ""}, "vault expects a vault, got ''"),
+        ({"vault": LocalVault}, "vault expects a vault, got <class"),
         ({"replicated": "no"}, "replicated expects True, False or None, got 'no'"),
+        ({"replicated": 0}, "replicated expects True, False or None, got 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused_when_the_state_is_made(given: dict[str, Any], says: str) -> None:
@@ -42,4 +47,5 @@ def test_programs_without_torch_may_have_plain_data_for_an_optimizer() -> None:
     numpy = pytest.importorskip("numpy")
     state = ElasticState(vault=LocalVault(), model=[1.0], optimizer={"speed": 1.0}, scheduler=numpy.ones(2), step=0)
     state.commit()
+    ElasticState(vault=LocalVault(), optimizer=[numpy.ones(2), 3], scheduler=({"speed": 1.0},), step=0).commit()
     assert ElasticState(vault=LocalVault(), model=Net(), optimizer=Net(), scheduler=Net(), replicated=True).commit()

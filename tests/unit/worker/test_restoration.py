@@ -36,3 +36,15 @@ def test_a_part_that_does_not_take_back_what_it_had_is_named_and_the_others_are_
         "b does not take back what it had (2 is refused), and may be changed"
     )
     assert (a.number, b.number, c.number) == (1, 7, 3)
+
+
+def test_what_was_put_back_is_not_put_back_once_more() -> None:
+    vault = LocalVault()
+    ElasticState(vault=vault, a=Part(7), c=Part(7), step=3).commit()
+    a, c = Part(1), Part(3, 7)
+    state = ElasticState(vault=vault, a=a, c=c, step=0)
+    with pytest.raises(StateRefused):
+        state.restore()
+    c.no = ()
+    state.restore()
+    assert (a.number, c.number) == (7, 7)

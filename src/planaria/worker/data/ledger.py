@@ -59,7 +59,8 @@ class Ledger:
         if self._is_over:
             raise UsageError(
                 "the epoch is over, and a loop that begins now would get no batch: no other epoch was begun",
-                hint="call sampler.set_epoch(epoch) before each loop, or let `for epoch in sampler.epochs(N)` do it",
+                hint="call sampler.set_epoch(epoch) with another number before each loop, or let "
+                "`for epoch in sampler.epochs(N)` do it",
             )
         self.uncounted = False
         self._feed = Feed(counted=True, stands_in=stands_in)

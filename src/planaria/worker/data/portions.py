@@ -8,6 +8,8 @@ Turns are prefixes of the stream: whatever the sizes of the worlds that took the
 
 from __future__ import annotations
 
+from operator import index as whole
+
 from planaria.base.value import Value
 from planaria.errors import UsageError
 
@@ -64,9 +66,9 @@ def shape(rank: int, world_size: int, batch_size: int, global_batch: int | None,
     Raises:
         UsageError: A number is not what it has to be.
     """
-    _check_sizes(world_size=world_size, batch_size=batch_size)
+    world_size, batch_size = _checked(world_size=world_size, batch_size=batch_size)
     if global_batch is not None:
-        _check_sizes(global_batch=global_batch)
+        (global_batch,) = _checked(global_batch=global_batch)
     if type(rank) is not int or not 0 <= rank < world_size:
         raise UsageError(f"rank expects a whole number from 0 to {world_size - 1}, got {rank!r}")
     if tail not in TAILS:
@@ -75,10 +77,12 @@ def shape(rank: int, world_size: int, batch_size: int, global_batch: int | None,
     return Shape(rank, world_size, batch_size, whole, tail)
 
 
-def _check_sizes(**sizes: int) -> None:
+def _checked(**sizes: int) -> list[int]:
+    """Return sizes, of which some may be numbers of NumPy's, as plain ones."""
     for name, value in sizes.items():
-        if type(value) is not int or value < 1:
+        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
             raise UsageError(f"{name} expects a whole number above 0, got {value!r}")
+    return [*map(whole, sizes.values())]
 
 
 def turns_per_step(global_batch: int, world_size: int, batch_size: int) -> int:
@@ -87,8 +91,8 @@ def turns_per_step(global_batch: int, world_size: int, batch_size: int) -> int:
     Raises:
         UsageError: A number is not what it has to be.
     """
-    _check_sizes(global_batch=global_batch, world_size=world_size, batch_size=batch_size)
-    return -(-global_batch // (world_size * batch_size))
+    whole_step, *turn = _checked(global_batch=global_batch, world_size=world_size, batch_size=batch_size)
+    return -(-whole_step // (turn[0] * turn[1]))
 
 
 def even_part(size: int, world_size: int, rank: int) -> tuple[int, int]:

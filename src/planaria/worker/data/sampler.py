@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from itertools import islice
+from math import inf
 
 from planaria.errors import UsageError
 from planaria.worker.console import show
@@ -85,7 +86,7 @@ class ElasticSampler:
     @property
     def batch_size(self) -> int:
         """How many samples a rank takes in a turn."""
-        return self._sizes[0]
+        return self._shape.batch_size
 
     @property
     def epoch(self) -> int:
@@ -171,20 +172,22 @@ class ElasticSampler:
         self._tags = True
         return Seeded(dataset, transform)
 
-    def epochs(self, count: int) -> Iterator[int]:
+    def epochs(self, count: float) -> Iterator[int]:
         """Yield the epochs' numbers below `count` from where the loop stands, each begun when the one before is over.
+
+        Without an end where it is `math.inf`.
 
         Where it stands is asked for when the first one is wanted: what is made before `sync()` begins where that leads.
 
         Raises:
-            UsageError: It is not a whole number.
+            UsageError: It is not a whole number, nor infinite.
         """
-        if type(count) is not int:
-            raise UsageError(f"epochs expects a whole number, got {count!r}")
-        self.epochs_wanted = count
+        if not hasattr(count, "__index__") and count != inf:
+            raise UsageError(f"epochs expects a whole number, or math.inf, got {count!r}")
+        self.epochs_wanted = None if count == inf else int(count)
         return self._epochs(count)
 
-    def _epochs(self, count: int) -> Iterator[int]:
+    def _epochs(self, count: float) -> Iterator[int]:
         while self.epoch < count:
             yield self.epoch
             self.set_epoch(self.epoch + 1)
@@ -278,11 +281,12 @@ class ElasticSampler:
             return
         if inside is self:
             raise UsageError("the loader makes batches of the sampler's batches", hint="give it batch_sampler=sampler")
-        size = getattr(maker, "batch_size", self.batch_size)  # one of the user's own need not say it
+        size = getattr(maker, "batch_size", None)
         if size != self.batch_size:
+            made = "does not say the batch_size of its batches" if size is None else f"makes batches of {size}"
             raise UsageError(
-                f"the loader makes batches of {size}, and the sampler counts batches of {self.batch_size}",
-                hint="give both the same batch_size",
+                f"the loader {made}, and the sampler counts batches of {self.batch_size}",
+                hint="give both the same batch_size (a batch sampler of your own says it as an attribute)",
             )
         drops = getattr(maker, "drop_last", False)
         if drops and self._shape.tail == "exact" and (self._end - self.cursor) % self._shape.width:

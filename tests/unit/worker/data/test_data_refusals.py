@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "half a seed": (lambda: Shuffled(3, seed=1.5), "seed expects a whole number, got 1.5"),  # type: ignore[arg-type]
     "seed of shards": (lambda: ShardOrder([3], seed=None), "seed expects a whole number, got None"),  # type: ignore[arg-type]
     "shuffle": (lambda: sampler(shuffle="no"), "shuffle expects True or False, got 'no'"),
-    "epochs": (lambda: sampler().epochs("3"), "epochs expects a whole number, got '3'"),  # type: ignore[arg-type]
+    "epochs": (lambda: sampler().epochs("3"), "epochs expects a whole number, or math.inf, got '3'"),  # type: ignore[arg-type]
     "turns": (lambda: turns_per_step(8, 0, 1), "world_size expects a whole number above 0, got 0"),
     "weight": (lambda: weighted(1.0, None), "there is no portion: nothing was taken out of the loader yet"),
     "accumulating": (lambda: accumulating(None, None), "there is no portion"),  # type: ignore[arg-type]
@@ -63,15 +65,20 @@ def test_a_number_of_numpys_is_the_seed_that_it_looks_like() -> None:
     assert list(one.count()) == list(sampler(seed=7).count())
 
 
-def test_a_batch_sampler_of_the_users_own_around_the_indices_need_not_say_its_size() -> None:
+def test_numbers_of_numpys_are_whole_numbers_and_epochs_may_have_no_end() -> None:
+    numpy = pytest.importorskip("numpy")
+    assert turns_per_step(numpy.int64(8), 2, numpy.int32(2)) == 2
+    assert [*sampler().epochs(numpy.int64(2))] == [0, 1]
+    one = sampler(batch_size=numpy.int64(2))
+    assert [*islice(one.epochs(inf), 100)] == [*range(100)]
+    assert one.epochs_wanted is None
+    assert type(one.batch_size) is int
+
+
+def test_a_batch_sampler_of_the_users_own_around_the_indices_has_to_say_its_size() -> None:
+    """Without it nobody knows what a batch moves the cursor by: samples would be trained on again after a restart."""
     one = sampler(9)
-
-    class Loader:
-        batch_sampler = SimpleNamespace(sampler=one.indices)
-
-        def __iter__(self) -> Iterator[list[int]]:
-            found = iter(one.indices)
-            while batch := [index for _, index in zip(range(2), found, strict=False)]:
-                yield batch
-
-    assert sorted(index for batch in one.count(Loader()) for index in batch) == [*range(9)]
+    loader = SimpleNamespace(batch_sampler=SimpleNamespace(sampler=one.indices))
+    with pytest.raises(UsageError, match="the loader does not say the batch_size of its batches") as said:
+        next(iter(one.count(loader)))
+    assert "as an attribute" in said.value.hint
