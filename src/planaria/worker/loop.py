@@ -105,8 +105,7 @@ def train_loop(  # noqa: PLR0913  each is the user's to choose, by name
         SystemExit: The worker was asked to stop, and has committed if it could: a line says so.
         UsageError: An option is not what it has to be.
     """
-    if isinstance(state, type) or not all(callable(getattr(state, name, None)) for name in ("sync", "commit")):
-        raise UsageError(f"train_loop expects a state with sync() and commit(), got {state!r}")
+    _check_state(state)
     for name, value in (("step", step), ("agree", agree)):
         if not callable(value) and (name == "step" or value is not None):
             raise UsageError(f"{name} expects a function, got {value!r}")
@@ -121,6 +120,11 @@ def train_loop(  # noqa: PLR0913  each is the user's to choose, by name
             hint="give train_loop agree=..., a function that returns the highest of all ranks' numbers, or use commit_every",
         )
     _Loop(state, step, pace, wait, agreement).run()
+
+
+def _check_state(state: object) -> None:
+    if isinstance(state, type) or not all(callable(getattr(state, name, None)) for name in ("sync", "commit")):
+        raise UsageError(f"train_loop expects a state with sync() and commit(), got {state!r}")
 
 
 def _pace(steps: Any, seconds: Any) -> Pace:

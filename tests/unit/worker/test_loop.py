@@ -318,6 +318,7 @@ def test_without_an_agent_the_loop_is_the_same() -> None:
         ({"agree": 5}, "agree expects a function, got 5"),
         ({"step": None}, "step expects a function, got None"),
         ({"state": None}, "train_loop expects a state with sync() and commit(), got None"),
+        ({"state": ElasticState}, "train_loop expects a state with sync() and commit(), got <class"),
         ({"wait": "foo"}, "commit(wait=...) takes one of node, buddy, disk, or None, not 'foo'"),
     ],
 )
