@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from harness.children import find_launchers
 from harness.gpu_lives import GOALS, PHASES, environment, has_stepped, lives, ways_of
+from harness.machine import versions
 from harness.model import OURS
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def write(folder: Path, name: str, found: object, text: str, **more: object) -> 
     told = subprocess.run([sys.executable, "-c", VERSIONS], capture_output=True, text=True, check=False).stdout.strip()
     about = (
         f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC, Python {platform.python_version()}, torch {told}, "
-        f"{os.cpu_count()} cores, Linux {platform.release()}"
+        f"{os.cpu_count()} cores, Linux {platform.release()}, planaria {versions()['commit']}"
     )
     (folder / f"gpu-{name}.json").write_text(json.dumps({"about": about, **more, "found": found}, indent=1))
     command = f"PYTHONPATH=src python3 bench/gpu.py {name} FOLDER"

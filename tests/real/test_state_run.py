@@ -228,6 +228,42 @@ def test_a_full_or_read_only_disk_costs_a_line_and_no_training(
     assert ends(room, "x") == undisturbed
 
 
+FILLS = """
+from planaria.worker import ElasticState
+
+other = os.path.join(ROOM, "disk", "other")
+if RANK == 0:
+    with open(other, "wb") as file:
+        file.write(bytes(1_000_000))
+state = ElasticState(blob=bytes(1_000_000), step=0)
+state.restore()
+reached = []
+for state.step in range(1, 31):
+    if state.step == 20 and RANK == 0:
+        os.unlink(other)
+    reached.append(state.commit(wait="disk").reached)
+tell(f"reached {RANK} {reached[0]} {'disk' in reached[1:18]} {reached[-1]}")
+"""
+
+
+@pytest.mark.skipif(not can_mount(), reason="a small file system needs a mount namespace")
+def test_a_disk_that_is_full_for_a_while_has_the_newest_commit_when_there_is_room_again(room: Room) -> None:
+    """There is room for two commits of 2 MB, and no more: what failed must not keep it full."""
+    directory = room.path("disk")
+    os.mkdir(directory)
+    mount = 'mount -t tmpfs -o size=4600k none "$0" && exec "$@"'
+    flags = (*TWO, f"--snapshot-dir={directory}", "--snapshot-keep=1")
+    look = f"ls -d {directory}/commit-* | wc -l >&2"
+    before = [*OWN_MOUNTS, "sh", "-c", f"{mount.replace('exec ', '')}; status=$?; {look}; exit $status", directory]
+    end = room.start(flags, FILLS, before=before).wait()
+    assert end.status == 0, end.err
+    heard = sorted(line for line in room.heard() if line.startswith("reached "))
+    assert heard == [f"reached {rank} disk False disk" for rank in (0, 1)], end.err
+    assert end.err.count("No space left") == 1, end.err
+    assert "are written to" in end.err
+    assert end.err.splitlines()[-1] == "1", "what failed is gone"
+
+
 REMOUNT = "RANK == 0 and os.system(f'mount -o remount,ro {ROOM}/disk')\n"
 SMALL = """
 from planaria.worker import ElasticState

@@ -38,6 +38,26 @@ class Failed(Value):
     why: str
 
 
+class Unfinished(Value):
+    """Commits that were not complete when this process had done with them: it could not write its part, or it could."""
+
+    failed: tuple[Order, ...] = ()
+    written: tuple[Order, ...] = ()
+
+    def after(self, order: Order, *, is_written: bool) -> Unfinished:
+        """Return what there is when one more was tried, or the same once more."""
+        failed, written = (tuple(one for one in known if one != order) for known in (self.failed, self.written))
+        return Unfinished(failed, (*written, order)) if is_written else Unfinished((*failed, order), written)
+
+    def among(self, present: Collection[Order]) -> Unfinished:
+        """Return what is left of them."""
+        return Unfinished(*(tuple(one for one in known if one in present) for known in (self.failed, self.written)))
+
+
+MOST_UNFINISHED = (
+    4  # that others may be slower by; and an end of a run writes as many as a node has in memory at the most
+)
+
 if TYPE_CHECKING:
     Outcome = Written | Skipped | Failed
 
@@ -74,6 +94,16 @@ def superseded(present: Collection[Order], complete: Collection[Order], keep: in
     """
     kept = sorted(complete, reverse=True)[: max(keep, 1)]
     return sorted(order for order in present if kept and order < kept[0] and order not in kept)
+
+
+def forsaken(order: Order, run: int, unfinished: Collection[Order], mine: Unfinished) -> list[Order]:
+    """Return which of the `unfinished` commits will never be complete, oldest first: for a process that writes `order` now.
+
+    Those are what earlier runs have left, what this process could not write, and what others have not finished while it wrote
+    many newer ones. A full disk would stay full of them, and nothing could be completed that supersedes them.
+    """
+    dead = {*mine.failed, *mine.written[:-MOST_UNFINISHED]}
+    return sorted(one for one in unfinished if one < order and (one in dead or one[0] < run))
 
 
 def is_fenced(writer: World, present: Collection[Order]) -> bool:

@@ -14,8 +14,8 @@ import errno
 import os
 
 from planaria.archive import plan
-from planaria.archive.plan import Failed, Skipped, Written
-from planaria.base.files import random_name, remove_tree, write_all
+from planaria.archive.plan import Failed, Skipped, Unfinished, Written
+from planaria.base.files import empty_folder, random_name, remove_tree, write_all
 from planaria.contract import manifest as manifests
 from planaria.contract import snapshot as snapshots
 from planaria.contract.commit import OtherStep, Stamp, other_step
@@ -58,6 +58,7 @@ class Shelf:
         self.directory = checked_folder(directory, keep)
         self._keep = keep
         self._at = at
+        self._unfinished = Unfinished()
 
     def write(
         self,
@@ -82,12 +83,17 @@ class Shelf:
             return self._write(memory[: snapshot.size_bytes], stamp, is_given_up, writer or stamp.order[:2])
         except ValueError as exc:
             return Failed(stamp, str(exc))
-        except FileNotFoundError as exc:
-            if os.path.isdir(self.directory):  # its folder was removed: a newer commit is complete
-                return Skipped(stamp, "a newer commit was completed meanwhile")
-            return Failed(stamp, _reason(exc))
         except OSError as exc:
-            return Failed(stamp, _reason(exc))
+            return self._not_written(stamp, exc)
+
+    def _not_written(self, stamp: Stamp, exc: OSError) -> Outcome:
+        self._unfinished = self._unfinished.after(stamp.order, is_written=False)
+        why = f"{exc.strerror or exc}: {exc.filename}" if exc.filename else str(exc.strerror or exc)
+        try:
+            is_overtaken = isinstance(exc, FileNotFoundError) and self.has(stamp.order)  # its folder was removed
+        except OSError:
+            is_overtaken = False
+        return Skipped(stamp, "a newer commit was completed meanwhile") if is_overtaken else Failed(stamp, why)
 
     def _write(self, memory: memoryview, stamp: Stamp, is_given_up: Callable[[], bool], writer: World) -> Outcome:
         self._at("begin")
@@ -99,12 +105,16 @@ class Shelf:
         if any(order >= stamp.order for order in complete):
             return Skipped(stamp, "as new a commit is complete already")
         folder = self._folder(stamp.order)
+        forsaken = self._empty_forsaken(stamp.order, complete, writer)
         os.makedirs(folder, exist_ok=True)
+        for empty in forsaken:  # until now they told older rounds that this one has begun to write
+            remove_tree(empty)
         _sync_folder(self.directory)
         self._at("folder")
         self._write_file(folder, plan.file_name(stamp.rank), memory, is_given_up)
         found = self._gather(folder, stamp)
         if found is None:
+            self._unfinished = self._unfinished.after(stamp.order, is_written=True)
             return Written(stamp, complete=False)
         if plan.is_fenced(writer, self._orders()):  # the world may have ended while this was written
             return over
@@ -112,6 +122,17 @@ class Shelf:
         self._at("complete")
         self.prune()
         return Written(stamp, complete=True)
+
+    def _empty_forsaken(self, order: Order, complete: Collection[Order], writer: World) -> list[str]:
+        """Delete the files of commits that nobody finishes; return their folders."""
+        unfinished = {*self._orders()}.difference(complete)
+        self._unfinished = self._unfinished.among(unfinished)
+        dead = plan.forsaken(order, writer[0], unfinished, self._unfinished)
+        folders = [folder for folder in map(self._folder, dead) if not _may_be_listed(folder)]
+        for folder in folders:
+            empty_folder(folder)
+            self._at("emptied")
+        return folders
 
     def _write_file(
         self, folder: str, name: str, content: memoryview, is_given_up: Callable[[], bool] | None = None
@@ -299,8 +320,12 @@ def _check_step(found: Stamp, wanted: Stamp) -> None:
         raise OtherStep(other_step(low.step, low.rank, high.step, high.rank))
 
 
-def _reason(exc: OSError) -> str:
-    return f"{exc.strerror or exc}: {exc.filename}" if exc.filename else str(exc.strerror or exc)
+def _may_be_listed(folder: str) -> bool:
+    """Tell whether a commit may have a manifest: one that is damaged, or cannot be read at the moment, is left alone."""
+    try:
+        return plan.MANIFEST in os.listdir(folder)
+    except OSError:
+        return True
 
 
 def _rename_once(draft: str, path: str) -> None:

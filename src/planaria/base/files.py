@@ -87,6 +87,12 @@ def tell(descriptor: int, text: str) -> None:
 
 def remove_tree(path: str) -> None:
     """Remove a folder of ours and all in it; links are removed, not followed. What is gone already is fine."""
+    empty_folder(path)
+    _quietly(os.rmdir, path)
+
+
+def empty_folder(path: str) -> None:
+    """Remove all in a folder of ours, likewise."""
     try:
         entries = list(os.scandir(path))
     except OSError:
@@ -96,7 +102,6 @@ def remove_tree(path: str) -> None:
             remove_tree(entry.path)
         else:
             _quietly(os.unlink, entry.path)
-    _quietly(os.rmdir, path)
 
 
 def _quietly(action: Callable[[str], None], path: str) -> None:

@@ -138,7 +138,7 @@ def _torch_tensor(value: Any, path: str) -> Tensor:
     if kind.__module__.startswith("torch.distributed") or hasattr(value, "_local_tensor"):
         raise ValueError(
             "it is sharded (a DTensor), and snapshots in memory take whole tensors; "
-            "save it with torch.distributed.checkpoint"
+            "planaria.worker.ShardedState keeps it on disk"
         )
     if value.layout != torch.strided or value.is_quantized or value.is_nested or value.device.type == "meta":
         raise ValueError(f"it is a tensor without plain bytes ({value.layout}, {value.device}, {value.dtype})")

@@ -160,8 +160,13 @@ class Bundles:
         Raises:
             Superseded: A later life has begun.
         """
-        path = os.path.join(self._life_path(life), f"{generation:010d}")
+        number = f"{generation:010d}"
+        path = os.path.join(self._life_path(life), number)
         with self._in(life), suppress(FileExistsError):
+            # One commit is written at a time, so lower ones have failed: what is left of them would keep a full disk full.
+            for name in os.listdir(self._life_path(life)):
+                if name < number:
+                    remove_tree(os.path.join(self._life_path(life), name))
             os.mkdir(path)
         self._at("draft")
         return path

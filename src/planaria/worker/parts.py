@@ -78,7 +78,7 @@ def check_whole(name: str, value: Any) -> None:
     if kind_of(value) == MODULE and any(type(part).__name__ == "FullyShardedDataParallel" for part in value.modules()):
         raise StateRefused(
             f"{name} is wrapped in FullyShardedDataParallel, whose parameters cannot be kept one by one",
-            hint="use fully_shard (FSDP2) with torch.distributed.checkpoint, or DistributedDataParallel",
+            hint="use fully_shard (FSDP2) with planaria.worker.ShardedState, or DistributedDataParallel",
         )
 
 

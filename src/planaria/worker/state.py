@@ -302,7 +302,10 @@ class ElasticState:
     def _step(self, generation: int) -> int:
         step = self._parts.get("step", generation)
         if type(step) is not int or not 0 <= step < 1 << 63:
-            raise StateRefused(f"step is the number of a step, from 0 on, not {step!r}", hint="give it another name")
+            raise StateRefused(
+                f"step is the number of a step, from 0 on, not {step!r}",
+                hint="int(...) makes one of a number of NumPy's; another value needs another name",
+            )
         return step
 
     def _open(self, captured: Captured) -> memoryview:

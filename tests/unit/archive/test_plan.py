@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planaria.archive.plan import file_name, folder_name, is_fenced, order_of, superseded
+from planaria.archive.plan import (
+    MOST_UNFINISHED,
+    Unfinished,
+    file_name,
+    folder_name,
+    forsaken,
+    is_fenced,
+    order_of,
+    superseded,
+)
 
 ORDERS = st.tuples(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**12))
 FEW = st.sets(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 5)), max_size=9)
@@ -52,6 +61,21 @@ def test_the_newest_complete_commits_and_what_is_newer_stay(
     assert {order for order in present if order >= newest} <= left
     assert len(left & complete) == min(len(complete), max(keep, 1))
     assert all(order in complete for order in left if order < newest)
+
+
+def test_what_nobody_finishes_is_what_failed_what_earlier_runs_left_and_what_is_many_commits_behind() -> None:
+    mine = Unfinished()
+    assert forsaken((2, 0, 9), 2, [(1, 7, 3), (2, 0, 4), (2, 0, 10)], mine) == [(1, 7, 3)]
+    mine = mine.after((2, 0, 4), is_written=False)
+    assert forsaken((2, 0, 9), 2, [(1, 7, 3), (2, 0, 4), (2, 0, 5)], mine) == [(1, 7, 3), (2, 0, 4)]
+    assert forsaken((2, 0, 4), 2, [(2, 0, 4)], mine) == [], "it is tried once more"
+    mine = mine.after((2, 0, 4), is_written=True)
+    assert forsaken((2, 0, 9), 2, [(2, 0, 4)], mine) == [], "and others may finish it"
+    for generation in range(5, 5 + MOST_UNFINISHED):
+        assert forsaken((2, 0, generation), 2, mine.written, mine) == []
+        mine = mine.after((2, 0, generation), is_written=True)
+    assert forsaken((2, 1, 1), 2, mine.written, mine) == [(2, 0, 4)]
+    assert mine.among([(2, 0, 5)]) == Unfinished((), ((2, 0, 5),))
 
 
 def test_a_writer_of_a_world_that_is_over_is_fenced() -> None:

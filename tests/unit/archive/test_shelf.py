@@ -12,7 +12,7 @@ import pytest
 from snapshot_maker import generation_of, sealed
 
 from planaria.archive import shelf as shelves
-from planaria.archive.plan import Failed, Skipped, Written
+from planaria.archive.plan import MOST_UNFINISHED, Failed, Skipped, Written
 from planaria.archive.shelf import Shelf
 from planaria.base.value import replace
 from planaria.contract import snapshot as snapshots
@@ -170,6 +170,73 @@ def test_what_the_disk_does_wrong_is_a_value_and_the_commit_before_stays(
     assert [path for path in sorted(Path(shelf.directory).rglob("*")) if path.is_file() and path not in before] == []
     assert isinstance(put(shelf, 3), Written)
     assert newest(shelf) == 3
+
+
+def full(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, call: str, generation: int, rank: int, world_size: int) -> None:
+    """Have the disk be full at a call, of the last file of a commit."""
+
+    def fail(*_args: object, **_more: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for other in range(rank):
+        assert put(shelf, generation, other, world_size) == Written(
+            sealed(generation, other, world_size)[1], complete=False
+        )
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail)
+        assert isinstance(put(shelf, generation, rank, world_size), Failed)
+
+
+@pytest.mark.parametrize("call", ["write", "link", "replace"])
+def test_what_a_full_disk_had_no_room_for_makes_room_for_the_next_and_folders_do_not_grow_in_number(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    for rank in range(3):
+        put(shelf, 1, rank, 3)
+    for generation in range(2, 20):
+        full(shelf, monkeypatch, call, generation, 2, 3)
+        files = [path.parent.name for path in Path(shelf.directory).rglob("rank-*")]
+        assert {*files} == {"commit-000001-000001-0000000001", f"commit-000001-000001-{generation:010d}"}
+        assert len(folders(shelf)) == 2
+    assert newest(shelf) == 1
+    for rank in range(3):
+        put(shelf, 20, rank, 3)
+    assert newest(shelf) == 20
+
+
+def test_what_others_do_not_finish_does_not_fill_the_disk(shelf: Shelf) -> None:
+    """As where each node has a directory of its own, which none of them knows."""
+    for generation in range(1, 30):
+        assert isinstance(put(shelf, generation, 0, 2), Written)
+    assert len(folders(shelf)) == MOST_UNFINISHED + 1
+
+
+def test_what_an_earlier_run_left_unfinished_goes_and_what_cannot_be_told_stays(shelf: Shelf) -> None:
+    put(shelf, 1)
+    put(shelf, 2, 0, 2)
+    put(shelf, 3)
+    put(shelf, 4, 1, 2)
+    damaged = Path(shelf.directory) / "commit-000001-000001-0000000003" / "rank-00000.snapshot"
+    damaged.write_bytes(b"")
+    later = Shelf(shelf.directory, keep=2)
+    put(later, 1, 0, 2, run=2)
+    names = [path.name.removeprefix("commit-00000").replace("-000001-000000000", " ") for path in folders(shelf)]
+    assert names == ["1 1", "1 3", "2 1"]
+
+
+def test_the_part_of_a_commit_that_another_gave_up_is_not_on_disk(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose disk is full takes the folder away while another writes to it."""
+    other = Shelf(shelf.directory)
+    full(other, monkeypatch, "write", 5, 0, 2)
+
+    def give_up(point: str) -> None:
+        if point == "folder":
+            put(other, 6, 0, 2)
+
+    assert isinstance(put(Shelf(shelf.directory, at=give_up), 5, 1, 2), Failed)
+    assert newest(shelf) is None
 
 
 def test_a_file_where_the_folder_should_be_is_a_value(tmp_path: Path) -> None:

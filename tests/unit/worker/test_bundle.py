@@ -68,6 +68,14 @@ def test_the_newest_stay_and_drafts_of_those_who_failed_go(bundles: Bundles) -> 
     assert os.listdir(os.path.join(bundles.directory, ".life-0000000001")) == []
 
 
+def test_what_a_full_disk_had_no_room_for_makes_room_for_the_next(bundles: Bundles) -> None:
+    for generation in (1, 2, 3):
+        bundles.write(bundles.draft(generation, 1), 0, bundle.tensors_name(0), [memoryview(bytes(8))])
+        assert os.listdir(os.path.join(bundles.directory, ".life-0000000001")) == [f"{generation:010d}"]
+    assert bundles.draft(3, 1) == bundles.draft(3, 1), "another rank writes to it too"
+    assert len(os.listdir(bundles.draft(3, 1))) == 1
+
+
 def test_one_that_was_found_damaged_does_not_count_among_those_that_stay(bundles: Bundles) -> None:
     for generation in (1, 2):
         write(bundles, generation)
