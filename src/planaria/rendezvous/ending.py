@@ -143,10 +143,12 @@ class Ending:
 
     def is_known(self, now: float) -> bool:
         """Tell whether so many members know the end that the others cannot go on. The dead keep nobody from that."""
+        if self._office.ended is None:
+            return False
         roll = self._roll
         lost = roll.dead.keys() | roll.gone.keys()
         count = sum(node in self._who_knows and node not in lost for node in roll.members)
-        return self._office.ended is not None and roll.is_enough(count, roll.members, roll.size(), now)
+        return roll.is_enough(count, roll.members, roll.size(), now)
 
     def is_over(self, now: float) -> bool:
         """Tell whether nobody is left who has to hear how it ended."""

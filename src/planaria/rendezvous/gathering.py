@@ -49,7 +49,7 @@ class Gathering:
             return False
         if self._settings.on_lost_majority == "continue":
             return True
-        if not self._are_spares_settled(now):
+        if not self._are_fenced(now):
             return False
         if office.is_valid(now) and roll.has_enough(now):
             return True
@@ -59,9 +59,15 @@ class Gathering:
             self._orders.wake(now + PROBE_S)  # a first round was announced, and some who heard of it are not back yet
         return False
 
-    def _are_spares_settled(self, now: float) -> bool:
-        """Tell whether no spectator that is away could still take this round for the newest: its lease says that it is."""
-        due = [self._roll.fenced_at(node) for node in self._roll.spares_away()] if not self._settings.external else []
+    def _are_fenced(self, now: float) -> bool:
+        """Tell whether nobody that is away could still take the last round for the newest: its lease would say that it is.
+
+        Also one that has stopped its workers: it would count deaths that it proves, and begin with those who are left.
+        """
+        roll = self._roll
+        away = [] if self._settings.external else [*roll.missing(), *roll.spares_away()]
+        floor = roll.floor() if away else 0.0
+        due = [roll.fenced_at(node, floor) for node in away]
         for when in due:
             self._orders.wake(when)
         return all(when <= now for when in due)

@@ -291,7 +291,7 @@ class Rendezvous:
         """Return where to go, by what others said; nobody is gone to who may not count on us."""
         member, seeker = self.member, self._seeker
         avoid = seeker.refused() | {self.settings.address}
-        newest = newest_leader([one for one in said if member.is_freed_by(one.vote)], self.standing.round, avoid)
+        newest = newest_leader([one for one in said if member.is_freed_by(one.vote)], self.standing, avoid)
         if newest is not None:
             member.pledge = 0
             return newest

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Making:
-    """The round that is announced. `_base` are the members of the last one who were here then."""
+    """The round that is announced. `_base` are the members of the last one that has begun who were here then."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
@@ -30,7 +30,7 @@ class Making:
         office.chosen = chosen
         office.phase = "placing"
         self._placed_at = now
-        self._base = frozenset(node for node in self._roll.members if node in self._seats)
+        self._base = frozenset(node for node in self._roll.before()[0] if node in self._seats)
         self._roll.announce(tuple(one.node for one in chosen))
         office.announced = self._standing()
         office.places = placing.places(office.announced, office.reason, chosen, self._seats, self._base)
@@ -49,7 +49,7 @@ class Making:
             restart_count=office.restart_count,
             deputies=placing.deputies(office.chosen, self._seats, self._roll.addresses, self._base),
             next_round=office.next_round + 1,
-            base=len(self._base),
+            base=roll.before()[1],
             begun=roll.last.round if roll.is_started else roll.last.begun,
             keeps=keeps,
             without=lost if keeps else (),
@@ -84,7 +84,6 @@ class Making:
         office, roll = self._office, self._roll
         if any(one.node in roll.members and one.node not in self._seats for one in office.chosen):
             office.restart_count = roll.last.restart_count  # the last round lost a member after all: no charge
-        roll.give_up(self._base)
         office.next_round += 1
         office.places = {}
         office.phase = "gathering"

@@ -95,7 +95,7 @@ class Rivals:
             return
         member, leader = self._member, self._tenure.leader
         claim = other.valid, other.round >= 0, other.term
-        is_newer = leads_newer(other, member.post.standing.round) and member.is_freed_by(other.vote)
+        is_newer = leads_newer(other, member.post.standing) and member.is_freed_by(other.vote)
         if is_newer and (leader is not None or member.phase == "seeking"):
             member.pledge = 0
         if leader is None:

@@ -24,8 +24,8 @@ class Roll:
     `settled` have stopped their workers for the next round, `finished` are done with this one: nothing is lost with them.
     `dead` says since when we know it, `gone` until when one may have counted for another leader; `fence_floor` is that moment
     for all who have joined us, see `floor`. `tie_until` says how long half of a round is enough. `is_stored`: `last` is the
-    newest round in an external store, or newer; not so where the store has none. `given_up` are the members of it who were here
-    when another was announced that never started: they may go on with that one.
+    newest round in an external store, or newer; not so where the store has none. `base` are the members of the round before it
+    whom we know, as far as they have a say: while it may not have started.
     """
 
     def __init__(self, settings: Settings, standing: Standing, here: Mapping[str, Seat], heard_until: float) -> None:
@@ -38,7 +38,6 @@ class Roll:
         self.is_started = settings.external
         self.is_stored = settings.external
         self.announced: list[tuple[str, ...]] = []
-        self.given_up: list[frozenset[str]] = []
         self.sizes: dict[int, int] = {}
         self.addresses: dict[str, str] = {}
         self.hosts: dict[str, str] = {}
@@ -75,7 +74,7 @@ class Roll:
             self.sizes[slot] = join.local_world_size
         if is_same and known.slot is not None and join.state == "done":
             self.finished.add(join.node)
-        if is_same and known.in_base:
+        if known.in_base if is_same else self._was_before(known):
             self.base.add(join.node)
         self.is_started |= known.ran >= self.last.round
 
@@ -87,6 +86,10 @@ class Roll:
         is_newer = (known.term, known.round) > (self.last.term, self.last.round)
         was_in = known.epoch == self.last.epoch and known.ran == self.last.round >= 0
         return known.home if is_newer and was_in else None
+
+    def _was_before(self, known: Standing) -> bool:
+        """Tell whether a node, which was not told of our round, was in the last one that began before it."""
+        return known.epoch == self.last.epoch and known.ran == self.last.begun >= 0
 
     def _learn_deputies(self, standing: Standing) -> None:
         """Take the members and, after them, the spectators that a round was announced with."""
@@ -108,17 +111,12 @@ class Roll:
         self.settled = set()
         self.finished = set()
         self.is_started = True
-        self.announced, self.given_up = [], []
+        self.announced = []
 
     def announce(self, nodes: tuple[str, ...]) -> None:
         """Remember whom a round was announced with: until one starts, they might go on with it without us."""
         if not self.has_round:
             self.announced.append(nodes)
-
-    def give_up(self, base: frozenset[str]) -> None:
-        """Remember who was here when a round was announced that we do not start. With a store, that would know of it."""
-        if self.has_round and not self.settings.external and base not in self.given_up:
-            self.given_up.append(base)
 
     def note_heard(self, node: str, since: float) -> None:
         """Note that a node still held to us at some moment: it answered what we sent then."""
@@ -168,7 +166,7 @@ class Roll:
 
     def size(self) -> int:
         """Count the members of the newest round that may still be alive somewhere."""
-        return self.last.size - sum(1 for node in self.members if node in self.gone or node in self.dead)
+        return self._left_of(self.members, self.last.size)
 
     def present(self) -> int:
         """Count the members that are here."""
@@ -201,16 +199,25 @@ class Roll:
         """Return further sets of nodes, with their sizes, of each of which enough have to agree.
 
         A round that may not have started is not the word of those alone who were told of it: the members of the round
-        before decide, too. And until a first round has started, so do all with whom one was announced. Those with whom another
-        was announced and given up may take it for the newest, if they are more than half of them.
+        before decide, too. And until a first round has started, so do all with whom one was announced.
         """
-        sets = [list(nodes) for nodes in (*self.announced, *self.given_up)]
-        sizes = [len(nodes) for nodes in sets]
+        found = [(list(nodes), self._left_of(nodes, len(nodes))) for nodes in self.announced]
         if self.has_round and not self.is_started:
-            sets.append(list(self.base))
-            sizes.append(self.last.base)
-        lost = [sum(node in self.gone or node in self.dead for node in nodes) for nodes in sets]
-        return [(nodes, size - less) for nodes, size, less in zip(sets, sizes, lost, strict=True)]
+            found.append((list(self.base), self._left_of(self.base, self.last.base)))
+        return found
+
+    def _left_of(self, nodes: Iterable[str], size: int) -> int:
+        return size - sum(node in self.gone or node in self.dead for node in nodes)
+
+    def before(self) -> tuple[Iterable[str], int]:
+        """Return the members of the last round that has begun, for all we know, and how many of it may still be alive.
+
+        Whoever goes on with a round that is announced now has to have more than half of them, as those have who were never
+        told of it: so both cannot be. A first round that never began is the one before itself.
+        """
+        if self.is_started or self.last.begun < 0:
+            return self.members, max(self.size(), 0) if self.has_round else 0
+        return self.base, max(self._left_of(self.base, self.last.base), 0)
 
     def valid_until(self, now: float) -> float:
         """Return how long those who are known to hold to us are enough for the newest round."""

@@ -91,18 +91,20 @@ class Seeker:
         return since is not None and now >= since + at_least_s
 
 
-def leads_newer(one: Ask | Leads, number: int) -> bool:
-    """Tell whether a leader says that it is valid and has begun a newer round than ours, `number`.
+def leads_newer(one: Ask | Leads, known: Standing) -> bool:
+    """Tell whether a leader says that it is valid and has begun a newer round than the one that we know.
 
     Then it has waited until nobody else could lead ours. So whatever our vote about that was, it binds us no more. Nor does
-    it if the leader was asked with that vote, and says that it is about to begin a newer one.
+    it if the leader was asked with that vote, and says that it is about to begin a newer one: whatever its number, if that
+    is of a newer term, for we may have been told of one that never began.
     """
-    return one.valid and one.address != "" and one.round > number
+    is_newer = one.round > known.round or (one.vote > 0 and one.term > known.term)
+    return one.valid and one.address != "" and is_newer
 
 
-def newest_leader(said: list[Leads], number: int, avoid: set[str]) -> str | None:
+def newest_leader(said: list[Leads], known: Standing, avoid: set[str]) -> str | None:
     """Return the address of such a leader, whatever its term. One who knows of no round is bound to nobody, and needs none."""
-    found = [one for one in said if number >= 0 and leads_newer(one, number) and one.address not in avoid]
+    found = [one for one in said if known.round >= 0 and leads_newer(one, known) and one.address not in avoid]
     best = max(found, key=lambda one: (one.round, one.term), default=None)
     return best.address if best is not None else None
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from planaria.rendezvous.leader import Leader
     from planaria.rendezvous.member import Member
     from planaria.rendezvous.model import Effect, Event, Settings, StoreAnswered, StoreLeaseLost, StoreTrouble
+    from planaria.rendezvous.office import Office
     from planaria.rendezvous.tenure import Tenure
 
 TROUBLE_S = 30.0  # the same words of the store after so much peace are a new trouble; it is asked again much more often
@@ -63,11 +64,18 @@ class Stored:
             case KeyRead("round") if self._claim.is_ahead_of(leader.office.term, leader.office.roll.last):
                 self._tenure.give_way()  # while we were away from the store, another led
                 self._out += self._claim.read_leader_again()
+            case KeyRead("round") if leader.ending.is_refused and self._has_other_end(leader.office):
+                self._tenure.give_way()  # that one is certain, and ours is not
             case KeyRead("round") if leader.ending.is_refused and self._claim.has_round_of(leader.office.epoch):
                 leader.ending.mark_again(event.revision)  # it is no newer one: another has only written it again
             case _:
                 return False
         return True
+
+    def _has_other_end(self, office: Office) -> bool:
+        """Tell whether the store has an end of this run that is not the one that a leader knows."""
+        found = self._claim.untold_end(office.epoch)
+        return found is not None and office.ended is not None and found.kind != office.ended.kind
 
     def _tell_leader(
         self, leader: Leader, event: KeyRead | KeyWritten | StoreAnswered | StoreLeaseLost, now: float

@@ -349,3 +349,15 @@ def test_an_end_is_marked_in_a_round_that_another_has_written_again(what: str, e
     assert [(one.key, one.expect) for one in orders] == ([("round", 60)] if marks else []), what
     assert agent.machine.is_leading
     assert kinds(agent.hear(KeyRead("round", record, 60)), WriteKey) == [], "once is enough"
+
+
+@pytest.mark.parametrize(("kind", "written"), [("done", "round"), ("stopped", "outcome")])
+def test_an_end_gives_way_to_another_that_the_store_has(kind: str, written: str) -> None:
+    agent = ended_agent()
+    agent.hear(KeyWritten("round", 0))
+    last = agent.machine.standing
+    other = outcome_record(replace(ENDED, kind=kind), last.epoch)
+    out = agent.hear(KeyRead("round", round_record(replace(last, term=last.term - 1), other), 60), Ticked())
+    assert [one.key for one in out if isinstance(one, WriteKey)] == [written], "only our own is marked again"
+    assert agent.machine.leader is not None
+    assert agent.machine.leader.office.ended == replace(ENDED, kind=kind)

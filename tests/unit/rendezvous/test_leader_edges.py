@@ -103,7 +103,7 @@ def test_a_member_that_went_without_a_word_is_waited_for_until_it_is_fenced() ->
     assert court.leader.office.restart_count == 0
 
 
-def test_a_member_that_stopped_its_workers_and_went_is_not_waited_for() -> None:
+def test_a_member_that_stopped_its_workers_and_went_is_waited_for_as_long_as_it_may_go_on_by_its_lease() -> None:
     court = Court(max_nodes=4)
     court.begin("abc")
     court.join("d")
@@ -112,20 +112,34 @@ def test_a_member_that_stopped_its_workers_and_went_is_not_waited_for() -> None:
     court.look()
     court.lose("c")
     court.say("ab", STOPPED)
+    assert to_whom(court.live("abd", 5.0), Place) == []
+    assert to_whom(court.live("abd", 0.5), Place) == ["a", "b", "d"]
+
+
+def test_a_member_that_stopped_its_workers_and_said_goodbye_is_not_waited_for() -> None:
+    court = Court(max_nodes=4)
+    court.begin("abc")
+    court.join("d")
+    court.look(0.3)
+    court.say("c", STOPPED)
+    court.look()
+    court.say("c", Leave("SIGTERM"))
+    court.say("ab", STOPPED)
     assert to_whom(court.look(), Place) == ["a", "b", "d"]
 
 
-def test_a_member_that_was_done_and_went_is_not_waited_for() -> None:
-    court = Court()
-    court.begin("abc")
+def test_a_member_that_was_done_and_went_is_waited_for_likewise() -> None:
+    court = Court(max_nodes=4)
+    court.begin("abcd")
     court.say("c", Done(0))
     court.look()
     court.lose("c")
     court.say("b", Departing("SIGTERM"))
     court.look()
     court.say("b", Leave("SIGTERM"))
-    court.say("a", STOPPED)
-    assert to_whom(court.look(), Place) == ["a"]
+    court.say("ad", STOPPED)
+    assert to_whom(court.live("ad", 5.0), Place) == []
+    assert to_whom(court.live("ad", 0.5), Place) == ["a", "d"]
 
 
 @pytest.mark.parametrize("number", [0, 4])
@@ -273,9 +287,9 @@ def test_newcomers_do_not_replace_a_majority_that_went() -> None:
         court.lose(node)
     for node in "fghi":
         court.join(node)
-    told = court.look()
+    told = court.live("afghi", 5.5)
     assert said(court)[0].startswith("holding: 1 of 4 members of round 0 are here")
-    told += court.live("afghi", 8.0)
+    told += court.live("afghi", 3.0)
     assert to_whom(told, Start) == []
     assert {message.round for _, message in told if isinstance(message, Place)} == {0}, "they learn of the last one"
 

@@ -214,23 +214,44 @@ def test_a_failure_of_an_earlier_round_is_not_charged_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "state", "bound_term", "names_peer", "costs"),
+    ("what", "state", "bound_term", "ran", "names_peer", "costs"),
     [
-        ("its peers saw no more than that it went", "idle", 1, True, 0),
-        ("a worker failed by itself", "idle", 1, False, 1),
-        ("nobody had stopped it", "running", 1, True, 1),
-        ("it was us who stopped it", "idle", 2, True, 1),
+        ("its peers saw no more than that it went", "idle", 1, 4, True, 0),
+        ("a worker failed by itself", "idle", 1, 4, False, 1),
+        ("nobody had stopped it", "running", 1, 4, True, 1),
+        ("it was us who stopped it", "idle", 2, 4, True, 1),
+        ("it had no worker in that round", "idle", 1, 3, True, 1),
     ],
 )
 def test_a_failure_that_came_of_a_stop_which_another_leader_ordered_costs_nothing(
-    what: str, state: str, bound_term: int, names_peer: bool, costs: int
+    what: str, state: str, bound_term: int, ran: int, names_peer: bool, costs: int
 ) -> None:
+    court = court_of_one_that_came_late(state, bound_term, ran)
+    fails_in(4, court, names_peer=names_peer)
+    assert court.leader.office.restart_count == 2 + costs, what
+
+
+def court_of_one_that_came_late(state: str = "idle", bound_term: int = 1, ran: int = 4) -> Court:
+    """Return the court of a deputy to which `c`, a member of round 4, came from another leader."""
     court = claimed("a", "b", max_restarts=9)
-    known = replace(court.leader.office.roll.last, slot=2, home=2)
+    known = replace(court.leader.office.roll.last, slot=2, home=2, ran=ran)
     court.join("c", standing=known, state=state, bound_term=bound_term, since_ack_s=1.0)
-    court.say("b", failure_of("b", 4, names_peer=(names_peer,)))
+    return court
+
+
+def fails_in(number: int, court: Court, *, names_peer: bool) -> None:
+    """Let `b` fail in this round, and all stop for the next."""
+    court.say("b", failure_of("b", number, names_peer=(names_peer,)))
     court.live("abc", 1.0)
     assert court.leader.office.phase == "stopping"
-    court.say("abc", Stopped(5, 2000, fenced=False))
+    court.say("abc", Stopped(number + 1, 2000, fenced=False))
     court.live("abc", 1.0)
-    assert court.leader.office.restart_count == 2 + costs, what
+
+
+def test_a_stop_which_another_leader_ordered_excuses_no_failure_of_a_later_round() -> None:
+    court = court_of_one_that_came_late()
+    fails_in(4, court, names_peer=True)
+    court.say("abc", Placed(5))
+    assert to_whom(court.look(), Start) == ["a", "b", "c"]
+    fails_in(5, court, names_peer=True)
+    assert court.leader.office.restart_count == 3

@@ -8,8 +8,20 @@ from rendezvous_agent import SECOND, Agent, ask_of, goes_to, leading_agent, lead
 
 from planaria.base.value import replace
 from planaria.rendezvous.member import Member
-from planaria.rendezvous.messages import Leads, Redirect, Renew, Welcome
-from planaria.rendezvous.model import SELF, Answered, AskAround, Connect, Held, Lost, Opened, Received, Standing
+from planaria.rendezvous.messages import Done, Leads, Redirect, Renew, Welcome
+from planaria.rendezvous.model import (
+    SELF,
+    Answered,
+    AskAround,
+    Connect,
+    Held,
+    Lost,
+    Opened,
+    Received,
+    Standing,
+    Ticked,
+    WorkersDone,
+)
 from planaria.rendezvous.office import Office
 
 
@@ -85,14 +97,14 @@ def test_its_own_leadership_is_given_up_for_good() -> None:
     assert member.pledge == 0
 
 
-def lost_voter() -> Agent:
-    """Return an agent that lost a leader of term 3 without a word."""
+def lost_voter(later_s: float = 0.0) -> Agent:
+    """Return an agent that lost a leader of term 3 without a word, so long after it had last heard from it."""
     agent = member_agent(replace(SECOND, max_nodes=3))
     agent.loses_leader()
     agent.machine.member.join("c:1", agent.now)
     agent.hear(Opened(agent.machine.member.conn))
     agent.told(Welcome(3, "c"))
-    agent.loses_leader()
+    agent.loses_leader(later_s)
     return agent
 
 
@@ -215,11 +227,61 @@ def test_a_lapsed_vote_keeps_nobody_from_a_valid_leader_that_was_asked_since(
 
 
 @pytest.mark.parametrize(
+    ("what", "shift", "follows"), [("since we seek", 0, True), ("before we went to another", -1, False)]
+)
+def test_one_that_seeks_goes_to_a_leader_that_was_asked_with_its_vote_since(
+    what: str, shift: int, follows: bool
+) -> None:
+    agent = lost_voter(LATER_S)
+    (vote,) = {one.ask.vote for one in agent.out if isinstance(one, AskAround)}
+    assert vote > 0
+    out = agent.hear(Answered("a:1", leads("a", "a:1", valid=True, round=1, vote=vote + shift)))
+    assert goes_to(out) == (["a:1"] if follows else []), what
+
+
+def test_a_leader_that_others_name_is_asked_with_the_vote_too() -> None:
+    agent = candidate()
+    agent.pass_time(agent.now + LATER_S)
+    out = agent.hear(Answered("c:1", leads("c", "d:1", round=0)))
+    (vote,) = {one.ask.vote for one in out if isinstance(one, AskAround) and one.address == "d:1"}
+    assert vote == agent.machine.member.lapsed_vote(agent.now) > 0
+
+
+@pytest.mark.parametrize(("what", "later_s", "vote"), [("it is valid", 0.0, 0), ("it has no majority", LATER_S, 7)])
+def test_a_valid_leader_asks_without_a_vote(what: str, later_s: float, vote: int) -> None:
+    agent = leading_agent()
+    assert agent.machine.leader is not None
+    assert agent.machine.leader.office.ask(agent.now + later_s, 7).vote == vote, what
+
+
+def test_one_that_seeks_goes_to_a_leader_of_a_newer_round_that_has_a_vote_of_its_own() -> None:
+    other = leading_agent()
+    assert other.machine.leader is not None
+    ask = replace(other.machine.leader.office.ask(other.now, 7), round=1)
+    assert goes_to(lost_voter().hear(Received("in-9", ask))) == ["a:1"]
+
+
+@pytest.mark.parametrize("nodes", ["a", "ab", "abc"])
+def test_a_leader_that_is_asked_without_a_vote_names_the_round_that_runs(nodes: str) -> None:
+    agent = leading_agent(nodes)
+    (said,) = sent_to("in-9", agent.hear(Received("in-9", ask_of("z", round=0))))
+    assert isinstance(said, Leads)
+    assert (said.valid, said.round) == (True, 0), "its own node is enough to know an end, and there is none"
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize(
     ("what", "nodes", "vote", "number"),
     [("it is valid", "abc", 7, 1), ("nobody asks with a vote", "abc", 0, 0), ("it has no majority", "a", 7, 0)],
 )
-def test_a_leader_that_is_asked_with_a_vote_names_its_next_round(what: str, nodes: str, vote: int, number: int) -> None:
+def test_a_leader_that_is_asked_with_a_vote_names_its_next_round(
+    what: str, nodes: str, vote: int, number: int, ends: bool
+) -> None:
     agent = leading_agent()
+    assert agent.machine.leader is not None
+    if ends:
+        agent.hear(Received("in-b", Done(0)), Received("in-c", Done(0)), WorkersDone(), Ticked())
+    assert (agent.machine.leader.office.ended is not None) == ends
     if nodes == "a":
         agent.hear(Lost("in-b"), Lost("in-c"))
         agent.pass_time(agent.now + LATER_S)

@@ -189,13 +189,32 @@ def test_a_later_round_that_is_announced_leaves_the_decision_with_the_one_that_r
     assert list(roll.announced_and_away()) == []
 
 
-@pytest.mark.parametrize(("external", "enough"), [(False, False), (True, True)])
-def test_those_who_were_here_when_a_round_was_announced_and_given_up_have_a_say(external: bool, enough: bool) -> None:
-    roll = roll_of(standing_of("abcdef"), "acdf", external=external)
-    roll.give_up(frozenset("abe"))
-    assert roll.has_enough(101.0) == enough, "with a store, that would know if it had started"
-    roll.begin(standing_of("acdf", round=5), dict.fromkeys("acdf", 1))
-    assert roll.has_enough(101.0)
+def test_the_round_before_one_that_is_announced_is_the_last_that_has_begun_with_all_who_may_live() -> None:
+    roll = roll_of(Standing(), "ab")
+    assert roll.before() == ({}, 0)
+    roll = roll_of(standing_of("abcde", ran=4), "ab")
+    roll.enter(join_of("a", replace(roll.last, slot=0, ran=4)))
+    assert (set(roll.before()[0]), roll.before()[1]) == ({*"abcde"}, 5), "also those who are not here"
+    roll.dead["e"] = 100.0
+    assert roll.before()[1] == 4
+
+
+def test_the_round_before_one_that_is_announced_is_not_another_that_was_only_announced() -> None:
+    roll = roll_of(with_base("ab", replace(unstarted(), base=5, begun=3)), "ab")
+    assert (set(roll.before()[0]), roll.before()[1]) == ({"a", "b"}, 5)
+    roll.gone["a"] = 100.0
+    assert roll.before()[1] == 4
+    first = roll_of(replace(unstarted(), base=0, begun=-1), "ab")
+    assert (set(first.before()[0]), first.before()[1]) == ({*"abc"}, 3), "there is none before that one"
+
+
+@pytest.mark.parametrize(("ran", "epoch", "enough"), [(3, "", True), (2, "", False), (3, "other", False)])
+def test_a_member_of_the_round_before_counts_who_was_never_told_of_the_next(ran: int, epoch: str, enough: bool) -> None:
+    roll = roll_of(with_base("a", replace(unstarted(), base=3, begun=3)), "abx")
+    assert not roll.has_enough(100.0)
+    known = Standing(epoch=epoch or roll.last.epoch, term=roll.last.term, round=3, size=3, ran=ran)
+    roll.enter(join_of("x", known))
+    assert roll.has_enough(100.0) == enough
 
 
 # Until when.

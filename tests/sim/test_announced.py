@@ -1,0 +1,182 @@
+"""Rounds that were announced and may not have begun, and leases of those who were away meanwhile. By hand, without a store."""
+
+import pytest
+from clustersim import Cluster, Fault
+from clustersim.fixed import cut, plan_of, spec_of
+
+from planaria.base.value import replace
+from planaria.rendezvous.messages import Place, Stopped
+from planaria.rendezvous.model import Received, Send, StartWorkers
+
+CUT_S = 6.0
+"""When the net is cut; every node has been in round 0 for seconds by then, which the first to come, a, leads."""
+
+
+def announces(cluster, agent, effects):
+    """Return the numbers of the rounds that a tells others of now."""
+    if agent is None or agent is not cluster.find("a-1"):
+        return set()
+    return {one.message.round for one in effects if isinstance(one, Send) and isinstance(one.message, Place)}
+
+
+@pytest.mark.parametrize("kind", ["kill", "leave"])
+@pytest.mark.parametrize("later_s", [0.3, 1.5, 3.0])
+def test_nobody_goes_on_by_the_death_of_one_who_had_announced_a_round_to_others(kind, later_s):
+    """a announces a round to b and e, gives it up when they are lost, and sees the other half of the last one again.
+
+    Then a goes: c, d and f are more than half of the last round without it, and b and e of the announced one.
+    """
+    moments = []
+
+    def swing():
+        cluster.net.unblock(first.more)
+        cluster.strike(cut("be", "acdf", 0.0, 60.0))
+        for name in "be":
+            cluster.after(0.001, cluster.strike, Fault(0.0, "snap", f"{name}-1"))
+        cluster.after(later_s, cluster.strike, Fault(0.0, kind, "a-1"))
+
+    def look_on(now, agent, _event, effects):
+        if not moments and 1 in announces(cluster, agent, effects):
+            moments.append(now)
+            cluster.after(0.0012, swing)
+
+    first = cut("abe", "cdf", 0.0, 0.0)
+    cluster = Cluster(plan_of("abcdef", [Fault(100.0, "snap", "c-1")]), look_on)
+    cluster.at(CUT_S, cluster.net.block, first.more)
+    cluster.run()
+    assert moments
+    assert sorted(cluster.checks.order[-1].members.values()) == ["c-1", "d-1", "f-1"]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_one_who_missed_the_second_announcement_does_not_go_on_with_the_first(is_killed):
+    """a loses e after it has announced a round to b and e; it announces the next to b and to the others who are back.
+
+    b does not hear of it and goes to e. So b and e are more than half of the first, and the others of the second.
+    """
+    moments = []
+
+    def back():
+        cluster.net.unblock(first.more)
+        cluster.strike(cut("e", "acdf", 0.0, 60.0))
+
+    def look_on(now, agent, _event, effects):
+        told = announces(cluster, agent, effects)
+        if 1 in told and not moments:
+            moments.append(now)
+            cluster.net.block([("host-e", "host-a")])
+            cluster.after(0.003, back)
+            cluster.after(0.9, cluster.strike, Fault(0.0, "snap", "e-1"))
+        if 2 in told and len(moments) == 1:
+            moments.append(now)
+            cluster.strike(cut("b", "acdf", 0.0, 60.0))
+            cluster.after(0.001, cluster.strike, Fault(0.0, "snap", "b-1"))
+            last = Fault(0.0, "kill", "a-1") if is_killed else cut("a", "bcdef", 0.0, 60.0)
+            cluster.after(0.3, cluster.strike, last)
+
+    first = cut("abe", "cdf", 0.0, 0.0)
+    cluster = Cluster(plan_of("abcdef", [Fault(100.0, "snap", "c-1")]), look_on)
+    cluster.at(CUT_S, cluster.net.block, first.more)
+    cluster.run()
+    assert len(moments) == 2
+    assert len(cluster.checks.order[-1].members) == (3 if is_killed else 6)
+
+
+@pytest.mark.parametrize(("names", "left"), [("abcdefgh", "abeg"), ("abcdef", "abe")])
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_one_who_was_there_and_was_not_told_goes_on_with_the_others_alone(names, left, is_killed):
+    """a announces a round to its side; b does not get it and changes sides. With it the others are more than half."""
+    moments = []
+
+    def swing():
+        cluster.net.unblock(first.more)
+        cluster.strike(cut([name for name in left if name != "b"], ["b", *right], 0.0, 60.0))
+        cluster.strike(Fault(0.0, "snap", "b-1"))
+
+    def look_on(now, agent, _event, effects):
+        if not moments and 1 in announces(cluster, agent, effects):
+            moments.append(now)
+            cluster.net.block(cut("a", "b", 0.0, 0.0).more)
+            cluster.after(0.004, swing)
+            if is_killed:
+                cluster.after(0.3, cluster.strike, Fault(0.0, "kill", "a-1"))
+
+    right = [name for name in names if name not in left]
+    first = cut(left, right, 0.0, 0.0)
+    cluster = Cluster(plan_of(names, [Fault(100.0, "snap", "c-1")]), look_on)
+    cluster.at(CUT_S, cluster.net.block, first.more)
+    cluster.run()
+    assert moments
+    worlds = ["".join(sorted(name[0] for name in world.members.values())) for world in cluster.checks.order]
+    assert worlds[1] == "".join(sorted(["b", *right]))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 4])
+def test_no_round_begins_while_one_that_has_stopped_is_away_with_a_lease(seed):
+    """b has stopped its workers for the round with c, and is lost. When a is killed, b proves that, and c is there too."""
+    moments = []
+
+    def part():
+        cluster.net.unblock(cut("b", "ac", 0.0, 0.0).more)
+        cluster.net.block(cut("b", "c", 0.0, 0.0).more)
+
+    def look_on(now, agent, event, effects):
+        if agent is None or agent.name != "a-1" or now < CUT_S:
+            return
+        has_stopped = isinstance(event, Received) and isinstance(event.message, Stopped) and event.conn != "self"
+        if not moments and has_stopped:
+            moments.append(now)
+            cluster.net.block(cut("b", "ac", 0.0, 0.0).more)
+            cluster.after(0.02, cluster.strike, Fault(0.0, "snap", "b-1"))
+        if len(moments) == 1 and any(isinstance(one, StartWorkers) for one in effects):
+            moments.append(now)
+            cluster.after(0.05, cluster.strike, Fault(0.0, "kill", "a-1"))
+            cluster.after(0.06, part)
+            cluster.after(25.0, cluster.net.unblock, cut("b", "c", 0.0, 0.0).more)
+
+    plan = plan_of("ab", [Fault(40.0, "snap", "c-1")], max_nodes=3)
+    cluster = Cluster(replace(plan, seed=seed, specs=(*plan.specs, spec_of("c", CUT_S))), look_on)
+    cluster.run()
+    assert len(moments) == 2
+    assert len(cluster.checks.order[-1].members) == 2
+
+
+def test_a_vote_lapses_also_for_one_that_was_told_of_a_round_that_never_began():
+    """a tells c alone of a round, and dies. c makes b the leader, loses it, and is needed for the round that d announces."""
+    moments = []
+
+    def lose_a():
+        cluster.net.block(alone.more)
+        cluster.strike(Fault(0.0, "kill", "a-1"))
+        cluster.net.unblock(apart.more)
+
+    def lose_b():
+        cluster.net.block(apart.more)
+        for _ in range(2):
+            cluster.strike(Fault(0.0, "snap", "c-1", 30.0))
+        cluster.net.unblock(first.more)
+
+    def heal():
+        cluster.net.unblock(apart.more)
+        cluster.net.unblock(alone.more)
+
+    def look_on(now, agent, _event, effects):
+        if not moments and 1 in announces(cluster, agent, effects):
+            moments.append(now)
+            for end in list(agent.ends.values()):
+                if end.peer is not None and end.peer.host not in ("host-c", "host-a"):
+                    cluster.net.snap(end, 0.0)
+            cluster.after(0.003, lose_a)
+            cluster.after(4.0, lose_b)
+            cluster.after(9.0, heal)
+
+    first, apart, alone = cut("b", "adefgh", 0.0, 0.0), cut("b", "c", 0.0, 0.0), cut("c", "adefgh", 0.0, 0.0)
+    plan = plan_of("abcdefg", [Fault(60.0, "snap", "d-1")], min_nodes=7, max_nodes=7)
+    plan = replace(plan, specs=(*plan.specs, spec_of("h", 7.0)))
+    cluster = Cluster(replace(plan, endpoints=tuple(spec.address for spec in plan.specs)), look_on)
+    cluster.at(CUT_S, cluster.net.block, first.more)
+    cluster.at(CUT_S, cluster.net.block, apart.more)
+    cluster.at(CUT_S + 0.001, cluster.strike, Fault(0.0, "snap", "b-1"))
+    cluster.run()
+    assert moments
+    assert len(cluster.checks.order[-1].members) == 7
