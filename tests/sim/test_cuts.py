@@ -112,33 +112,6 @@ def test_a_round_that_a_leader_has_only_announced_takes_back_no_vote(back_s):
     assert announced
 
 
-def test_a_leader_that_has_given_up_a_round_does_not_go_on_without_those_it_was_announced_to():
-    """a announces a round with half of the last one, and loses b and e to each other; then it sees the other half again.
-
-    b and e are more than half of the announced round, which may have started for all they know.
-    """
-    announced = []
-
-    def swing():
-        cluster.net.unblock(first.more)
-        cluster.strike(cut("be", "acdf", 0.0, 60.0))
-        for name in "be":
-            cluster.after(0.001, cluster.strike, Fault(0.0, "snap", f"{name}-1"))
-
-    def look_on(now, agent, _event, effects):
-        places = [one for one in effects if isinstance(one, Send) and isinstance(one.message, Place)]
-        if agent is cluster.find("a-1") and not announced and any(one.message.round > 0 for one in places):
-            announced.append(now)
-            cluster.after(0.0012, swing)
-
-    first = cut("abe", "cdf", 0.0, 0.0)
-    cluster = Cluster(plan_of("abcdef", [Fault(100.0, "snap", "a-1")]), look_on)
-    cluster.at(CUT_S, cluster.net.block, first.more)
-    cluster.run()
-    assert announced
-    assert len(cluster.checks.order[-1].members) == 6
-
-
 @pytest.mark.parametrize("last", ["i", "c"])
 def test_a_node_that_has_voted_goes_to_a_leader_of_an_older_term_that_went_on(last):
     """It made b, as lonely as itself, the leader for a while; then it is back. It need not be a deputy, who can lead itself."""
