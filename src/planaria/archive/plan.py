@@ -39,7 +39,10 @@ class Failed(Value):
 
 
 class Unfinished(Value):
-    """Commits that were not complete when this process had done with them: it could not write its part, or it could."""
+    """Commits that were not complete when this process had done with them: it could not write its part, or it could.
+
+    Of those since the last that it saw become complete: `failed` is empty where the disk does what it should.
+    """
 
     failed: tuple[Order, ...] = ()
     written: tuple[Order, ...] = ()
@@ -50,8 +53,9 @@ class Unfinished(Value):
         return Unfinished(failed, (*written, order)) if is_written else Unfinished((*failed, order), written)
 
     def among(self, present: Collection[Order]) -> Unfinished:
-        """Return what is left of them."""
-        return Unfinished(*(tuple(one for one in known if one in present) for known in (self.failed, self.written)))
+        """Return what is left of them; and the newest that failed, which may have left nothing."""
+        failed = tuple(one for one in self.failed if one in present or one == self.failed[-1])
+        return Unfinished(failed, tuple(one for one in self.written if one in present))
 
 
 MOST_UNFINISHED = (
@@ -99,11 +103,15 @@ def superseded(present: Collection[Order], complete: Collection[Order], keep: in
 def forsaken(order: Order, run: int, unfinished: Collection[Order], mine: Unfinished) -> list[Order]:
     """Return which of the `unfinished` commits will never be complete, oldest first: for a process that writes `order` now.
 
-    Those are what earlier runs have left, what this process could not write, and what others have not finished while it wrote
-    many newer ones. A full disk would stay full of them, and nothing could be completed that supersedes them.
+    Those are what this process could not write, what others have not finished while it wrote many newer ones, and, where the
+    disk fails, what earlier runs have left. A full disk would stay full of them, and nothing could be completed that supersedes
+    them. Where it does not fail, an earlier run's are not touched: a run may write the commit that it began from under the
+    order of an earlier one, and others may be about to add to it.
     """
     dead = {*mine.failed, *mine.written[:-MOST_UNFINISHED]}
-    return sorted(one for one in unfinished if one < order and (one in dead or one[0] < run))
+    if mine.failed:
+        dead |= {one for one in unfinished if one[0] < run}.difference(mine.written)
+    return sorted(one for one in unfinished if one < order and one in dead)
 
 
 def is_fenced(writer: World, present: Collection[Order]) -> bool:

@@ -87,7 +87,6 @@ class Shelf:
             return self._not_written(stamp, exc)
 
     def _not_written(self, stamp: Stamp, exc: OSError) -> Outcome:
-        self._unfinished = self._unfinished.after(stamp.order, is_written=False)
         why = f"{exc.strerror or exc}: {exc.filename}" if exc.filename else str(exc.strerror or exc)
         try:
             is_overtaken = isinstance(exc, FileNotFoundError) and self.has(stamp.order)  # its folder was removed
@@ -106,6 +105,7 @@ class Shelf:
             return Skipped(stamp, "as new a commit is complete already")
         folder = self._folder(stamp.order)
         forsaken = self._empty_forsaken(stamp.order, complete, writer)
+        self._unfinished = self._unfinished.after(stamp.order, is_written=False)  # until it is
         os.makedirs(folder, exist_ok=True)
         for empty in forsaken:  # until now they told older rounds that this one has begun to write
             remove_tree(empty)
@@ -120,6 +120,7 @@ class Shelf:
             return over
         self._write_file(folder, plan.MANIFEST, memoryview(manifests.encode(found)))
         self._at("complete")
+        self._unfinished = Unfinished()
         self.prune()
         return Written(stamp, complete=True)
 
@@ -128,11 +129,15 @@ class Shelf:
         unfinished = {*self._orders()}.difference(complete)
         self._unfinished = self._unfinished.among(unfinished)
         dead = plan.forsaken(order, writer[0], unfinished, self._unfinished)
-        folders = [folder for folder in map(self._folder, dead) if not _may_be_listed(folder)]
-        for folder in folders:
+        emptied = []
+        for one in dead:
+            folder = self._folder(one)
+            if _may_be_finished(folder, has_time=one in self._unfinished.written):
+                continue
             empty_folder(folder)
+            emptied.append(folder)
             self._at("emptied")
-        return folders
+        return emptied
 
     def _write_file(
         self, folder: str, name: str, content: memoryview, is_given_up: Callable[[], bool] | None = None
@@ -320,12 +325,16 @@ def _check_step(found: Stamp, wanted: Stamp) -> None:
         raise OtherStep(other_step(low.step, low.rank, high.step, high.rank))
 
 
-def _may_be_listed(folder: str) -> bool:
-    """Tell whether a commit may have a manifest: one that is damaged, or cannot be read at the moment, is left alone."""
+def _may_be_finished(folder: str, *, has_time: bool) -> bool:
+    """Tell whether a commit may have a manifest: one that is damaged, or cannot be read at the moment, is left alone.
+
+    And one that somebody slower writes to still, if it `has_time`.
+    """
     try:
-        return plan.MANIFEST in os.listdir(folder)
+        names = os.listdir(folder)
     except OSError:
         return True
+    return plan.MANIFEST in names or (has_time and any(name.endswith(plan.DRAFT) for name in names))
 
 
 def _rename_once(draft: str, path: str) -> None:

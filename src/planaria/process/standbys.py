@@ -201,7 +201,7 @@ class Standbys:
         standby = next((one for one in self._standing.values() if one.pid == pid), None)
         if standby is None:
             return False
-        self._failures += 1
+        self._failures += not standby.is_ready  # one that was ready has shown that the next one can be
         if status == 0 and not standby.has_arrived:
             self._run_no_more(standby, "has come to the end of the program without join()")
         else:

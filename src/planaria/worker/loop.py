@@ -130,9 +130,16 @@ def _check_state(state: object) -> None:
 def _pace(steps: Any, seconds: Any) -> Pace:
     if steps is not None and (type(steps) is not int or steps < 1):
         raise UsageError(f"commit_every expects a whole number above 0, got {steps!r}")
-    if seconds is not None and (not hasattr(seconds, "__float__") or not float(seconds) > 0):
+    if seconds is not None and not _is_above_0(seconds):
         raise UsageError(f"commit_every_s expects a number above 0, got {seconds!r}")
     return Pace(1 if steps is None and seconds is None else steps, seconds)
+
+
+def _is_above_0(seconds: Any) -> bool:
+    try:
+        return not isinstance(seconds, str) and float(seconds) > 0
+    except (TypeError, ValueError):
+        return False
 
 
 class _Loop:

@@ -65,7 +65,7 @@ def test_the_newest_complete_commits_and_what_is_newer_stay(
 
 def test_what_nobody_finishes_is_what_failed_what_earlier_runs_left_and_what_is_many_commits_behind() -> None:
     mine = Unfinished()
-    assert forsaken((2, 0, 9), 2, [(1, 7, 3), (2, 0, 4), (2, 0, 10)], mine) == [(1, 7, 3)]
+    assert forsaken((2, 0, 9), 2, [(1, 7, 3), (2, 0, 4), (2, 0, 10)], mine) == [], "the disk does what it should"
     mine = mine.after((2, 0, 4), is_written=False)
     assert forsaken((2, 0, 9), 2, [(1, 7, 3), (2, 0, 4), (2, 0, 5)], mine) == [(1, 7, 3), (2, 0, 4)]
     assert forsaken((2, 0, 4), 2, [(2, 0, 4)], mine) == [], "it is tried once more"
@@ -76,6 +76,10 @@ def test_what_nobody_finishes_is_what_failed_what_earlier_runs_left_and_what_is_
         mine = mine.after((2, 0, generation), is_written=True)
     assert forsaken((2, 1, 1), 2, mine.written, mine) == [(2, 0, 4)]
     assert mine.among([(2, 0, 5)]) == Unfinished((), ((2, 0, 5),))
+    mine = Unfinished().after((2, 0, 4), is_written=False).after((2, 0, 5), is_written=False)
+    assert mine.among([]) == Unfinished(((2, 0, 5),)), "a folder that could not even be made"
+    assert forsaken((2, 0, 9), 2, [(1, 7, 3)], mine.among([])) == [(1, 7, 3)]
+    assert forsaken((2, 0, 9), 2, [(1, 7, 3)], mine.after((1, 7, 3), is_written=True)) == [], "it is written again"
 
 
 def test_a_writer_of_a_world_that_is_over_is_fenced() -> None:

@@ -172,18 +172,18 @@ def test_what_the_disk_does_wrong_is_a_value_and_the_commit_before_stays(
     assert newest(shelf) == 3
 
 
+def fail_full(*_args: object, **_more: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def full(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, call: str, generation: int, rank: int, world_size: int) -> None:
     """Have the disk be full at a call, of the last file of a commit."""
-
-    def fail(*_args: object, **_more: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     for other in range(rank):
         assert put(shelf, generation, other, world_size) == Written(
             sealed(generation, other, world_size)[1], complete=False
         )
     with monkeypatch.context() as patched:
-        patched.setattr(os, call, fail)
+        patched.setattr(os, call, fail_full)
         assert isinstance(put(shelf, generation, rank, world_size), Failed)
 
 
@@ -211,7 +211,9 @@ def test_what_others_do_not_finish_does_not_fill_the_disk(shelf: Shelf) -> None:
     assert len(folders(shelf)) == MOST_UNFINISHED + 1
 
 
-def test_what_an_earlier_run_left_unfinished_goes_and_what_cannot_be_told_stays(shelf: Shelf) -> None:
+def test_where_a_disk_is_full_what_an_earlier_run_left_unfinished_goes_and_what_cannot_be_told_stays(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(shelf, 1)
     put(shelf, 2, 0, 2)
     put(shelf, 3)
@@ -219,9 +221,17 @@ def test_what_an_earlier_run_left_unfinished_goes_and_what_cannot_be_told_stays(
     damaged = Path(shelf.directory) / "commit-000001-000001-0000000003" / "rank-00000.snapshot"
     damaged.write_bytes(b"")
     later = Shelf(shelf.directory, keep=2)
+
+    def names() -> list[str]:
+        return [path.name.removeprefix("commit-00000").replace("-000001-000000000", " ") for path in folders(shelf)]
+
     put(later, 1, 0, 2, run=2)
-    names = [path.name.removeprefix("commit-00000").replace("-000001-000000000", " ") for path in folders(shelf)]
-    assert names == ["1 1", "1 3", "2 1"]
+    assert names() == ["1 1", "1 3", "1 4", "2 1"]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "mkdir", fail_full)
+        assert isinstance(put(later, 2, 0, 2, run=2), Failed)
+    put(later, 3, 0, 2, run=2)
+    assert names() == ["1 1", "1 3", "2 1", "2 3"]
 
 
 def test_the_part_of_a_commit_that_another_gave_up_is_not_on_disk(
@@ -442,3 +452,34 @@ def test_what_is_given_up_behind_its_last_chunk_is_written(shelf: Shelf) -> None
     shelf._at = lambda point: given_up.append(True) if point.endswith("synced") else None
     assert shelf.write(memory, stamp, lambda: bool(given_up)) == Written(stamp, complete=True)
     assert newest(shelf) == 1
+
+
+def test_what_goes_tells_older_rounds_that_a_later_one_writes_until_the_next_folder_does(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full(shelf, monkeypatch, "write", 5, 0, 1)
+    seen = []
+    again = Shelf(shelf.directory, at=lambda point: seen.append((point, again.newest_order())))
+    again._unfinished = shelf._unfinished
+    put(again, 6)
+    assert dict(seen)["emptied"] == (1, 1, 5)
+
+
+def test_the_commit_that_a_run_began_from_stays_while_others_may_add_to_it(shelf: Shelf) -> None:
+    other = Shelf(shelf.directory)
+    for generation, run in ((70, 1), (71, 2)):  # a node that ends writes both, one after the other
+        memory, stamp = sealed(generation, 0, 2, run=run)
+        assert shelf.write(memory, stamp, writer=(2, 1)) == Written(stamp, complete=False)
+    memory, stamp = sealed(70, 1, 2, run=1)
+    assert other.write(memory, stamp, writer=(2, 1)) == Written(stamp, complete=True)
+
+
+def test_a_commit_to_which_somebody_slower_writes_stays(shelf: Shelf) -> None:
+    put(shelf, 1, 0, 2)
+
+    def go_on(point: str) -> None:
+        if point == "rank-00001.snapshot chunk":
+            for generation in range(2, 20):
+                put(shelf, generation, 0, 2)
+
+    assert put(Shelf(shelf.directory, at=go_on), 1, 1, 2) == Written(sealed(1, 1, 2)[1], complete=True)

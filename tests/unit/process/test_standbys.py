@@ -268,6 +268,15 @@ def test_a_program_in_which_too_many_have_died_is_not_run_again(joining: Plan) -
     assert rig.told[-1].startswith(f"a standby of local rank 0 {why}; standbys do not run the program any more")
 
 
+def test_standbys_that_were_ready_and_are_killed_have_not_died_in_the_program(joining: Plan) -> None:
+    rig = Rig(9 * GB, plan=joining)
+    rig.settle()
+    for pid in [*rig.standbys.pids]:
+        rig.standbys.exited(pid, -9)
+        rig.settle()
+    assert rig.modes == [JOIN] * 4
+
+
 def test_a_program_that_has_changed_is_not_run_before_a_worker_has_joined_again(joining: Plan) -> None:
     rig = Rig(9 * GB, plan=joining)
     rig.settle()

@@ -314,6 +314,7 @@ def test_without_an_agent_the_loop_is_the_same() -> None:
         ({"commit_every_s": 0.0}, "commit_every_s expects a number above 0, got 0.0"),
         ({"commit_every_s": math.nan}, "commit_every_s expects a number above 0, got nan"),
         ({"commit_every_s": "1"}, "commit_every_s expects a number above 0, got '1'"),
+        ({"commit_every_s": [1, 2]}, "commit_every_s expects a number above 0, got [1, 2]"),
         ({"check_every": 0}, "check_every expects a whole number above 0, got 0"),
         ({"agree": 5}, "agree expects a function, got 5"),
         ({"step": None}, "step expects a function, got None"),

@@ -69,20 +69,30 @@ def shape(rank: int, world_size: int, batch_size: int, global_batch: int | None,
     world_size, batch_size = _checked(world_size=world_size, batch_size=batch_size)
     if global_batch is not None:
         (global_batch,) = _checked(global_batch=global_batch)
-    if type(rank) is not int or not 0 <= rank < world_size:
+    own = plain(rank)
+    if own is None or not 0 <= own < world_size:
         raise UsageError(f"rank expects a whole number from 0 to {world_size - 1}, got {rank!r}")
     if tail not in TAILS:
         raise UsageError(f"tail expects one of {', '.join(TAILS)}, got {tail!r}")
-    whole = global_batch if global_batch is not None else world_size * batch_size
-    return Shape(rank, world_size, batch_size, whole, tail)
+    step = global_batch if global_batch is not None else world_size * batch_size
+    return Shape(own, world_size, batch_size, step, tail)
 
 
 def _checked(**sizes: int) -> list[int]:
     """Return sizes, of which some may be numbers of NumPy's, as plain ones."""
-    for name, value in sizes.items():
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-            raise UsageError(f"{name} expects a whole number above 0, got {value!r}")
-    return [*map(whole, sizes.values())]
+    found = {name: plain(value) for name, value in sizes.items()}
+    for name, number in found.items():
+        if number is None or number < 1:
+            raise UsageError(f"{name} expects a whole number above 0, got {sizes[name]!r}")
+    return [number for number in found.values() if number is not None]
+
+
+def plain(value: object) -> int | None:
+    """Return a whole number, which may be one of NumPy's, as a plain one; None where it is none."""
+    try:
+        return None if isinstance(value, bool) else whole(value)  # type: ignore[arg-type]  # that is the question
+    except TypeError:
+        return None
 
 
 def turns_per_step(global_batch: int, world_size: int, batch_size: int) -> int:

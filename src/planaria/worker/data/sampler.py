@@ -24,7 +24,15 @@ from planaria.worker.data.bookmark import Bookmark, decode, encode, epoch_begins
 from planaria.worker.data.counted import Counted, emptied
 from planaria.worker.data.ledger import Ledger
 from planaria.worker.data.order import Shuffled, indices, picks
-from planaria.worker.data.portions import leaves_ranks_empty, portions, samples_left, shape, steps_left, turns_left
+from planaria.worker.data.portions import (
+    leaves_ranks_empty,
+    plain,
+    portions,
+    samples_left,
+    shape,
+    steps_left,
+    turns_left,
+)
 from planaria.worker.data.seeds import words
 
 TYPE_CHECKING = False
@@ -182,10 +190,11 @@ class ElasticSampler:
         Raises:
             UsageError: It is not a whole number, nor infinite.
         """
-        if not hasattr(count, "__index__") and count != inf:
+        number = plain(count)
+        if number is None and not (type(count) is float and count == inf):
             raise UsageError(f"epochs expects a whole number, or math.inf, got {count!r}")
-        self.epochs_wanted = None if count == inf else int(count)
-        return self._epochs(count)
+        self.epochs_wanted = number
+        return self._epochs(inf if number is None else number)
 
     def _epochs(self, count: float) -> Iterator[int]:
         while self.epoch < count:
@@ -200,8 +209,10 @@ class ElasticSampler:
         Raises:
             UsageError: It is not a whole number from 0.
         """
-        if type(epoch) is not int or epoch < 0:
+        number = plain(epoch)
+        if number is None or number < 0:
             raise UsageError(f"epoch expects a whole number from 0, got {epoch!r}")
+        epoch = number
         if self._is_loaded and epoch < self.epoch and self._shape.rank == 0:
             show(
                 f"planaria: set_epoch({epoch}) goes back from epoch {self.epoch}, where the sampler stood when its state was "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from itertools import islice
 from math import inf
 from types import SimpleNamespace
@@ -73,6 +74,19 @@ def test_numbers_of_numpys_are_whole_numbers_and_epochs_may_have_no_end() -> Non
     assert [*islice(one.epochs(inf), 100)] == [*range(100)]
     assert one.epochs_wanted is None
     assert type(one.batch_size) is int
+    one.resize(numpy.int64(1), numpy.int64(2))
+    one.set_epoch(numpy.int64(101))
+    assert one.epoch == 101
+
+
+@pytest.mark.parametrize("number", ["[3]", "[1, 2]", "2.5", "True"])
+def test_an_array_is_no_whole_number(number: str) -> None:
+    numpy = pytest.importorskip("numpy")
+    for value in (numpy.array(ast.literal_eval(number)), ast.literal_eval(number)):
+        with pytest.raises(UsageError, match="batch_size expects a whole number above 0, got"):
+            sampler(batch_size=value)
+        with pytest.raises(UsageError, match="epochs expects a whole number, or"):
+            sampler().epochs(value)
 
 
 def test_a_batch_sampler_of_the_users_own_around_the_indices_has_to_say_its_size() -> None:
