@@ -66,8 +66,10 @@ class Gathering:
         """
         roll = self._roll
         away = [] if self._settings.external else [*roll.missing(), *roll.spares_away()]
-        floor = roll.floor() if away else 0.0
+        has_strangers = not self._settings.external and roll.has_strangers()
+        floor = roll.floor() if away or has_strangers else 0.0
         due = [roll.fenced_at(node, floor) for node in away]
+        due += [floor + self._settings.silence_s] if has_strangers else []
         for when in due:
             self._orders.wake(when)
         return all(when <= now for when in due)

@@ -22,6 +22,7 @@ class Making:
         self._office = office
         self._orders, self._roll, self._seats = office.orders, office.roll, office.seats
         self._base: frozenset[str] = frozenset()
+        self._left = 0
         self._placed_at = office.began_at
 
     def place(self, chosen: tuple[Candidate, ...], now: float) -> None:
@@ -30,7 +31,8 @@ class Making:
         office.chosen = chosen
         office.phase = "placing"
         self._placed_at = now
-        self._base = frozenset(node for node in self._roll.before()[0] if node in self._seats)
+        before, self._left = self._roll.before()
+        self._base = frozenset(node for node in before if node in self._seats)
         self._roll.announce(tuple(one.node for one in chosen))
         office.announced = self._standing()
         office.places = placing.places(office.announced, office.reason, chosen, self._seats, self._base)
@@ -49,7 +51,7 @@ class Making:
             restart_count=office.restart_count,
             deputies=placing.deputies(office.chosen, self._seats, self._roll.addresses, self._base),
             next_round=office.next_round + 1,
-            base=roll.before()[1],
+            base=self._left,
             begun=roll.last.round if roll.is_started else roll.last.begun,
             keeps=keeps,
             without=lost if keeps else (),

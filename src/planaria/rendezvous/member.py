@@ -139,8 +139,8 @@ class Member:
 
     @property
     def _pace_s(self) -> float:
-        """How long from one renewal to the next."""
-        return self.settings.renew_s if self.post.has_place else self.settings.ttl_s * 0.6
+        """How long from one renewal to the next. One of thousands that know of no round has nothing to prove by a lease."""
+        return self.settings.renew_s if self.post.standing.round >= 0 else self.settings.ttl_s * 0.6
 
     @property
     def _patience_s(self) -> float:

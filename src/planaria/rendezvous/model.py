@@ -119,8 +119,8 @@ class Standing(Value):
     ran: int = -1
     """The number of that round."""
     base: int = 0
-    """How many members of the round before were there when this one was announced, and whether it was one of them: as long
-    as nobody knows that this round started, those decide with it."""
+    """How many of the last round that had begun may have been alive when this one was announced, and whether it was one of
+    them: as long as nobody knows that this round started, those decide with it."""
     in_base: bool = False
     begun: int = -1
     """The number of the newest round that had started when it was told of this one."""

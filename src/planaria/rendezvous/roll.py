@@ -74,7 +74,7 @@ class Roll:
             self.sizes[slot] = join.local_world_size
         if is_same and known.slot is not None and join.state == "done":
             self.finished.add(join.node)
-        if known.in_base if is_same else self._was_before(known):
+        if (is_same and known.in_base) or self._was_before(known):
             self.base.add(join.node)
         self.is_started |= known.ran >= self.last.round
 
@@ -88,8 +88,20 @@ class Roll:
         return known.home if is_newer and was_in else None
 
     def _was_before(self, known: Standing) -> bool:
-        """Tell whether a node, which was not told of our round, was in the last one that began before it."""
-        return known.epoch == self.last.epoch and known.ran == self.last.begun >= 0
+        """Tell whether a node was in the last round that began before ours, whatever it was told of since.
+
+        Before any has begun that is the very first that was announced: the only one that has none before it.
+        """
+        if known.epoch != self.last.epoch or known.ran != self.last.begun:
+            return False
+        was_first = known.base == 0 and known.slot is not None
+        return known.ran >= 0 or (self.last.base > 0 > known.begun and (known.in_base or was_first))
+
+    def has_strangers(self) -> bool:
+        """Tell whether members of the round before may be away whose names we do not know."""
+        if not self.has_round or self.is_started:
+            return False
+        return self._left_of(self.base, self.last.base) > sum(node in self.here for node in self.base)
 
     def _learn_deputies(self, standing: Standing) -> None:
         """Take the members and, after them, the spectators that a round was announced with."""
@@ -203,7 +215,7 @@ class Roll:
         """
         found = [(list(nodes), self._left_of(nodes, len(nodes))) for nodes in self.announced]
         if self.has_round and not self.is_started:
-            found.append((list(self.base), self._left_of(self.base, self.last.base)))
+            found.append((list(self.base), max(self._left_of(self.base, self.last.base), 0)))
         return found
 
     def _left_of(self, nodes: Iterable[str], size: int) -> int:
@@ -213,10 +225,13 @@ class Roll:
         """Return the members of the last round that has begun, for all we know, and how many of it may still be alive.
 
         Whoever goes on with a round that is announced now has to have more than half of them, as those have who were never
-        told of it: so both cannot be. A first round that never began is the one before itself.
+        told of it: so both cannot be. Until one has begun, the very first that was announced takes that place.
         """
-        if self.is_started or self.last.begun < 0:
-            return self.members, max(self.size(), 0) if self.has_round else 0
+        if not self.has_round:
+            first = self.announced[0] if self.announced else self.members
+            return first, self._left_of(first, len(first))
+        if self.is_started or (self.last.begun < 0 and not self.last.base):
+            return self.members, max(self.size(), 0)
         return self.base, max(self._left_of(self.base, self.last.base), 0)
 
     def valid_until(self, now: float) -> float:

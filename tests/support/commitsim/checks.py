@@ -64,6 +64,8 @@ class Checks:
         self.safe_losses += slot.stamp.order == self.safe
 
     def ruled(self, round_: int, slot: int, ruling: Ruling) -> None:
+        if round_ < max((number for number, _ in self.plans), default=round_):
+            return  # of a round that is over: nobody hears it any more
         match ruling:
             case Plan():
                 self._planned(round_, ruling)
@@ -112,10 +114,16 @@ class Checks:
             raise Violation(f"{self.safe} had reached a buddy, {self.safe_losses} lost since; all begin from {order}")
         if self.complete is not None and not self.complete_losses and (order is None or order < self.complete):
             raise Violation(f"{self.complete} was complete, nothing was lost, and all begin from {order}")
-        if self.complete is not None and (order is None or order < self.complete):
-            self.complete = None
         if self.safe is not None and (order is None or order < self.safe):
             self.safe = None
+        if self.complete is not None and (order is None or order < self.complete):
+            self.complete = None
+        self._begin_from(round_, order if plan.kind == "memory" else None)
+
+    def _begin_from(self, round_: int, order: Order | None) -> None:
+        """What all begin from counts, also if nobody had said before that it is complete."""
+        if order is not None and (self.complete is None or order > self.complete):
+            self.complete, self.complete_losses = order, self._gone(round_, order)
 
     def _check_sealed(self, order: Order | None) -> None:
         parts = [stamp for (one, _), stamp in self.stamps.items() if one == order]

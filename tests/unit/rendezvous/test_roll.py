@@ -210,7 +210,7 @@ def test_the_round_before_one_that_is_announced_is_not_another_that_was_only_ann
 
 @pytest.mark.parametrize(("ran", "epoch", "enough"), [(3, "", True), (2, "", False), (3, "other", False)])
 def test_a_member_of_the_round_before_counts_who_was_never_told_of_the_next(ran: int, epoch: str, enough: bool) -> None:
-    roll = roll_of(with_base("a", replace(unstarted(), base=3, begun=3)), "abx")
+    roll = roll_of(with_base("a", replace(unstarted(), base=3, begun=3, ran=2)), "abx")
     assert not roll.has_enough(100.0)
     known = Standing(epoch=epoch or roll.last.epoch, term=roll.last.term, round=3, size=3, ran=ran)
     roll.enter(join_of("x", known))
