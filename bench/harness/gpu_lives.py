@@ -26,6 +26,7 @@ GOALS = {"planaria, standbys, join()": 0.7, "planaria, standbys, without join()"
 READY_S = 60.0
 PATIENCE_S = 90.0
 PAUSE_S = 2.5
+WORDS = 4  # of a line: what, by which process, when, which number
 CLOSING_S = 5.0  # for what was killed to let go of the pipe
 _FLAGS = ("--nproc-per-node=1", "--max-restarts=100")
 _PAPERS_FD, _CHANNEL_FD = 1021, 1022  # a standby has closed the first of them when it is ready
@@ -73,8 +74,9 @@ class Job:
         with self.process.stdout as lines:
             for line in lines:
                 _, mark, rest = line.rpartition("@ ")
-                if mark:
-                    word, pid, moment, number = rest.split()
+                words = rest.split() if mark and rest.endswith("\n") else []
+                if len(words) == WORDS:  # whoever is killed may leave a line in part
+                    word, pid, moment, number = words
                     self._said.put((word, int(pid), int(moment), int(number)))
         self._said.put(None)
 
