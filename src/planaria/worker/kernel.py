@@ -28,16 +28,24 @@ if TYPE_CHECKING:
 SOURCE = """
 struct Sums { unsigned sum, sums, within, turns; };
 
+// The instruction itself: NVRTC 11.8 declares __dp4a and does not define it.
+__device__ __forceinline__ unsigned dot(unsigned bytes, unsigned weights, unsigned sum)
+{
+    unsigned out;
+    asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(out) : "r"(bytes), "r"(weights), "r"(sum));
+    return out;
+}
+
 __device__ __forceinline__ void add(Sums &s, const uint4 v)
 {
-    s.sum = __dp4a(v.x, 0x01010101u, s.sum);
-    s.sum = __dp4a(v.y, 0x01010101u, s.sum);
-    s.sum = __dp4a(v.z, 0x01010101u, s.sum);
-    s.sum = __dp4a(v.w, 0x01010101u, s.sum);
-    s.within = __dp4a(v.x, 0x03020100u, s.within);
-    s.within = __dp4a(v.y, 0x07060504u, s.within);
-    s.within = __dp4a(v.z, 0x0b0a0908u, s.within);
-    s.within = __dp4a(v.w, 0x0f0e0d0cu, s.within);
+    s.sum = dot(v.x, 0x01010101u, s.sum);
+    s.sum = dot(v.y, 0x01010101u, s.sum);
+    s.sum = dot(v.z, 0x01010101u, s.sum);
+    s.sum = dot(v.w, 0x01010101u, s.sum);
+    s.within = dot(v.x, 0x03020100u, s.within);
+    s.within = dot(v.y, 0x07060504u, s.within);
+    s.within = dot(v.z, 0x0b0a0908u, s.within);
+    s.within = dot(v.w, 0x0f0e0d0cu, s.within);
     s.sums += s.sum;
     ++s.turns;
 }
@@ -284,15 +292,32 @@ def _function(driver: ctypes.CDLL, binary: bytes, form: Form) -> ctypes.c_void_p
 
 
 def _nvrtc(torch: Any) -> ctypes.CDLL | None:
-    """Return the compiler's library; torch brings it along, in a folder that the loader may not know."""
-    name = f"libnvrtc.so.{str(torch.version.cuda).split('.')[0]}"
-    beside = sorted(Path(torch.__file__).parent.parent.glob(f"nvidia/*/lib/{name}"))
-    for candidate in (name, *map(str, beside), f"/usr/local/cuda/lib64/{name}"):
-        try:
-            return ctypes.CDLL(candidate)
-        except OSError:
-            continue
-    return None
+    """Return the compiler's library; torch brings it along, in a folder that the loader may not know.
+
+    It opens a second library by its bare name, only when it compiles. That of CUDA 13 does not look beside itself: what the
+    process has loaded already is found by that name.
+    """
+    major = str(torch.version.cuda).split(".")[0]
+    folder = Path(torch.__file__).parent
+    folders = [*sorted(folder.parent.glob("nvidia/*/lib")), folder / "lib", Path("/usr/local/cuda/lib64")]
+    for second in _found(folders, f"libnvrtc-builtins.so.{major}.*"):
+        _opened(second)
+    # All of CUDA 11 since 11.2 has the name of that. A torch that carries its libraries itself has a hash in their names.
+    known = [f"libnvrtc.so.{major}"] + [f"libnvrtc.so.{major}.2"] * (major == "11")
+    beside = _found(folders, f"libnvrtc.so.{major}", f"libnvrtc.so.{major}.*", f"libnvrtc-{'[0-9a-f]' * 8}.so.{major}*")
+    libraries = (_opened(candidate) for candidate in (*known, *beside))
+    return next((library for library in libraries if library is not None), None)
+
+
+def _found(folders: list[Path], *patterns: str) -> list[str]:
+    return [str(path) for folder in folders for pattern in patterns for path in sorted(folder.glob(pattern))]
+
+
+def _opened(name: str) -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(name)
+    except OSError:
+        return None
 
 
 def _compiled(library: ctypes.CDLL | None, source: str, target: str) -> bytes:
