@@ -210,7 +210,19 @@ def test_fewer_standbys_than_workers_are_promoted_and_the_rest_starts_cold(room:
     room.open_gate("crash")
     assert job.pids(1)[0] == ready[0]
     end = job.finish()
-    assert "planaria: promoted 1 standby; local rank 1 starts cold: there is no standby\n" in end.err
+    why = "there is no standby: only 1 was asked for"
+    assert f"planaria: promoted 1 standby; local rank 1 starts cold: {why}\n" in end.err
+    (record,) = end.report["restart_records"]
+    assert (record["promoted"], record["cold"]) == ([0], {"1": why})
+
+
+def test_a_crash_before_anybody_could_stand_by_says_so(room: Room) -> None:
+    job = Job(room, SCRIPT.replace("worker.report_progress(1)\n", "").replace("wait_at('crash')\n", ""))
+    job.pids(1)
+    why = "there is no standby: the life before was too short to learn what it loads"
+    end = job.finish()
+    assert f"planaria: local ranks 0, 1 start cold: {why}\n" in end.err
+    assert end.report["restart_records"][0]["cold"] == {"0": why, "1": why}
 
 
 def test_what_a_life_left_behind_is_ended_beside_those_who_stand_by(room: Room) -> None:

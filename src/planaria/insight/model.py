@@ -123,6 +123,9 @@ class Restart(Value):
     world_size: int | None = None
     """How many workers the round has that it led to, and how many nodes."""
     nodes: int | None = None
+    promoted: tuple[int, ...] = ()
+    """The local ranks of that node whose workers were standbys; and why others were not."""
+    cold: Mapping[str, str] = {}
 
 
 class Moment(Value):

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from planaria.base.value import Value, replace
 from planaria.contract.failure import tells_of_a_lost_peer
-from planaria.insight.fields import Told, integer, number, part, text, texts
+from planaria.insight.fields import Told, integer, integers, number, part, text, texts
 from planaria.insight.model import PHASES, Cause, Moment, Outcome, Redone, Restart
 from planaria.insight.sentences import ending, leaving, meaning, sentence
 
@@ -121,7 +121,7 @@ def _longest(events: Iterable[Told]) -> dict[int, Told]:
 
 def _restart(one: Told, before: int | None, failed: Sequence[Cause], steps: Mapping[int, tuple[int, int]]) -> Restart:
     number_of_round, total_s = integer(one.data, "round") or 0, number(one.data, "total_s") or 0.0
-    kind = text(one.data, "kind")
+    kind, cold = text(one.data, "kind"), part(one.data, "cold")
     return Restart(
         round=number_of_round,
         reason=text(one.data, "reason"),
@@ -136,6 +136,8 @@ def _restart(one: Told, before: int | None, failed: Sequence[Cause], steps: Mapp
             steps[before][1] if before is not None and before in steps else None,
             steps[number_of_round][0] if number_of_round in steps else None,
         ),
+        promoted=integers(one.data, "promoted"),
+        cold={local_rank: text(cold, local_rank) for local_rank in cold},
     )
 
 

@@ -82,6 +82,11 @@ def _restarted(one: Restart, run: RunSeen) -> Decision:
         notes.append(f"round {one.round} has {several(one.world_size, 'worker')} on {several(one.nodes, 'node')}")
     if run.restarts_used is not None and run.restarts_allowed is not None:
         notes.append(f"{run.restarts_used} of {several(run.restarts_allowed, 'restart')} used so far")
+    if one.promoted:
+        notes.append(f"{several(len(one.promoted), 'worker')} of {one.node} had been standing by")
+    for reason in dict.fromkeys(one.cold.values()):
+        ranks = [local_rank for local_rank, its in one.cold.items() if its == reason]
+        notes.append(f"local rank{'s' * (len(ranks) > 1)} {', '.join(ranks[:8])} of {one.node} started cold: {reason}")
     return Decision(
         "restart",
         f"all workers were started again for round {one.round}, within {span(one.total_s)}: {one.reason} ({price})",

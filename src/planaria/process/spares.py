@@ -205,6 +205,41 @@ class Count(Value):
     why: str = ""
 
 
+PROMOTED = "the one before was promoted"
+LOADED_MORE = "the one before was replaced: other modules are to be loaded"
+
+
+class Absence(Value):
+    """What is known of a local rank that has no standby, or none that is ready, when its worker is to be started.
+
+    `lost` says what became of its last one, empty: there was none. `bar` says why none was to be started for anybody. `turn` is how
+    many ranks are before it among those that lack one, `free` how many of these are to get one.
+    """
+
+    lost: str = ""
+    bar: str = ""
+    turn: int = 0
+    free: int = 0
+    asked: int | None = None
+    short: str = ""
+
+
+def absence(one: Absence) -> str:
+    """Say why there is no standby. What keeps the next from being started says more than how the last one went."""
+    if one.bar:
+        return f"there is no standby: {one.bar}"
+    if one.turn >= one.free and one.short:
+        return f"there is no standby: {one.short}"
+    if one.turn >= one.free and one.asked is not None:
+        return f"there is no standby: only {one.asked} {'was' if one.asked == 1 else 'were'} asked for"
+    return f"there is no standby yet: {one.lost or 'they are started one after the other'}"
+
+
+def not_ready(lost: str) -> str:
+    """Say why the standby there is cannot be promoted, and why it is so young."""
+    return f"it is not ready yet: {lost}" if lost else "it is not ready yet"
+
+
 def how_many(
     asked: int | None,
     local_world_size: int,

@@ -6,15 +6,22 @@ One is started at a time, the next when it is ready: they share the CPUs with th
 from __future__ import annotations
 
 from planaria.base.memory import free_bytes
+from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.contract.standby import JOIN
 from planaria.errors import SpawnFailed
 from planaria.process import prints
 from planaria.process.spares import (
+    LOADED_MORE,
+    PROMOTED,
     RETRIES,
+    Absence,
+    Count,
+    absence,
     failures_after_unfit,
     how_many,
     is_same,
+    not_ready,
     runs_too_often_in_vain,
     safe_mode,
     without_unfit,
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from planaria.process.spawn import Start
 
 LOOK_S = 5.0  # how often files are looked at
+_MOST_WORDS = 300  # characters of the last words of one that died, in the reason for a cold start
 PAUSE_S = 60.0  # after some were ended for their memory: commits of all ranks, and their growth, come before the next
 
 
@@ -85,7 +93,8 @@ class Standbys:
         self._plans: tuple[Plan, ...] = ()
         self._standing: dict[int, Standby] = {}
         self._ending: dict[int, Standby] = {}  # by pid: killed, and not reaped yet
-        self._stale: dict[int, str] = {}  # by local rank: why there is none, or none that is ready, at the moment
+        self._lost: dict[int, str] = {}  # by local rank: what became of the last one, until the next is ready
+        self._count = Count(0)  # how many there were to be when that was last asked
         self._since: dict[int, float] = {}  # by local rank: when the last one was started
         self._never_joins: tuple[tuple[str, Print], ...] | None = None  # the program that was run and did not
         self._each_bytes = 0
@@ -127,12 +136,10 @@ class Standbys:
             self._failures, self._why = 0, ""
         self._orders, self._plans = orders, plans
         for standby in list(self._standing.values()):
-            if (
-                standby.local_rank >= len(orders)
-                or not is_same(standby.plan, self._plan_of(standby.local_rank))
-                or standby.mismatch(orders[standby.local_rank])
-            ):
-                self._end(standby)
+            if standby.local_rank >= len(orders) or not is_same(standby.plan, self._plan_of(standby.local_rank)):
+                self._end(standby, standby.staleness() or LOADED_MORE)
+            elif why := standby.mismatch(orders[standby.local_rank]):
+                self._end(standby, why)
         self._go_on()
 
     def _plan_of(self, local_rank: int) -> Plan:
@@ -152,16 +159,39 @@ class Standbys:
         """
         standby = self._standing.get(local_rank)
         if standby is None:
-            return Taken(None, self._stale.get(local_rank, "there is no standby"))
-        why = standby.refusal(cold)
-        if why and not standby.is_ready:
-            return Taken(None, self._stale.get(local_rank, why))
-        if why:
-            self._end(standby)
+            return Taken(None, absence(self._absence_of(local_rank)))
+        if not standby.is_ready:
+            return Taken(None, not_ready(self._lost.get(local_rank, "")))
+        if why := standby.refusal(cold):
+            self._end(standby, why)
             return Taken(None, why)
         del self._standing[local_rank]
+        self._lost[local_rank] = PROMOTED
         self._loop.forget(standby.fileno())
         return Taken(standby)
+
+    def _absence_of(self, local_rank: int) -> Absence:
+        missing = self._missing()
+        return Absence(
+            lost=self._lost.get(local_rank, ""),
+            bar=self._bar(),
+            turn=missing.index(local_rank) if local_rank in missing else len(missing),
+            free=self._count.number - len(self._standing),
+            asked=self._asked,
+            short=self._count.why,
+        )
+
+    def _bar(self) -> str:
+        """Say why none is started for anybody; empty: they are, as far as there is room."""
+        if self._is_closed:
+            return "the life before was to be the last one, which has none"
+        if not self._orders:
+            return "the life before was too short to learn what it loads"
+        is_over = self._failures > RETRIES or self._loop.now() < self._not_before
+        return self._why if is_over else ""
+
+    def _missing(self) -> list[int]:
+        return [rank for rank in range(len(self._orders)) if rank not in self._standing]
 
     def has_joined(self, local_rank: int) -> bool:
         """Tell whether one waits for this local rank in `join()`: then it has taken what it needs of a device already."""
@@ -186,7 +216,7 @@ class Standbys:
         self._why = "standbys were ended: a commit needed their memory"
         self._tell_once(self._why)
         for standby in list(self._standing.values()):
-            self._end(standby)
+            self._end(standby, self._why)
         return True
 
     def exited(self, pid: int, status: int) -> bool:
@@ -202,15 +232,17 @@ class Standbys:
         if standby is None:
             return False
         self._failures += not standby.is_ready  # one that was ready has shown that the next one can be
+        words = standby.last_words() or f"status {status}"
         if status == 0 and not standby.has_arrived:
+            words = "it has come to the end of the program without join()"
             self._run_no_more(standby, "has come to the end of the program without join()")
         else:
-            words = standby.last_words() or f"status {status}"
             self._tell_once(f"a standby of local rank {standby.local_rank} ended: {words}")
             if runs_too_often_in_vain(standby.plan, self._failures):
                 self._failures = 0
                 self._run_no_more(standby, f"was the last of {RETRIES + 1} in a row that ended before they were ready")
         del self._standing[standby.local_rank]
+        self._lost[standby.local_rank] = f"the one before ended: {safe_line(words, _MOST_WORDS)}"
         self._loop.forget(standby.fileno())
         standby.close()
         self._go_on()
@@ -222,7 +254,7 @@ class Standbys:
         if self._timer is not None:
             self._timer.cancel()
         for standby in list(self._standing.values()):
-            self._end(standby)
+            self._end(standby, "")
 
     def _go_on(self) -> None:
         """Start the next one, if one is wanted and none is on its way."""
@@ -244,13 +276,13 @@ class Standbys:
             free_bytes=self._free(),
             is_short=self._is_short,
         )
-        self._why = count.why
+        self._why, self._count = count.why, count
         if count.why:
             self._tell_once(count.why, count.why.partition(":")[0])  # what is free differs at every look
         for local_rank in sorted(self._standing)[count.number :]:
             self._not_before = self._loop.now() + PAUSE_S
-            self._end(self._standing[local_rank])
-        missing = [rank for rank in range(len(self._orders)) if rank not in self._standing]
+            self._end(self._standing[local_rank], count.why)
+        missing = self._missing()
         if missing and len(self._standing) < count.number:
             self._start(missing[0])
 
@@ -259,7 +291,7 @@ class Standbys:
             standby = Standby(local_rank, self._orders[local_rank], self._plan_of(local_rank))
         except SpawnFailed as problem:
             self._failures += 1
-            self._why = str(problem)
+            self._why = self._lost[local_rank] = str(problem)
             self._tell_once(self._why)
             return
         self._standing[local_rank], self._since[local_rank] = standby, self._loop.now()
@@ -274,14 +306,15 @@ class Standbys:
         if standby.report is None:
             return
         if standby.report.unfit:
-            self._tell_once(_sentence(standby))
+            why = _sentence(standby)
+            self._tell_once(why)
             self._unfit.append(standby.report)
             self._failures = failures_after_unfit(self._failures, self._unfit)
             self._plans = tuple(without_unfit(plan, self._unfit) for plan in self._plans)
-            self._end(standby)
+            self._end(standby, why)
             return
         self._failures = 0
-        self._stale.pop(standby.local_rank, None)
+        self._lost.pop(standby.local_rank, None)
         self._each_bytes = max(self._each_bytes, standby.memory_bytes)
         self.lend(standby.local_rank)
         self._go_on()
@@ -289,8 +322,7 @@ class Standbys:
     def _look(self) -> None:
         for standby in list(self._standing.values()):
             if why := standby.staleness():
-                self._stale[standby.local_rank] = why
-                self._end(standby)
+                self._end(standby, why)
             elif not standby.has_arrived:
                 self._end_if_late(standby)
         self._go_on()
@@ -298,8 +330,9 @@ class Standbys:
     def _end_if_late(self, standby: Standby) -> None:
         patience_s = standby.plan.patience_s
         if self._loop.now() - self._since[standby.local_rank] > patience_s:
-            self._run_no_more(standby, f"was ended: it has not come to join() after {patience_s:.0f} s")
-            self._end(standby)
+            late = f"it has not come to join() after {patience_s:.0f} s"
+            self._run_no_more(standby, f"was ended: {late}")
+            self._end(standby, f"the one before was ended: {late}")
 
     def _run_no_more(self, standby: Standby, why: str) -> None:
         self._never_joins = standby.plan.program
@@ -308,8 +341,9 @@ class Standbys:
             "they only load what it loads"
         )
 
-    def _end(self, standby: Standby) -> None:
-        """End one. The next is started when this one's memory is free."""
+    def _end(self, standby: Standby, why: str) -> None:
+        """End one, and remember why. The next is started when this one's memory is free."""
+        self._lost[standby.local_rank] = why
         del self._standing[standby.local_rank]
         self._loop.forget(standby.fileno())
         self._ending[standby.pid] = standby

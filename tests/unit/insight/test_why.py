@@ -154,3 +154,17 @@ def test_a_cause_that_a_signal_of_the_kernel_was_is_decoded() -> None:
     said = "\n".join(told(run, 2))
     assert "SIGKILL (Killed), by the kernel: out of memory" in said
     assert run.restarts[0].began == START_MS + 40_530
+
+
+def test_a_restart_says_who_started_cold_and_why() -> None:
+    node = Node("node-a", 0).begins(max_restarts=3).starts(1.0, 0, nodes=1)
+    node.exits(5.0, 0, 1, message="exit status 3", status=3).starts(6.0, 1, nodes=1, reason="rank 1 failed")
+    node.restarts(6.5, 1, "rank 1 failed", start_s=0.1)
+    warmth = node.events[-1]["metadata"]
+    assert isinstance(warmth, dict)
+    why_not = "it is not ready yet: the one before was promoted"
+    warmth |= {"promoted": [0], "cold": {"1": why_not, "2": why_not, "3": "\x1b[2Jit has died", "4": 7}}
+    said = told(of(node), 1)
+    assert f"  1 worker of {node.name} had been standing by" in said
+    assert f"  local ranks 1, 2 of {node.name} started cold: {why_not}" in said
+    assert f"  local rank 3 of {node.name} started cold: \\x1b[2Jit has died" in said

@@ -8,6 +8,7 @@ import pytest
 from clocks import FakeLoop
 
 from planaria.contract.standby import JOIN, PRELOAD, Report
+from planaria.errors import SpawnFailed
 from planaria.process import prints
 from planaria.process import standbys as module
 from planaria.process.spares import FIRST_BYTES, RESERVE_BYTES, RETRIES, Plan
@@ -61,6 +62,9 @@ class FakeStandby:
 
     def mismatch(self, _order: object) -> str:
         return ""
+
+    def refusal(self, _order: object) -> str:
+        return self.mismatch(_order)
 
     def lend(self, _memory: object) -> None: ...
 
@@ -135,6 +139,10 @@ class Rig:
     def wait(self, seconds: float) -> None:
         self.machine.run_until(self.machine.at + seconds)
         self.settle()
+
+    def why(self, local_rank: int) -> str:
+        """Take the standby of a local rank; return why there is none."""
+        return self.standbys.take(local_rank, "order").why  # type: ignore[arg-type]
 
     @property
     def modes(self) -> list[str]:
@@ -320,3 +328,106 @@ def test_one_that_is_never_fit_loads_nothing_in_the_end(monkeypatch: pytest.Monk
     rig.keep()
     assert rig.modes == [mode] * 4
     assert rig.told == ["other is not loaded ahead: it reads RANK when it is imported"]
+
+
+# Why a rank that has no standby starts cold.
+
+
+def test_ranks_that_fail_again_at_once_are_told_that_theirs_were_promoted() -> None:
+    rig = Rig(9 * GB)
+    assert [rig.why(rank) for rank in range(4)] == [""] * 4
+    assert {rig.why(rank) for rank in range(4)} == {"there is no standby yet: the one before was promoted"}
+    rig.keep()
+    assert rig.why(0) == "it is not ready yet: the one before was promoted"
+    rig.settle()
+    assert rig.why(0) == ""
+
+
+def test_ranks_whose_turn_has_not_come_are_told_so(joining: Plan) -> None:
+    rig = Rig(9 * GB, plan=joining)
+    assert rig.why(0) == "it is not ready yet"
+    assert rig.why(3) == "there is no standby yet: they are started one after the other"
+
+
+def test_ranks_beyond_the_number_that_was_asked_for_are_told_so_also_when_the_others_were_just_promoted() -> None:
+    rig = Rig(9 * GB, 2)
+    assert [rig.why(rank) for rank in (0, 1)] == [""] * 2
+    assert {rig.why(rank) for rank in (2, 3)} == {"there is no standby: only 2 were asked for"}
+    assert rig.why(0) == "there is no standby yet: the one before was promoted"
+
+
+def test_ranks_for_which_memory_was_short_are_told_how_much_there_was() -> None:
+    rig = Rig(3 * GB)
+    assert [rig.why(rank) for rank in (0, 1)] == [""] * 2
+    assert rig.why(3).startswith("there is no standby: 2 of 4 standbys: each takes 1024 MB, ")
+
+
+def test_ranks_whose_standbys_were_ended_for_a_commit_are_told_so_until_there_may_be_some_again() -> None:
+    rig = Rig(9 * GB)
+    rig.standbys.make_room(lambda: None)
+    rig.bury()
+    ended = "standbys were ended: a commit needed their memory"
+    assert rig.why(0) == f"there is no standby: {ended}"
+    rig.machine.run_until(rig.machine.at + PAUSE_S + LOOK_S)
+    assert rig.why(0) == f"it is not ready yet: {ended}"
+
+
+def test_a_rank_whose_standby_has_died_is_told_how(monkeypatch: pytest.MonkeyPatch, joining: Plan) -> None:
+    monkeypatch.setattr(FakeStandby, "last_words", lambda _self: "ValueError: \x1b[2Jnever")
+    rig = Rig(9 * GB, plan=joining)
+    (pid,) = rig.standbys.pids
+    rig.standbys.exited(pid, 1)
+    assert rig.why(0) == "it is not ready yet: the one before ended: ValueError: \\x1b[2Jnever"
+
+
+def test_ranks_whose_standbys_were_given_up_are_told_so() -> None:
+    rig = Rig(9 * GB, plan=Plan())
+    for _ in range(RETRIES + 1):
+        (pid,) = rig.standbys.pids
+        rig.standbys.exited(pid, 1)
+    assert rig.why(0) == "there is no standby: 4 standbys in a row were of no use: workers start cold from now on"
+
+
+def test_a_rank_whose_standby_could_not_be_started_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SpawnFailed("cannot fork a standby of local rank 0: Cannot allocate memory")
+
+    rig = Rig(9 * GB)
+    monkeypatch.setattr(module, "Standby", fail)
+    assert [rig.why(rank) for rank in range(4)] == [""] * 4
+    rig.keep()
+    assert rig.why(0) == "there is no standby yet: cannot fork a standby of local rank 0: Cannot allocate memory"
+
+
+def test_a_rank_whose_standby_was_replaced_is_told_so(joining: Plan) -> None:
+    rig = Rig(9 * GB)
+    rig.plan = joining
+    rig.keep()
+    assert rig.why(0) == "there is no standby yet: the one before was replaced: other modules are to be loaded"
+
+
+def test_a_rank_whose_standby_was_refused_is_told_so_also_when_it_fails_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(9 * GB)
+    monkeypatch.setattr(FakeStandby, "mismatch", lambda _self, _order: "the umask differs")
+    assert rig.why(0) == "the umask differs"
+    assert rig.why(0) == "there is no standby yet: the umask differs"
+
+
+def test_a_rank_whose_standby_was_unfit_is_told_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeStandby, "finds", Report(reads=(("other", "RANK"),)))
+    rig = Rig(9 * GB, plan=Plan(load=(("other", ""),)))
+    rig.settle()
+    assert rig.why(0) == "there is no standby yet: other is not loaded ahead: it reads RANK when it is imported"
+
+
+def test_ranks_of_a_life_that_nobody_expected_are_told_so() -> None:
+    """A restart that costs none, as for a port that was taken, may follow on the last one that is allowed."""
+    rig = Rig(9 * GB)
+    rig.standbys.close()
+    assert rig.why(0) == "there is no standby: the life before was to be the last one, which has none"
+
+
+def test_ranks_that_fail_before_their_life_has_taught_anything_are_told_so() -> None:
+    standbys = Standbys(Machine(9 * GB), None, watch=pytest.fail, tell=pytest.fail)  # type: ignore[arg-type]
+    why = standbys.take(0, "order").why  # type: ignore[arg-type]
+    assert why == "there is no standby: the life before was too short to learn what it loads"
