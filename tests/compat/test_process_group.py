@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from programs import clean_environment
 
+from planaria.agent.model import MOST_LIVES
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -98,9 +100,10 @@ def test_a_process_group_forms_at_the_first_try_after_every_crash(tmp_path: Path
     done = run(tmp_path, CRASHING, (f"--max-restarts={CRASHES}",), str(CRASHES))
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
-    assert (report["outcome"], report["restarts"], len(report["lives"])) == ("done", CRASHES, CRASHES + 1)
+    kept = min(CRASHES + 1, MOST_LIVES)  # a report has the newest alone; at night there are more
+    assert (report["outcome"], report["restarts"], len(report["lives"])) == ("done", CRASHES, kept)
     causes = [life["failures"][0] for life in report["lives"][:-1]]
-    assert [(cause["rank"], cause["status"], cause["killer"]) for cause in causes] == [(1, -9, "other")] * CRASHES
+    assert [(cause["rank"], cause["status"], cause["killer"]) for cause in causes] == [(1, -9, "other")] * (kept - 1)
     formed = sorted((note["life"], note["rank"], note["total"]) for note in notes(tmp_path))
     assert formed == [(life, rank, 3.0) for life in range(CRASHES + 1) for rank in range(2)]
     ports = {(note["life"], note["port"]) for note in notes(tmp_path)}
