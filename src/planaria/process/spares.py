@@ -212,8 +212,8 @@ LOADED_MORE = "the one before was replaced: other modules are to be loaded"
 class Absence(Value):
     """What is known of a local rank that has no standby, or none that is ready, when its worker is to be started.
 
-    `lost` says what became of its last one, empty: there was none. `bar` says why none was to be started for anybody. `turn` is how
-    many ranks are before it among those that lack one, `free` how many of these are to get one.
+    `lost` says what became of its last one, empty: there was none. `bar` says why none was to be started for anybody. `turn` is
+    how many ranks are before it among those that lack one, `free` how many of these are to get one.
     """
 
     lost: str = ""
