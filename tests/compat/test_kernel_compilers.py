@@ -23,6 +23,7 @@ class Made(NamedTuple):
     size: int
     problem: str
     refusals: list[str]
+    library: str
 
 
 NEW, OLD = ("nvidia-cuda-nvrtc", "13.0"), ("nvidia-cuda-nvrtc-cu11", "11.8")
@@ -39,7 +40,8 @@ sys.modules["torch"] = SimpleNamespace(
 )
 kernel = Kernel(0)
 kernel._thread.join()
-print(json.dumps([kernel.form.is_bulk, len(kernel._binary), kernel._problem, kernel._refusals]))
+library = kernel._library._name if kernel._library else ""
+print(json.dumps([kernel.form.is_bulk, len(kernel._binary), kernel._problem, kernel._refusals, library]))
 """
 
 
@@ -56,8 +58,12 @@ def compiled(torch: Path, cuda: str, major: int) -> Made:
     """Compile for a GPU of that generation, as a process would whose torch is in that folder."""
     command = [sys.executable, "-c", COMPILE, str(torch / "__init__.py"), cuda, str(major)]
     environment = {"PATH": "/usr/bin:/bin"}  # no LD_LIBRARY_PATH: the loader knows none of these folders
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
-    return Made(*json.loads(done.stdout))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    made = Made(*json.loads(done.stdout))
+    if made.library and "/" not in made.library:
+        pytest.skip(f"the loader knows a compiler of its own here, {made.library}, and that comes first")
+    return made
 
 
 def beside(libraries: Path) -> Path:
@@ -104,5 +110,5 @@ def test_a_torch_that_carries_its_compiler_under_a_name_with_a_hash_has_it_used(
 
 
 def test_where_there_is_no_compiler_the_reason_is_told(tmp_path: Path) -> None:
-    made = compiled(tmp_path / "torch", "13.0", 9)
+    made = compiled(tmp_path / "torch", "99.0", 9)  # of a CUDA that no machine has
     assert (made.size, made.problem) == (0, "torch's compiler for kernels, libnvrtc, was not found")
