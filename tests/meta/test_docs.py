@@ -51,6 +51,7 @@ INSIDE = {
     "store/kubernetes_api.py ApiForgot",
     "store/kubernetes_watch.py Lost",
     "worker/bundle.py Superseded",
+    "worker/driver.py NoMemory",
     "worker/upload.py Damaged",
 }
 

@@ -13,8 +13,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_OUT_OF_MEMORY = 2
 _PORTABLE = 1  # for all contexts of this process
 _IN_STREAM_ORDER = 1  # when sources are read
+
+
+class NoMemory(OSError):
+    """The GPU has no memory for it now. Later it may have."""
 
 
 class Driver:
@@ -91,7 +96,9 @@ def check(status: int) -> None:
     """See that a call was taken.
 
     Raises:
-        OSError: It was not.
+        NoMemory: It was not, for want of memory.
+        OSError: It was not, for whatever else.
     """
     if status:
-        raise OSError(f"the GPU's driver refused with status {status}")
+        kind = NoMemory if status == _OUT_OF_MEMORY else OSError
+        raise kind(f"the GPU's driver refused with status {status}")

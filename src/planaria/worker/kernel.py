@@ -1,7 +1,8 @@
 """A kernel that sums the blocks of many tensors in one launch: what `contract.snapshot` calls digests by blocks.
 
-Compiled by the NVRTC that comes with torch, loaded and launched by the driver's own library. One launch reads every byte once;
-with torch's operations it takes two passes and ten launches a tensor (`block_sums` in `device.py`, used where this fails).
+Compiled by the NVRTC that comes with torch or lies beside it, loaded and launched by the driver's own library. One launch reads
+every byte once; with torch's operations it takes two passes and ten launches a tensor (`block_sums` in `device.py`, used where
+this fails).
 There are two forms. What the device can run is not all that counts: a compiler that is older than the device refuses the
 faster one, as that of CUDA 11 does on Hopper, and the other is still far faster than torch's operations.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planaria.contract.snapshot import BLOCK_BYTES
-from planaria.worker.driver import check
+from planaria.worker.driver import NoMemory, check
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -273,8 +274,10 @@ class Kernel:
                 self._driver = ctypes.CDLL("libcuda.so.1")
             try:
                 self._function = self._function or _function(self._driver, self._binary, self.form)
+            except NoMemory:  # that says nothing of the form, which is tried again at the next launch
+                raise
             except OSError as problem:
-                if not self._forms:  # tried again at the next launch: it may have been for want of memory
+                if not self._forms:
                     raise
                 self._refusals.append(str(problem))
                 self._take(self._forms.pop(0))
@@ -303,7 +306,7 @@ def _nvrtc(torch: Any) -> ctypes.CDLL | None:
     for second in _found(folders, f"libnvrtc-builtins.so.{major}.*"):
         _opened(second)
     # All of CUDA 11 since 11.2 has the name of that. A torch that carries its libraries itself has a hash in their names.
-    known = [f"libnvrtc.so.{major}"] + [f"libnvrtc.so.{major}.2"] * (major == "11")
+    known = [f"libnvrtc.so.{major}", *(["libnvrtc.so.11.2"] if major == "11" else [])]
     beside = _found(folders, f"libnvrtc.so.{major}", f"libnvrtc.so.{major}.*", f"libnvrtc-{'[0-9a-f]' * 8}.so.{major}*")
     libraries = (_opened(candidate) for candidate in (*known, *beside))
     return next((library for library in libraries if library is not None), None)
