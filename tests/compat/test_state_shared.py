@@ -15,6 +15,8 @@ from torch import nn
 
 from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
+from planaria.worker.arrays import write_into
+from planaria.worker.claims import Claims
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import Loaded, LocalVault
 
@@ -139,3 +141,21 @@ def test_modules_that_were_one_stay_one_where_another_rank_keeps_the_model_and_r
     state = ElasticState(vault=follower, replicated=True, model=begun, head=begun, step=0)
     assert state.restore()
     assert (state.step, *values(begun.weight)) == (5, 1.0)
+
+
+@pytest.mark.parametrize("why", ["claimed", "expanded", "other shape", "other dtype"])
+def test_what_gets_a_tensor_of_its_own_gets_it_on_the_device_that_it_was_on(why: str) -> None:
+    here = torch.empty(2, 3, device="meta")  # a device that every torch has; nothing is in its memory
+    target = {
+        "expanded": torch.empty(1, 3, device="meta").expand(2, 3),
+        "other shape": torch.empty(5, device="meta"),
+        "other dtype": torch.empty(2, 3, dtype=torch.float64, device="meta"),
+    }.get(why, here)
+    claims, asked = Claims(), []
+    if why == "claimed":
+        assert claims.take(here, torch.zeros(2, 3))
+    source = torch.ones(2, 3)
+    made = write_into(target, source, lambda to, found: asked.append((to, found)), claims)
+    assert made is not target
+    assert (made.device.type, made.shape, made.dtype, made.is_contiguous()) == ("meta", (2, 3), torch.float32, True)
+    assert asked == [(made, source)], "it goes there with everything else, and is verified there"

@@ -267,14 +267,18 @@ def same_bytes(one: Any, other: Any) -> bool:
 
 
 def write_into(target: Any, source: Any, copy: Copy, claims: Claims | None = None) -> Any:
-    """Return `target` with the content of `source` when it has the same form, else a copy of `source`.
+    """Return `target` with the content of `source` when it has the same form, else a copy of `source` on the same device.
 
     `copy` copies between tensors of torch; it may do so later. With `claims` only what is nobody else's is written to.
     """
-    if not is_array(target) or not same_form(target, source) or not is_writable(target):
+    if not is_array(target):
         return copied(source)
-    if claims is not None and not claims.take(target, source):
-        return copied(source)
+    can_be_written = same_form(target, source) and is_writable(target)
+    if not can_be_written or (claims is not None and not claims.take(target, source)):
+        if not hasattr(target, "data_ptr") or not hasattr(source, "data_ptr") or target.is_cpu:
+            return copied(source)
+        torch: Any = sys.modules["torch"]
+        target = torch.empty(source.shape, dtype=source.dtype, device=target.device)
     if hasattr(target, "data_ptr"):
         copy(target, source)
     else:
