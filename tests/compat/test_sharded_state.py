@@ -208,29 +208,38 @@ def lie(commit: Path) -> None:
 REFUSALS = """
 import torch, traceback
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, distribute_tensor
 from planaria.errors import StateRefused
 from planaria.worker import ShardedState, sharded
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 model = torch.nn.Linear(4, 4, bias=False)
-fully_shard(model)
+mesh = init_device_mesh("cpu", (2,))
+fully_shard(model, mesh=mesh)
+model.register_buffer("scale", distribute_tensor(torch.tensor(0.0), mesh, [Replicate()]))  # as tensor parallel programs have
 state = ShardedState(sys.argv[1], model=model, step=0, extra=None)
 copied = sharded.copied
 
 def fail(_tensors):
     raise MemoryError("no room")
 
-def commit(step, extra=None, copy=copied):
+def fill(value):
     with torch.no_grad():
-        model.weight.to_local().fill_(float(step))
+        model.weight.to_local().fill_(value)
+        model.scale.to_local().fill_(value)
+
+def commit(step, extra=None, copy=copied):
+    fill(float(step))
     state.step, state.extra = step, extra
     sharded.copied = copy
     try:
         state.commit()
     except (StateRefused, MemoryError) as problem:
         tell(f"{RANK} step {step}: {str(problem).partition(' (')[0]}")
+    fill(-1.0)  # while it is written
 
 commit(1)
 commit(2, (lambda: 0) if RANK == 1 else None)
@@ -240,10 +249,8 @@ commit(5 + RANK)
 commit(7)
 assert state.settle()
 state.step = 0
-with torch.no_grad():
-    model.weight.to_local().zero_()
 stamp = state.restore()
-weights = {float(one) for one in model.weight.full_tensor().flatten()}
+weights = {float(one) for one in (*model.weight.full_tensor().flatten(), model.scale.to_local())}
 tell(f"{RANK} restored {stamp.step} of {stamp.generation}: step {state.step}, weights {weights}")
 dist.destroy_process_group()
 """
