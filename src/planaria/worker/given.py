@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 _WITH_STATE = ("optimizer", "scheduler")
+_OF_A_VAULT = ("begin_open", "open", "sealed", "skipped", "wait", "load")
 
 
 def check_names(names: Collection[str], taken: Collection[str]) -> None:
@@ -53,10 +54,11 @@ def check_options(vault: object, replicated: object) -> None:
     Raises:
         StateRefused: They are not.
     """
-    has_all = all(callable(getattr(vault, name, None)) for name in ("open", "sealed", "load"))
-    if vault is not None and (isinstance(vault, type) or not has_all):
+    missing = [name for name in _OF_A_VAULT if not callable(getattr(vault, name, None))]
+    if vault is not None and (isinstance(vault, type) or missing):
+        lacks = f", which has no {missing[0]}()" if 0 < len(missing) < len(_OF_A_VAULT) else ""
         raise StateRefused(
-            f"vault expects a vault, got {vault!r}", hint='a folder is vault=LocalVault(directory="...")'
+            f"vault expects a vault, got {vault!r}{lacks}", hint='a folder is vault=LocalVault(directory="...")'
         )
     if replicated is not None and type(replicated) is not bool:
         raise StateRefused(f"replicated expects True, False or None, got {replicated!r}")

@@ -21,6 +21,15 @@ class Net:
         """Take it."""
 
 
+class Older(LocalVault):
+    """A vault that does not hear of commits that are not made."""
+
+    skipped = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "Older()"
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -34,6 +43,7 @@ class Net:
         ({"vault": "x"}, "vault expects a vault, got 'x'"),
         ({"vault": ""}, "vault expects a vault, got ''"),
         ({"vault": LocalVault}, "vault expects a vault, got <class"),
+        ({"vault": Older()}, r"vault expects a vault, got Older\(\), which has no skipped\(\)"),
         ({"replicated": "no"}, "replicated expects True, False or None, got 'no'"),
         ({"replicated": 0}, "replicated expects True, False or None, got 0"),
     ],
