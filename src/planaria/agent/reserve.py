@@ -12,6 +12,7 @@ import os
 
 from planaria.agent.report import standby_line
 from planaria.base.value import Value
+from planaria.contract.blackbox import Learned
 from planaria.process import prints
 from planaria.process.model import Call
 from planaria.process.spares import Lesson, make_plans, newer, own_files
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from planaria.agent.model import Group
     from planaria.base.loop import Loop, Timer
-    from planaria.contract.blackbox import Learned
     from planaria.process.model import Command
     from planaria.process.prints import Print
     from planaria.process.spares import Plan
@@ -103,6 +103,7 @@ class Reserve:
         self._tell = tell
         self._before = Lesson()
         self._prints: dict[str, Print] = {}  # of this life's program, as far as it is known
+        self._learned = Learned()  # of what it has loaded, what was looked at
         self._seen = self._looks = 0
         self._timer: Timer | None = None
         self._is_settled = self._has_progressed = False
@@ -136,6 +137,7 @@ class Reserve:
     def _read_program(self) -> None:
         """Take note of the program that this life runs. When it is not the one that taught us, we know nothing."""
         script = self._tree.script
+        self._learned = Learned()
         self._prints = {script: prints.take(script)} if script else {}
         mains = {script, *(join.main for join in self._before.learned.joins)}
         if prints.first_changed((file, found) for file, found in self._before.program if file in mains):
@@ -202,9 +204,11 @@ class Reserve:
     def _lesson(self) -> Lesson:
         """Return what the workers of this life teach, and the program that does."""
         learned = self._workers.learned
-        for file in map(os.path.realpath, own_files(learned, self._tree.folders)):
-            if file not in self._prints:
-                self._prints[file] = prints.take(file)
+        if learned != self._learned:  # to go through thousands of names takes milliseconds, and the next life waits
+            self._learned = learned
+            for file in map(os.path.realpath, own_files(learned, self._tree.folders)):
+                if file not in self._prints:
+                    self._prints[file] = prints.take(file)
         return Lesson(learned, tuple(self._prints.items()))
 
     def _settle(self, lesson: Lesson, *, is_under_way: bool) -> None:
