@@ -217,10 +217,13 @@ def test_fewer_standbys_than_workers_are_promoted_and_the_rest_starts_cold(room:
 
 
 def test_a_crash_before_anybody_could_stand_by_says_so(room: Room) -> None:
-    job = Job(room, SCRIPT.replace("worker.report_progress(1)\n", "").replace("wait_at('crash')\n", ""))
-    job.pids(1)
+    room.make_gate("end")
+    launcher = room.start(FLAGS, "if LIFE == 0: os._exit(3)\ntell(f'life {os.getpid()}')\nwait_at('end')\n")
+    assert room.hear_value("life") != room.hear_value("life")
+    room.open_gate("end", 2)
+    end = launcher.wait()
+    assert end.status == 0, end.err
     why = "there is no standby: the life before was too short to learn what it loads"
-    end = job.finish()
     assert f"planaria: local ranks 0, 1 start cold: {why}\n" in end.err
     assert end.report["restart_records"][0]["cold"] == {"0": why, "1": why}
 

@@ -13,10 +13,13 @@ from planaria.contract.failure import ENDED, ROUND_OVER, first_cause_first
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import TypeVar
 
     from planaria.agent.model import Group, Outcome
     from planaria.contract.failure import Failure
     from planaria.rendezvous.messages import Place
+
+    Rank = TypeVar("Rank", int, str)
 
 SCHEMA = 1
 TRACE_LINES = 30
@@ -55,11 +58,15 @@ def restart_line(group: Group) -> str:
 def standby_line(promoted: Sequence[int], cold: Mapping[int, str]) -> str:
     """Say which workers of a new life were standing by, and why the others were not."""
     told = [f"promoted {len(promoted)} standby{'s' * (len(promoted) != 1)}"] if promoted else []
-    for why in dict.fromkeys(cold.values()):
-        ranks = [str(local_rank) for local_rank, its in cold.items() if its == why]
-        who = f"local rank {ranks[0]} starts" if len(ranks) == 1 else f"local ranks {', '.join(ranks)} start"
+    for ranks, why in by_reason(cold):
+        who = f"local rank {ranks[0]} starts" if len(ranks) == 1 else f"local ranks {', '.join(map(str, ranks))} start"
         told.append(f"{who} cold: {safe_line(why)}")
     return "; ".join(told)
+
+
+def by_reason(cold: Mapping[Rank, str]) -> list[tuple[list[Rank], str]]:
+    """Return the local ranks that start cold for one reason, and the reason."""
+    return [([rank for rank, its in cold.items() if its == why], why) for why in dict.fromkeys(cold.values())]
 
 
 def life_line(group: Group) -> str:

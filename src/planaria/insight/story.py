@@ -137,7 +137,7 @@ def _restart(one: Told, before: int | None, failed: Sequence[Cause], steps: Mapp
             steps[number_of_round][0] if number_of_round in steps else None,
         ),
         promoted=integers(one.data, "promoted"),
-        cold={local_rank: text(cold, local_rank) for local_rank in cold},
+        cold={local_rank: why for local_rank in cold if (why := text(cold, local_rank))},
     )
 
 

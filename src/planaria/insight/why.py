@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planaria.agent.report import OTHERS_SHOWN, by_reason
 from planaria.base.text import safe_line, several
 from planaria.base.value import Value, as_dict
 from planaria.insight.fields import integers, number, text
@@ -84,9 +85,10 @@ def _restarted(one: Restart, run: RunSeen) -> Decision:
         notes.append(f"{run.restarts_used} of {several(run.restarts_allowed, 'restart')} used so far")
     if one.promoted:
         notes.append(f"{several(len(one.promoted), 'worker')} of {one.node} had been standing by")
-    for reason in dict.fromkeys(one.cold.values()):
-        ranks = [local_rank for local_rank, its in one.cold.items() if its == reason]
-        notes.append(f"local rank{'s' * (len(ranks) > 1)} {', '.join(ranks[:8])} of {one.node} started cold: {reason}")
+    for ranks, reason in by_reason(one.cold):
+        more = f" and {len(ranks) - OTHERS_SHOWN} more" if len(ranks) > OTHERS_SHOWN else ""
+        who = f"local rank{'s' * (len(ranks) > 1)} {', '.join(ranks[:OTHERS_SHOWN])}{more}"
+        notes.append(f"{who} of {one.node} started cold: {reason}")
     return Decision(
         "restart",
         f"all workers were started again for round {one.round}, within {span(one.total_s)}: {one.reason} ({price})",

@@ -205,39 +205,67 @@ class Count(Value):
     why: str = ""
 
 
-PROMOTED = "the one before was promoted"
-LOADED_MORE = "the one before was replaced: other modules are to be loaded"
+class Lost(Value):
+    """What became of the standby that a local rank had before. What made that one stale is why a cold start it is."""
+
+    why: str = ""
+    is_stale: bool = False
+
+
+PROMOTED = Lost("the one before was promoted")
+REPLACED = Lost("the one before was replaced: the last life ran or loaded something else")
 
 
 class Absence(Value):
-    """What is known of a local rank that has no standby, or none that is ready, when its worker is to be started.
+    """What is known of a local rank that has no standby when its worker is to be started.
 
-    `lost` says what became of its last one, empty: there was none. `bar` says why none was to be started for anybody. `turn` is
-    how many ranks are before it among those that lack one, `free` how many of these are to get one.
+    `pause` says why none is started for anybody at the moment. `place` is the rank's among those that lack one, `free` how many
+    of them are to get one, and `short` why not all are.
     """
 
-    lost: str = ""
-    bar: str = ""
-    turn: int = 0
-    free: int = 0
+    local_rank: int = 0
+    is_last: bool = False
+    is_taught: bool = True
+    failures: int = 0
+    pause: str = ""
     asked: int | None = None
+    place: int = 0
+    free: int = 0
     short: str = ""
+    lost: Lost = Lost()
 
 
 def absence(one: Absence) -> str:
     """Say why there is no standby. What keeps the next from being started says more than how the last one went."""
-    if one.bar:
-        return f"there is no standby: {one.bar}"
-    if one.turn >= one.free and one.short:
-        return f"there is no standby: {one.short}"
-    if one.turn >= one.free and one.asked is not None:
-        return f"there is no standby: only {one.asked} {'was' if one.asked == 1 else 'were'} asked for"
-    return f"there is no standby yet: {one.lost or 'they are started one after the other'}"
+    if bar := _bar(one):
+        return f"there is no standby: {bar}"
+    return one.lost.why if one.lost.is_stale else f"there is no standby yet: {one.lost.why or _IN_TURN}"
 
 
-def not_ready(lost: str) -> str:
+_IN_TURN = "they are started one after the other"
+
+
+def _bar(one: Absence) -> str:
+    """Say why none was to be started for this rank; empty: it was."""
+    if one.is_last:
+        return "the life before was to be the last one, which has none"
+    if not one.is_taught:
+        return "the life before was too short to learn what it loads"
+    if one.asked is not None and one.local_rank >= one.asked:
+        return f"only {one.asked} {'was' if one.asked == 1 else 'were'} asked for"
+    return given_up(one.failures) or one.pause or (one.short if one.place >= one.free else "")
+
+
+def given_up(failures: int) -> str:
+    """Say that there will be none any more, after so many in a row that were of no use; empty: there will."""
+    return f"{failures} standbys in a row were of no use: workers start cold from now on" if failures > RETRIES else ""
+
+
+def not_ready(lost: Lost) -> str:
     """Say why the standby there is cannot be promoted, and why it is so young."""
-    return f"it is not ready yet: {lost}" if lost else "it is not ready yet"
+    if lost.is_stale:
+        return lost.why
+    return f"it is not ready yet: {lost.why}" if lost.why else "it is not ready yet"
 
 
 def how_many(

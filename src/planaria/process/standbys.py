@@ -12,13 +12,15 @@ from planaria.contract.standby import JOIN
 from planaria.errors import SpawnFailed
 from planaria.process import prints
 from planaria.process.spares import (
-    LOADED_MORE,
     PROMOTED,
+    REPLACED,
     RETRIES,
     Absence,
     Count,
+    Lost,
     absence,
     failures_after_unfit,
+    given_up,
     how_many,
     is_same,
     not_ready,
@@ -39,7 +41,8 @@ if TYPE_CHECKING:
     from planaria.process.spawn import Start
 
 LOOK_S = 5.0  # how often files are looked at
-_MOST_WORDS = 300  # characters of the last words of one that died, in the reason for a cold start
+_MOST_CHARACTERS = 200  # of the last words of one that died, in the reason for a cold start
+_MOST_TOLD = 1000  # of a sentence: it may name two files
 PAUSE_S = 60.0  # after some were ended for their memory: commits of all ranks, and their growth, come before the next
 
 
@@ -93,13 +96,14 @@ class Standbys:
         self._plans: tuple[Plan, ...] = ()
         self._standing: dict[int, Standby] = {}
         self._ending: dict[int, Standby] = {}  # by pid: killed, and not reaped yet
-        self._lost: dict[int, str] = {}  # by local rank: what became of the last one, until the next is ready
+        self._lost: dict[int, Lost] = {}  # by local rank: what became of the one before
         self._count = Count(0)  # how many there were to be when that was last asked
         self._since: dict[int, float] = {}  # by local rank: when the last one was started
         self._never_joins: tuple[tuple[str, Print], ...] | None = None  # the program that was run and did not
         self._each_bytes = 0
         self._is_short = False  # a commit found no room beside them
         self._not_before = 0.0
+        self._paused = ""  # why there are none before that
         self._on_room: Callable[[], object] | None = None
         self._why = ""
         self._failures = 0
@@ -118,7 +122,7 @@ class Standbys:
     @property
     def overview(self) -> StandbysSeen:
         """Return those there are, and why there are no more."""
-        return StandbysSeen(self.seen, self._why)
+        return StandbysSeen(self.seen, self._pause or self._why)
 
     @property
     def pids(self) -> frozenset[int]:
@@ -136,10 +140,12 @@ class Standbys:
             self._failures, self._why = 0, ""
         self._orders, self._plans = orders, plans
         for standby in list(self._standing.values()):
-            if standby.local_rank >= len(orders) or not is_same(standby.plan, self._plan_of(standby.local_rank)):
-                self._end(standby, standby.staleness() or LOADED_MORE)
+            if why := standby.staleness():
+                self._end(standby, Lost(why, is_stale=True))
+            elif standby.local_rank >= len(orders) or not is_same(standby.plan, self._plan_of(standby.local_rank)):
+                self._end(standby, REPLACED)
             elif why := standby.mismatch(orders[standby.local_rank]):
-                self._end(standby, why)
+                self._end(standby, Lost(f"the one before was replaced: {why}"))
         self._go_on()
 
     def _plan_of(self, local_rank: int) -> Plan:
@@ -161,9 +167,9 @@ class Standbys:
         if standby is None:
             return Taken(None, absence(self._absence_of(local_rank)))
         if not standby.is_ready:
-            return Taken(None, not_ready(self._lost.get(local_rank, "")))
+            return Taken(None, not_ready(self._lost.get(local_rank, Lost())))
         if why := standby.refusal(cold):
-            self._end(standby, why)
+            self._end(standby, Lost(f"the one before was refused: {why}"))
             return Taken(None, why)
         del self._standing[local_rank]
         self._lost[local_rank] = PROMOTED
@@ -171,24 +177,23 @@ class Standbys:
         return Taken(standby)
 
     def _absence_of(self, local_rank: int) -> Absence:
-        missing = self._missing()
         return Absence(
-            lost=self._lost.get(local_rank, ""),
-            bar=self._bar(),
-            turn=missing.index(local_rank) if local_rank in missing else len(missing),
-            free=self._count.number - len(self._standing),
+            local_rank,
+            is_last=self._is_closed,
+            is_taught=bool(self._orders),
+            failures=self._failures,
+            pause=self._pause,
             asked=self._asked,
+            place=sum(rank < local_rank for rank in self._missing()),
+            free=self._count.number - len(self._standing),
             short=self._count.why,
+            lost=self._lost.get(local_rank, Lost()),
         )
 
-    def _bar(self) -> str:
-        """Say why none is started for anybody; empty: they are, as far as there is room."""
-        if self._is_closed:
-            return "the life before was to be the last one, which has none"
-        if not self._orders:
-            return "the life before was too short to learn what it loads"
-        is_over = self._failures > RETRIES or self._loop.now() < self._not_before
-        return self._why if is_over else ""
+    @property
+    def _pause(self) -> str:
+        """Return why none is started at the moment, where some were ended for their memory."""
+        return self._paused if self._loop.now() < self._not_before else ""
 
     def _missing(self) -> list[int]:
         return [rank for rank in range(len(self._orders)) if rank not in self._standing]
@@ -212,11 +217,10 @@ class Standbys:
         if not self.pids:
             return False
         self._is_short, self._on_room = True, then
-        self._not_before = self._loop.now() + PAUSE_S
-        self._why = "standbys were ended: a commit needed their memory"
-        self._tell_once(self._why)
+        self._not_before, self._paused = self._loop.now() + PAUSE_S, "standbys were ended: a commit needed their memory"
+        self._tell_once(self._paused)
         for standby in list(self._standing.values()):
-            self._end(standby, self._why)
+            self._end(standby, Lost("the one before was ended: a commit needed its memory"))
         return True
 
     def exited(self, pid: int, status: int) -> bool:
@@ -242,7 +246,7 @@ class Standbys:
                 self._failures = 0
                 self._run_no_more(standby, f"was the last of {RETRIES + 1} in a row that ended before they were ready")
         del self._standing[standby.local_rank]
-        self._lost[standby.local_rank] = f"the one before ended: {safe_line(words, _MOST_WORDS)}"
+        self._lost[standby.local_rank] = Lost(f"the one before ended: {words[:_MOST_CHARACTERS]}")
         self._loop.forget(standby.fileno())
         standby.close()
         self._go_on()
@@ -254,7 +258,7 @@ class Standbys:
         if self._timer is not None:
             self._timer.cancel()
         for standby in list(self._standing.values()):
-            self._end(standby, "")
+            self._end(standby, Lost())
 
     def _go_on(self) -> None:
         """Start the next one, if one is wanted and none is on its way."""
@@ -264,9 +268,9 @@ class Standbys:
             return
         if self._loop.now() < self._not_before:
             return
-        if self._failures > RETRIES:
-            self._why = f"{self._failures} standbys in a row were of no use: workers start cold from now on"
-            self._tell_once(self._why)
+        if why := given_up(self._failures):
+            self._why = why
+            self._tell_once(why)
             return
         count = how_many(
             self._asked,
@@ -280,8 +284,8 @@ class Standbys:
         if count.why:
             self._tell_once(count.why, count.why.partition(":")[0])  # what is free differs at every look
         for local_rank in sorted(self._standing)[count.number :]:
-            self._not_before = self._loop.now() + PAUSE_S
-            self._end(self._standing[local_rank], count.why)
+            self._not_before, self._paused = self._loop.now() + PAUSE_S, count.why
+            self._end(self._standing[local_rank], Lost(f"the one before was ended: {count.why}"))
         missing = self._missing()
         if missing and len(self._standing) < count.number:
             self._start(missing[0])
@@ -291,7 +295,7 @@ class Standbys:
             standby = Standby(local_rank, self._orders[local_rank], self._plan_of(local_rank))
         except SpawnFailed as problem:
             self._failures += 1
-            self._why = self._lost[local_rank] = str(problem)
+            self._why, self._lost[local_rank] = str(problem), Lost(str(problem))
             self._tell_once(self._why)
             return
         self._standing[local_rank], self._since[local_rank] = standby, self._loop.now()
@@ -311,10 +315,9 @@ class Standbys:
             self._unfit.append(standby.report)
             self._failures = failures_after_unfit(self._failures, self._unfit)
             self._plans = tuple(without_unfit(plan, self._unfit) for plan in self._plans)
-            self._end(standby, why)
+            self._end(standby, Lost(f"the one before was replaced: {why}"))
             return
         self._failures = 0
-        self._lost.pop(standby.local_rank, None)
         self._each_bytes = max(self._each_bytes, standby.memory_bytes)
         self.lend(standby.local_rank)
         self._go_on()
@@ -322,7 +325,7 @@ class Standbys:
     def _look(self) -> None:
         for standby in list(self._standing.values()):
             if why := standby.staleness():
-                self._end(standby, why)
+                self._end(standby, Lost(why, is_stale=True))
             elif not standby.has_arrived:
                 self._end_if_late(standby)
         self._go_on()
@@ -332,7 +335,7 @@ class Standbys:
         if self._loop.now() - self._since[standby.local_rank] > patience_s:
             late = f"it has not come to join() after {patience_s:.0f} s"
             self._run_no_more(standby, f"was ended: {late}")
-            self._end(standby, f"the one before was ended: {late}")
+            self._end(standby, Lost(f"the one before was ended: {late}"))
 
     def _run_no_more(self, standby: Standby, why: str) -> None:
         self._never_joins = standby.plan.program
@@ -341,9 +344,9 @@ class Standbys:
             "they only load what it loads"
         )
 
-    def _end(self, standby: Standby, why: str) -> None:
+    def _end(self, standby: Standby, lost: Lost) -> None:
         """End one, and remember why. The next is started when this one's memory is free."""
-        self._lost[standby.local_rank] = why
+        self._lost[standby.local_rank] = lost
         del self._standing[standby.local_rank]
         self._loop.forget(standby.fileno())
         self._ending[standby.pid] = standby
@@ -352,7 +355,7 @@ class Standbys:
     def _tell_once(self, sentence: str, about: str = "") -> None:
         if (about or sentence) not in self._told:
             self._told.add(about or sentence)
-            self._tell(sentence)
+            self._tell(safe_line(sentence, _MOST_TOLD))
 
 
 def _sentence(standby: Standby) -> str:

@@ -168,3 +168,14 @@ def test_a_restart_says_who_started_cold_and_why() -> None:
     assert f"  1 worker of {node.name} had been standing by" in said
     assert f"  local ranks 1, 2 of {node.name} started cold: {why_not}" in said
     assert f"  local rank 3 of {node.name} started cold: \\x1b[2Jit has died" in said
+    assert sum("started cold" in line for line in said) == 2, "a reason that is no text is none"
+
+
+def test_of_many_who_started_cold_a_few_are_named_and_the_rest_is_counted() -> None:
+    node = Node("node-a", 0).begins(max_restarts=3).starts(1.0, 0, nodes=1)
+    node.exits(5.0, 0, 1, message="exit status 3", status=3).starts(6.0, 1, nodes=1, reason="rank 1 failed")
+    node.restarts(6.5, 1, "rank 1 failed", start_s=0.1)
+    warmth = node.events[-1]["metadata"]
+    assert isinstance(warmth, dict)
+    warmth["cold"] = {str(rank): "no" for rank in range(10)}
+    assert f"  local ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more of {node.name} started cold: no" in told(of(node), 1)

@@ -8,11 +8,15 @@ from planaria.contract.standby import JOIN, PRELOAD, Report
 from planaria.process.spares import (
     FIRST_BYTES,
     LATE_LEAST_S,
+    PROMOTED,
     RESERVE_BYTES,
     RETRIES,
+    Absence,
     Count,
     Lesson,
+    Lost,
     Plan,
+    absence,
     failures_after_unfit,
     how_many,
     is_same,
@@ -20,6 +24,7 @@ from planaria.process.spares import (
     make_plans,
     narrow,
     newer,
+    not_ready,
     own_files,
     refusal,
     safe_mode,
@@ -284,3 +289,46 @@ def test_fewer_than_wanted_is_said_with_the_numbers() -> None:
     assert how_many(None, 8, standing=0, each_bytes=0, free_bytes=4 * GB).why == "", (
         "nobody knows yet how many there will be"
     )
+
+
+STALE = Lost("job.py has changed", is_stale=True)
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (Absence(free=1), "there is no standby yet: they are started one after the other"),
+        (Absence(free=1, lost=PROMOTED), "there is no standby yet: the one before was promoted"),
+        (Absence(free=1, lost=STALE), "job.py has changed"),
+        (
+            Absence(is_last=True, lost=PROMOTED),
+            "there is no standby: the life before was to be the last one, which has none",
+        ),
+        (Absence(is_taught=False), "there is no standby: the life before was too short to learn what it loads"),
+        (Absence(0, asked=1, free=1), "there is no standby yet: they are started one after the other"),
+        (Absence(1, asked=1, pause="paused"), "there is no standby: only 1 was asked for"),
+        (Absence(2, asked=2), "there is no standby: only 2 were asked for"),
+        (Absence(failures=RETRIES, free=1), "there is no standby yet: they are started one after the other"),
+        (
+            Absence(failures=RETRIES + 1, pause="paused"),
+            "there is no standby: 4 standbys in a row were of no use: workers start cold from now on",
+        ),
+        (Absence(pause="paused", short="short", lost=STALE), "there is no standby: paused"),
+        (Absence(place=0, free=1, short="short"), "there is no standby yet: they are started one after the other"),
+        (Absence(place=1, free=1, short="short", lost=STALE), "there is no standby: short"),
+    ],
+)
+def test_whoever_has_no_standby_is_told_what_keeps_the_next_from_being_started(one: Absence, why: str) -> None:
+    assert absence(one) == why
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        (Lost(), "it is not ready yet"),
+        (PROMOTED, "it is not ready yet: the one before was promoted"),
+        (STALE, "job.py has changed"),
+    ],
+)
+def test_whoever_has_a_standby_that_is_not_ready_is_told_why_it_is_so_young(lost: Lost, why: str) -> None:
+    assert not_ready(lost) == why
