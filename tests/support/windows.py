@@ -47,7 +47,8 @@ def stop_the_run(window: Browser) -> None:
 
 
 def choose(window: Browser, run_id: str) -> None:
-    """Choose a run in the list, as a person does."""
+    """Choose a run in the list, as a person does, who has to see it there first."""
+    window.wait("[...document.querySelectorAll('#runs option')].some((one) => one.value === arguments[0])", run_id)
     pick = (
         "const one = document.querySelector('#runs'); one.value = arguments[0]; one.dispatchEvent(new Event('change'))"
     )
