@@ -39,7 +39,7 @@ from planaria.process.ports import Reservation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from planaria.agent.control import ControlServer, Peer
     from planaria.agent.hearing import Hearing
@@ -49,9 +49,11 @@ if TYPE_CHECKING:
     from planaria.agent.observer import Observer
     from planaria.agent.preflight import Preflight
     from planaria.agent.reserve import Reserve
+    from planaria.agent.shelf import Shelf
     from planaria.agent.vigil import Vigil
     from planaria.agent.watchdog import Watchdog
     from planaria.base.loop import Loop, Timer
+    from planaria.contract.commit import Stamp
     from planaria.contract.control import Progress
     from planaria.contract.env import Round
     from planaria.process.workers import Workers
@@ -89,6 +91,7 @@ class Driver:
         self.evidence_dir = ""  # where folders of evidence go; made for the first of them
         self.observer: Observer | None = None
         self.keeper: Keeper | None = None
+        self.shelf: Shelf | None = None
         self.neighbours = Neighbours()
         self.has_handed_over = False  # what only this node had of the newest commit is elsewhere
         self.say: Callable[[str], object] = lambda _line: None
@@ -191,6 +194,8 @@ class Driver:
             self.vigil.begin(self.workers.seen)
         if self.keeper is not None:
             self.keeper.begin(life, self.neighbours)
+        if self.shelf is not None:
+            self.shelf.begin(life)
         if self.reserve is not None:
             self.reserve.began(self.group)
         self._queue.insert(0, WorkersStarted(self._loop.now(), life.master_port))
@@ -202,6 +207,12 @@ class Driver:
     def snapshot_memory(self, local_rank: int) -> dict[int, int]:
         """Return what a local rank's commits are written into, as descriptors by number; empty without commits."""
         return {} if self.keeper is None else self.keeper.memory_of(local_rank)
+
+    @property
+    def commits(self) -> Mapping[str, Stamp]:
+        """Return the newest commit of each tier, kept here or by the ranks themselves."""
+        kept = {} if self.keeper is None else self.keeper.newest
+        return kept if self.shelf is None else {**self.shelf.newest, **kept}
 
     def unclaimed_bytes(self) -> int:
         """Return how much memory is free that no commit was promised; below zero where more was."""
@@ -266,8 +277,8 @@ class Driver:
         if self.reserve is not None:
             self.reserve.ended()
         self.workers.end()
+        self.control.catch_up()  # a commit that was made before the end counts
         if self.keeper is not None:
-            self.control.catch_up()  # a commit that was sealed before the end counts
             self.keeper.ended()
         if self.watchdog is not None:
             self.watchdog.forget()

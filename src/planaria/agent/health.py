@@ -195,7 +195,7 @@ class Health:
             progress=driver.progress,
             meeting=None if self._job.meeting is None else driver.seat.snapshot(),
             address=self._far.responder.address if self._far is not None else "",
-            commits={} if driver.keeper is None else driver.keeper.newest,
+            commits=driver.commits,
             standbys=None if driver.reserve is None else driver.reserve.overview,
             watched=self._watched(),
             **({} if driver.vigil is None else driver.vigil.seen()),

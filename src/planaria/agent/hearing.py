@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from planaria.agent.model import ProgressReported, ScopeExpired
-from planaria.contract.control import Acquire, Finished, Phase, Progress, Release, Witness, decode
+from planaria.contract.control import Acquire, Finished, Phase, Progress, Release, Stored, Witness, decode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Hearing:
             self.entered(peer.local_rank, message.phase)
         elif isinstance(message, Finished):
             self.watch_progress().finished(peer.local_rank)
+        elif isinstance(message, Stored):
+            self._stored(peer.local_rank, message)
         elif isinstance(message, Witness):
             peer.is_witness = True
         elif isinstance(message, (Acquire, Release)):
@@ -87,6 +89,20 @@ class Hearing:
             driver.vigil = Vigil(self._job, self._loop, driver, os.uname().nodename)
             driver.vigil.begin(driver.workers.seen)
         return driver.vigil
+
+    def _stored(self, local_rank: int, word: Stored) -> None:
+        """Take a rank's word on a commit that it writes by itself."""
+        driver = self._driver
+        if driver.life is None:
+            return
+        if driver.shelf is None:
+            from planaria.agent.shelf import Shelf
+
+            driver.shelf = Shelf()
+            driver.shelf.begin(driver.life)
+        driver.shelf.hear(local_rank, word)
+        if driver.observer is not None:
+            driver.observer.pulse.stir()
 
     def _hear_of_snapshots(self, peer: Peer, line: bytes) -> None:
         from planaria.contract import vault

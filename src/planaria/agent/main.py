@@ -94,8 +94,7 @@ def _run(job: Job, loop: Loop, screen: Screen, line: Line, mask: set[int], scrat
     finally:
         if herald is not None:
             herald.close()
-    if driver.keeper is not None:
-        outcome = _shelter(job, loop, driver, outcome)
+    outcome = _shelter(job, loop, driver, outcome)
     if timer_file:
         driver.hearing.watch_scopes().close()
     if seat is not None:
@@ -126,12 +125,14 @@ def _shelter(job: Job, loop: Loop, driver: Driver, outcome: Outcome) -> Outcome:
 
     A drain that was announced, instead of being ordered by a signal, and lost nothing has a status of its own.
     """
-    if driver.keeper is None or outcome.kind == "abandoned":
+    if outcome.kind == "abandoned":
         return outcome
-    is_drain = outcome.kind in ("signal", "stopped")
-    left_s = driver.group.stop_at + job.shutdown_timeout_s - loop.now() if is_drain else job.shutdown_timeout_s
-    flushed = driver.keeper.flush(left_s) or driver.has_handed_over
-    if flushed and driver.was_noticed and outcome.kind == "signal":
+    safe = [] if driver.shelf is None else [driver.shelf.is_whole]
+    if driver.keeper is not None:
+        is_drain = outcome.kind in ("signal", "stopped")
+        left_s = driver.group.stop_at + job.shutdown_timeout_s - loop.now() if is_drain else job.shutdown_timeout_s
+        safe.append(driver.keeper.flush(left_s) or driver.has_handed_over)
+    if safe and all(safe) and driver.was_noticed and outcome.kind == "signal":
         return replace(outcome, status=exit_status.DRAINED)
     return outcome
 
@@ -304,7 +305,7 @@ def new_observer(job: Job, loop: Loop, driver: Driver, say: Callable[[str], obje
     observer.evidence_dir = lambda: driver.evidence_dir
     observer.pulse.reports = lambda: driver.progress
     observer.pulse.phases = lambda: {} if driver.vigil is None else driver.vigil.phases()
-    observer.pulse.commits = lambda: {} if driver.keeper is None else driver.keeper.newest
+    observer.pulse.commits = lambda: driver.commits
     return observer
 
 

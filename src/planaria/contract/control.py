@@ -3,6 +3,8 @@
 From a worker:  {"type": "progress", "step": 12, ...numbers}
                 {"type": "phase", "phase": "evaluation"}, and with "" when it is over
                 {"type": "finished"}: no more steps come, unless one does
+                {"type": "stored", "run": 2, "generation": 7, "step": 12, "is_done": false}: this rank writes a commit by
+                itself; with true: the parts of all ranks are on disk
                 {"type": "witness"}: this connection is that of a thread which only answers "look"
                 {"type": "acquire", "id": 7, "scope": "step", "after_s": 60.0, "at": 1234.5}
                 {"type": "release", "id": 7}
@@ -19,7 +21,7 @@ from planaria.base.value import Value, as_dict
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import Any, TypeGuard
 
 LINE_LIMIT_BYTES = 16 << 10
 INTEGER_LIMIT = 1 << 63
@@ -46,6 +48,15 @@ class Phase(Value):
 
 class Finished(Value):
     """No more steps come: what a rank does from now on, such as saving a model, has no pace."""
+
+
+class Stored(Value):
+    """A commit that ranks write to a disk by themselves, without the agent: `is_done` when all of it is there."""
+
+    run: int
+    generation: int
+    step: int
+    is_done: bool
 
 
 class Witness(Value):
@@ -93,7 +104,7 @@ class Release(Value):
 
 
 if TYPE_CHECKING:
-    Message = Progress | Phase | Finished | Witness | Look | Drain | Resize | Acquire | Release
+    Message = Progress | Phase | Finished | Stored | Witness | Look | Drain | Resize | Acquire | Release
 
 
 def encode(message: Message) -> bytes:
@@ -103,7 +114,7 @@ def encode(message: Message) -> bytes:
     fields: Mapping[str, object]
     if isinstance(message, Progress):
         fields = {**dict(message.values), "type": "progress", "step": message.step}
-    elif isinstance(message, (Phase, Finished, Witness, Look, Acquire, Release)):
+    elif isinstance(message, (Phase, Finished, Stored, Witness, Look, Acquire, Release)):
         fields = {"type": type(message).__name__.lower(), **as_dict(message)}
     else:
         kind = "drain" if isinstance(message, Drain) else "resize"
@@ -135,6 +146,8 @@ def decode(line: bytes) -> Message | None:
         return _scope(kind, found)
     if kind in ("phase", "finished", "witness", "look"):
         return _about_hangs(kind, found)
+    if kind == "stored":
+        return _stored(found)
     if kind in ("drain", "resize"):
         return _notice(Drain if kind == "drain" else Resize, found)
     return None
@@ -147,6 +160,17 @@ def _about_hangs(kind: str, found: Mapping[str, Any]) -> Phase | Finished | Witn
     if type(text) is not str or len(text) > (LONGEST_PHASE if kind == "phase" else LINE_LIMIT_BYTES):
         raise ValueError(f"a {kind} message takes a short text")
     return Phase(text) if kind == "phase" else Look(text)
+
+
+def _stored(found: Mapping[str, Any]) -> Stored:
+    run, generation, step, is_done = map(found.get, ("run", "generation", "step", "is_done"))
+    if not (_is_count(run) and _is_count(generation) and _is_count(step)) or type(is_done) is not bool:
+        raise ValueError("a stored message takes three counts of 63 bits, and whether it is done")
+    return Stored(run, generation, step, is_done)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < INTEGER_LIMIT
 
 
 def _is_number(value: object) -> bool:

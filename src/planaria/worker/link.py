@@ -22,6 +22,7 @@ from planaria.contract.control import (
     Progress,
     Release,
     Resize,
+    Stored,
     decode,
     encode,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from planaria.contract.commit import Stamp
     from planaria.contract.control import Message
 
 _LONGEST_NAME = 1000  # of a scope; a line has a limit
@@ -81,6 +83,11 @@ class Link:
         """Tell the agent that no more steps come; as cheap and harmless as a report."""
         if self._path:
             self._send(Finished())
+
+    def store(self, stamp: Stamp, *, is_done: bool) -> None:
+        """Tell the agent of a commit that this rank writes by itself: that it is begun, or done; harmless as a report."""
+        if self._path:
+            self._send(Stored(stamp.run, stamp.generation, stamp.step, is_done))
 
     def enter_phase(self, name: str) -> None:
         """Tell the agent what this rank is at from now on; as cheap and harmless as a report.

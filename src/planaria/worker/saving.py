@@ -46,6 +46,11 @@ class Saving:
     def start(self, stamp: Stamp, tensors: dict[str, Any], writer: Writer, group: Any) -> None:
         """Have tensors that nobody changes written, by all ranks of the group together; alone without one."""
         dcp = import_module("torch.distributed.checkpoint")
+
+        def save() -> None:
+            dcp.save(tensors, **options)
+            LINK.store(stamp, is_done=True)  # before whoever waits may end the process
+
         planner = dcp.DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         options = {"storage_writer": writer, "planner": planner, "process_group": group, "no_dist": group is None}
         if self._thread is None:
@@ -54,7 +59,7 @@ class Saving:
             # A thread, because disks are slow; one for all commits, which are written one after the other.
             self._thread = ThreadPoolExecutor(1, "planaria save")
         self._stamp = stamp
-        self._future = self._thread.submit(dcp.save, tensors, **options)
+        self._future = self._thread.submit(save)
 
     def finish(self, timeout_s: float | None) -> bool:
         """Wait for the commit that is being written; tell whether it is on disk.

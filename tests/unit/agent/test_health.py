@@ -35,7 +35,7 @@ class FakeDriver:
         self.group = Group(size=1, max_restarts=3, grace_s=30.0, phase="running")
         self.life = None
         self.progress: dict[int, tuple[Any, float]] = {}
-        self.keeper = None
+        self.commits: dict[str, Any] = {}
         self.reserve = None
         self.vigil = None
         self.was_noticed = False

@@ -28,7 +28,7 @@ class FakeDriver:
         self.group = group
         self.life = None
         self.progress: dict[int, tuple[Any, float]] = {}
-        self.keeper = None
+        self.commits: dict[str, Any] = {}
         self.reserve = None
         self.vigil = None
         self.was_noticed = False

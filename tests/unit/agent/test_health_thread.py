@@ -42,7 +42,7 @@ class FakeDriver:
     group = Group(size=1, max_restarts=3, grace_s=30.0, phase="running")
     life = None
     progress: ClassVar[dict[int, tuple[Any, float]]] = {}
-    keeper = None
+    commits: ClassVar[dict[str, object]] = {}
     reserve = None
     vigil = None
     workers = type("Workers", (), {"seen": ()})()

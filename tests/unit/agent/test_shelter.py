@@ -24,11 +24,22 @@ class Keeper:
         return self.succeeds
 
 
-def ended(outcome: Outcome, keeper: Keeper | None, *, noticed: bool, handed_over: bool = False) -> Outcome:
+def ended(
+    outcome: Outcome,
+    keeper: Keeper | None,
+    *,
+    noticed: bool,
+    handed_over: bool = False,
+    is_stored: bool | None = None,
+) -> Outcome:
     job: Any = SimpleNamespace(shutdown_timeout_s=GRACE_S)
     loop: Any = SimpleNamespace(now=lambda: NOW)
     driver: Any = SimpleNamespace(
-        keeper=keeper, group=SimpleNamespace(stop_at=STOP_AT), was_noticed=noticed, has_handed_over=handed_over
+        keeper=keeper,
+        shelf=None if is_stored is None else SimpleNamespace(is_whole=is_stored),
+        group=SimpleNamespace(stop_at=STOP_AT),
+        was_noticed=noticed,
+        has_handed_over=handed_over,
     )
     return _shelter(job, loop, driver, outcome)
 
@@ -68,3 +79,15 @@ def test_a_run_without_commits_ends_as_ever() -> None:
 
 def test_what_another_node_has_is_not_lost_either() -> None:
     assert ended(SIGNAL, Keeper(succeeds=False), noticed=True, handed_over=True).status == 75
+
+
+@pytest.mark.parametrize(
+    ("noticed", "is_stored", "status"), [(True, True, 75), (True, False, 143), (False, True, 143), (False, False, 143)]
+)
+def test_what_ranks_have_stored_by_themselves_counts_as_much(noticed: bool, is_stored: bool, status: int) -> None:
+    assert ended(SIGNAL, None, noticed=noticed, is_stored=is_stored).status == status
+
+
+@pytest.mark.parametrize(("succeeds", "is_stored"), [(True, False), (False, True)])
+def test_where_there_are_both_neither_may_be_lost(succeeds: bool, is_stored: bool) -> None:
+    assert ended(SIGNAL, Keeper(succeeds=succeeds), noticed=True, is_stored=is_stored).status == 143

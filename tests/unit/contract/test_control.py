@@ -17,6 +17,7 @@ from planaria.contract.control import (
     Progress,
     Release,
     Resize,
+    Stored,
     Witness,
     decode,
     encode,
@@ -26,6 +27,7 @@ NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name not in ("type",
 INTEGERS = st.integers(-INTEGER_LIMIT, INTEGER_LIMIT - 1)
 NUMBERS = st.floats(allow_nan=False) | INTEGERS
 
+COUNTS = st.integers(0, INTEGER_LIMIT - 1)
 MOMENTS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -43,10 +45,11 @@ MOMENTS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
     | st.builds(Release, INTEGERS)
     | st.builds(Phase, st.text(max_size=LONGEST_PHASE))
     | st.builds(Look, st.text())
+    | st.builds(Stored, COUNTS, COUNTS, COUNTS, st.booleans())
     | st.just(Witness())
 )
 def test_a_message_survives_the_wire(
-    message: Progress | Phase | Look | Witness | Drain | Resize | Acquire | Release,
+    message: Progress | Phase | Look | Stored | Witness | Drain | Resize | Acquire | Release,
 ) -> None:
     line = encode(message)
     assert line.endswith(b"\n")
@@ -71,7 +74,9 @@ def test_messages_of_other_versions_are_passed_over(line: bytes) -> None:
 
 @given(
     st.binary()
-    | st.sampled_from(["progress", "phase", "look", "witness", "drain", "resize", "acquire", "release", "x"]).flatmap(
+    | st.sampled_from(
+        ["progress", "phase", "look", "stored", "witness", "drain", "resize", "acquire", "release", "x"]
+    ).flatmap(
         lambda kind: st.sampled_from(["[]", "null", "true", "9" * 400, "9" * 5000, '"x"', "1e999", "{}", "-1"]).map(
             lambda value: (
                 f'{{"type": "{kind}", "step": {value}, "grace_s": {value}, "reason": {value}, '
@@ -82,7 +87,9 @@ def test_messages_of_other_versions_are_passed_over(line: bytes) -> None:
 )
 def test_nonsense_is_a_value_error_or_nothing(line: bytes) -> None:
     with suppress(ValueError):
-        assert isinstance(decode(line), Progress | Phase | Look | Witness | Drain | Resize | Acquire | Release | None)
+        assert isinstance(
+            decode(line), Progress | Phase | Look | Stored | Witness | Drain | Resize | Acquire | Release | None
+        )
 
 
 @pytest.mark.parametrize(
@@ -102,6 +109,23 @@ def test_nonsense_is_a_value_error_or_nothing(line: bytes) -> None:
 def test_a_scope_without_a_proper_time_is_refused(fields: str) -> None:
     with pytest.raises(ValueError, match="a scope takes"):
         decode(f'{{"type": "acquire", {fields}}}'.encode())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"run": 1, "generation": 2, "step": 3',
+        '"run": 1, "generation": 2, "step": 3, "is_done": 1',
+        '"run": 1, "generation": 2, "step": -1, "is_done": true',
+        '"run": 1, "generation": 2, "step": 9223372036854775808, "is_done": true',
+        '"run": 1.0, "generation": 2, "step": 3, "is_done": true',
+        '"run": true, "generation": 2, "step": 3, "is_done": true',
+        '"run": 1, "step": 3, "is_done": true',
+    ],
+)
+def test_what_is_stored_has_three_counts_and_is_done_or_not(fields: str) -> None:
+    with pytest.raises(ValueError, match="a stored message takes"):
+        decode(f'{{"type": "stored", {fields}}}'.encode())
 
 
 def test_a_phase_has_a_short_name() -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from planaria.contract.control import LONGEST_PHASE, Drain, Finished, Phase, Progress, Resize, decode, encode
+from planaria.contract.commit import Stamp
+from planaria.contract.control import LONGEST_PHASE, Drain, Finished, Phase, Progress, Resize, Stored, decode, encode
 from planaria.worker.link import Link, numbers
 from planaria.worker.phase import PhaseOfWork
 
@@ -221,6 +222,19 @@ def test_the_end_of_all_steps_arrives(agent: socket.socket) -> None:
         assert heard(peer, 1) == [Finished()]
         link._give_up()
     Link(lambda: None).finish()
+
+
+def test_what_a_rank_has_stored_arrives_from_whichever_thread(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    stamp = Stamp(2, 0, 7, 12, 4, 1)
+    with peer:
+        link.store(stamp, is_done=False)
+        writer = threading.Thread(target=lambda: link.store(stamp, is_done=True))
+        writer.start()
+        writer.join()
+        assert heard(peer, 2) == [Stored(2, 7, 12, False), Stored(2, 7, 12, True)]
+        link._give_up()
+    Link(lambda: None).store(stamp, is_done=True)
 
 
 def test_a_rank_is_where_its_main_thread_is_whatever_others_mark(agent: socket.socket) -> None:

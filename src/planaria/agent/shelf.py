@@ -1,0 +1,46 @@
+"""What the ranks of a node have on a disk by themselves, as those of a sharded model do: the agent only hears of it. Pure."""
+
+from __future__ import annotations
+
+from planaria.contract.commit import Stamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from planaria.contract.control import Stored
+    from planaria.contract.env import Round
+
+
+class Shelf:
+    """Takes the words of the ranks of one node, life by life."""
+
+    def __init__(self) -> None:
+        self._life: Round | None = None
+        self._words: dict[int, Stored] = {}  # by local rank: the last of this life
+        self._newest: Stamp | None = None
+        self._is_of_this_life = False
+
+    def begin(self, life: Round) -> None:
+        """Hear the ranks of this life from now on: what they begin from may be older than what was there."""
+        self._life, self._words, self._is_of_this_life = life, {}, False
+
+    def hear(self, local_rank: int, word: Stored) -> None:
+        """Take a rank's word. The first to say that a commit is done speaks for all, since it has all their parts."""
+        assert self._life is not None
+        self._words[local_rank] = word
+        stamp = Stamp(word.run, 0, word.generation, word.step, self._life.world_size, self._life.first_rank)
+        is_older = self._is_of_this_life and self._newest is not None and stamp.order < self._newest.order
+        if word.is_done and not is_older:
+            self._newest, self._is_of_this_life = stamp, True
+
+    @property
+    def newest(self) -> Mapping[str, Stamp]:
+        """Return the newest commit, by tier."""
+        return {} if self._newest is None else {"disk": self._newest}
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether the last commit of every rank is on disk, and no later one was begun."""
+        size = 0 if self._life is None else self._life.local_world_size
+        return len(self._words) == size and all(word.is_done for word in self._words.values())
