@@ -61,7 +61,7 @@ def recovery(folder: Path, arguments: argparse.Namespace) -> None:
         for way in ways if turn % 2 == 0 else reversed(ways):
             rest = wanted[way.name] - len(found[way.name])
             if rest > 0 and time.monotonic() < until:
-                kills = _turn_of(way, size, device, min(rest, AT_A_TIME), until)
+                kills = _turn_of(way, size, device, min(rest, arguments.at_a_time), until)
                 found[way.name] += kills
                 write(folder, "recovery", {"size": size, "ways": found}, recovery_text(found))
                 rest = rest - len(kills) if kills else 0  # one that says nothing would never come to an end
@@ -193,12 +193,21 @@ def main() -> None:
     kills = f"kills of each way ({KILLS}; {PEERS_KILLS} of another launcher than planaria)"
     parser.add_argument("--rounds", type=int, default=0, help=kills)
     parser.add_argument(
+        "--at-a-time",
+        type=int,
+        default=AT_A_TIME,
+        metavar="KILLS",
+        help=f"kills of one way before the next one has its turn ({AT_A_TIME}); more of them start fewer jobs",
+    )
+    parser.add_argument(
         "--minutes", type=float, default=0.0, help="end recovery after so long, whatever there is by then"
     )
     parser.add_argument("--only", nargs="+", choices=["join", "plain", "disk", *SIZES], help="some ways, or some sizes")
     parser.add_argument("--launchers", nargs="+", default=["planaria", "torchrun"], metavar="LAUNCHER")
     parser.add_argument("--tiny", action="store_true", help="on a CPU, a model of no size")
     arguments = parser.parse_args()
+    if arguments.at_a_time < 1:
+        parser.error("--at-a-time: expected a whole number of at least 1")
     try:
         arguments.found = find_launchers(arguments.launchers, sys.executable)
     except ValueError as problem:

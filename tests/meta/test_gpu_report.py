@@ -102,7 +102,7 @@ def test_a_turn_whose_kill_no_step_follows_is_a_turn_that_counts(
 
     monkeypatch.setattr(program.gpu, "_turn_of", one_turn)
     found = [SimpleNamespace(name="torchrun", command=("torchrun",))]
-    program.gpu.recovery(tmp_path, Namespace(tiny=True, minutes=0.0, only=None, rounds=4, found=found))
+    program.gpu.recovery(tmp_path, Namespace(tiny=True, minutes=0.0, only=None, rounds=4, at_a_time=3, found=found))
     assert turns == [3, 3, 2, 1]
     assert "| torchrun, checkpoint on disk | 4 | 4 |" in (tmp_path / "gpu-recovery.md").read_text()
 
