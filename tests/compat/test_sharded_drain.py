@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
-# Each step is followed by a commit; in the fourth the drain comes, and the folder may be lost.
+# Each step is followed by a commit. In the fourth the drain comes, and the folder may be lost; or all ranks die in it, and the
+# next life waits before it restores.
 SCRIPT = """
 import shutil, time, torch
 import torch.distributed as dist
@@ -29,6 +30,9 @@ from torch.distributed.fsdp import fully_shard
 from planaria.worker import ShardedState, train_loop
 from planaria.worker.link import LINK
 
+if LIFE:
+    tell(f"pause {RANK}")
+    wait_forever()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 torch.manual_seed(1)
@@ -42,6 +46,8 @@ def step(state):
     if state.step == 3:
         state.settle()
         dist.barrier()
+        if "again" in sys.argv:
+            os.kill(os.getpid(), signal.SIGKILL)
         tell(f"pause {RANK}")
         while LINK.drain() is None:
             time.sleep(0.01)  # as a step that goes on
@@ -95,4 +101,11 @@ def test_a_drain_whose_last_commit_could_not_be_written_does_not_say_that_it_was
     code, said, newest = drained(room, "lose")
     assert code == 143, said
     assert "is not on disk" in said
+    assert newest["disk"]["step"] == 3
+
+
+@needs_curl
+def test_a_drain_of_a_life_that_has_not_restored_yet_loses_nothing_and_says_so(room: Room) -> None:
+    code, said, newest = drained(room, "again")
+    assert code == 75, said
     assert newest["disk"]["step"] == 3

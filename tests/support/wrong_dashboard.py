@@ -7,7 +7,7 @@ from wrong_row import Row
 TABLE: tuple[Row | str, ...] = (
     "planaria dashboard",
     Row(["--open"], {}, "planaria dashboard has no flag '--open' (--help lists them all)", "dashboard"),
-    Row(["runs"], {}, "planaria dashboard has no flag 'runs' (--help lists them all)", "dashboard"),
+    Row(["runs"], {}, "planaria dashboard takes nothing but flags, got 'runs' (--help lists them all)", "dashboard"),
     Row(["--port=http"], {}, "--port expects a port from 0 to 65535, got 'http'", "dashboard"),
     Row(["--port=65536"], {}, "--port expects a port from 0 to 65535, got '65536'", "dashboard"),
     Row(["--port=1", "--port=2"], {}, "--port was given twice", "dashboard"),

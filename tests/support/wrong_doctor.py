@@ -10,7 +10,7 @@ GROUPS = "dns, network, ports, clock, shm, limits, gpu, disk, system, environmen
 TABLE: tuple[Row | str, ...] = (
     "planaria doctor",
     Row(["--fix"], {}, "planaria doctor has no flag '--fix' (--help lists them all)", "doctor"),
-    Row(["node-a"], {}, "planaria doctor has no flag 'node-a' (--help lists them all)", "doctor"),
+    Row(["node-a"], {}, "planaria doctor takes nothing but flags, got 'node-a' (--help lists them all)", "doctor"),
     Row(["--checks=luck"], {}, f"--checks expects all or some of {GROUPS}, got 'luck'", "doctor"),
     Row(["--checks=peers"], {}, f"--checks expects all or some of {GROUPS}, got 'peers'", "doctor"),
     Row(["--nproc-per-node=auto"], {}, "--nproc-per-node expects a number of workers, got 'auto'", "doctor"),

@@ -6,7 +6,7 @@ from wrong_row import Row
 
 TABLE: tuple[Row | str, ...] = (
     "planaria status, top, why and logs",
-    Row(["job7"], {}, "planaria status has no flag 'job7' (--help lists them all)", "status"),
+    Row(["job7"], {}, "planaria status takes nothing but flags, got 'job7' (--help lists them all)", "status"),
     Row(["--follow"], {}, "planaria status has no flag '--follow' (--help lists them all)", "status"),
     Row(["--run-dir="], {}, "--run-dir expects a directory, got ''", "status"),
     Row(["--run-dir"], {}, "--run-dir expects a value, got nothing", "status"),

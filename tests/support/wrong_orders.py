@@ -8,7 +8,7 @@ TABLE: tuple[Row | str, ...] = (
     "planaria drain and planaria stop",
     Row(["--force"], {}, "planaria drain has no flag '--force' (--help lists them all)", "drain"),
     Row(["--drain"], {}, "planaria drain has no flag '--drain' (--help lists them all)", "drain"),
-    Row(["job7"], {}, "planaria stop has no flag 'job7' (--help lists them all)", "stop"),
+    Row(["job7"], {}, "planaria stop takes nothing but flags, got 'job7' (--help lists them all)", "stop"),
     Row(["--json=1"], {}, "--json takes no value, got '1'", "drain"),
     Row(["--run-id"], {}, "--run-id expects a value, got nothing", "drain"),
     Row(["--port=0"], {}, "--port expects a port from 1 to 65535, got '0'", "drain"),

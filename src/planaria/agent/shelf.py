@@ -41,6 +41,8 @@ class Shelf:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether the last commit of every rank is on disk, and no later one was begun."""
-        size = 0 if self._life is None else self._life.local_world_size
-        return len(self._words) == size and all(word.is_done for word in self._words.values())
+        """Tell whether there is a commit on disk, and no rank has begun one that is not.
+
+        A life that ends before its ranks have restored has lost nothing: what the one before had is still there.
+        """
+        return self._newest is not None and all(word.is_done for word in self._words.values())

@@ -23,6 +23,12 @@ def wrong(source: str, expected: str, got: str) -> UsageError:
     return UsageError(f"{source} expects {expected}, got {quoted(got)}")
 
 
+def no_such_flag(command: str, word: str) -> UsageError:
+    """Say that a word is none of a command's flags."""
+    problem = "has no flag" if word.startswith("-") else "takes nothing but flags, got"
+    return UsageError(f"{command} {problem} {quoted(word)}", hint="--help lists them all")
+
+
 def taken_flag(
     words: list[str], values: Container[str], switches: Container[str], command: str, called: Callable[[str], str] = str
 ) -> tuple[str, str]:
@@ -36,7 +42,7 @@ def taken_flag(
     typed, equals, value = words.pop(0).partition("=")
     name = called(typed)
     if name not in values and name not in switches:
-        raise UsageError(f"{command} has no flag {quoted(name)}", hint="--help lists them all")
+        raise no_such_flag(command, name)
     if name in switches and equals:
         raise UsageError(f"{name} takes no value, got {quoted(value)}")
     if name in values and not equals:

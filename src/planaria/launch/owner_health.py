@@ -10,9 +10,8 @@ import os
 
 from planaria.base.files import tell
 from planaria.base.text import safe_line
-from planaria.base.usage import quoted
+from planaria.base.usage import no_such_flag
 from planaria.contract import exit_status
-from planaria.errors import UsageError
 from planaria.launch.owner_http import NotAnswered, ask
 from planaria.launch.owner_runs import doors_of_ours
 
@@ -49,7 +48,7 @@ def run_health(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """
     for word in argv:
         if word not in _FLAGS:
-            raise UsageError(f"planaria health has no flag {quoted(word)}", hint="--help lists them all")
+            raise no_such_flag("planaria health", word)
     if "--help" in argv or "-h" in argv:
         tell(1, HELP)
         return exit_status.DONE

@@ -39,8 +39,8 @@ def test_the_newest_commit_is_the_newest_that_any_rank_has_seen_done() -> None:
 
 
 def test_all_is_on_disk_when_every_rank_has_said_so_of_its_last_commit() -> None:
-    shelf = heard((0, stored(1)))
-    assert not shelf.is_whole, "nothing was heard of the other rank"
+    shelf = heard((0, stored(1, is_done=False)), (1, stored(1, is_done=False)), (0, stored(1)))
+    assert not shelf.is_whole, "the other rank has not come so far, for all that is known"
     shelf.hear(1, stored(1))
     assert shelf.is_whole
     shelf.hear(1, stored(2, is_done=False))
@@ -49,11 +49,23 @@ def test_all_is_on_disk_when_every_rank_has_said_so_of_its_last_commit() -> None
     assert shelf.is_whole
 
 
+def test_nothing_is_on_disk_before_anything_was_heard() -> None:
+    assert not heard().is_whole
+
+
+def test_a_life_that_has_not_begun_a_commit_has_lost_none() -> None:
+    shelf = heard((0, stored(5)), (1, stored(5)), (0, stored(6, is_done=False)))
+    assert not shelf.is_whole
+    shelf.begin(LIFE)
+    assert shelf.is_whole, "what was begun went with its life; the fifth is there"
+    shelf.hear(1, stored(6, is_done=False))
+    assert not shelf.is_whole
+
+
 def test_a_life_that_begins_from_an_older_commit_has_that_one() -> None:
     shelf = heard((0, stored(5)), (1, stored(5)))
     shelf.begin(LIFE)
     assert newest(shelf) == 5, "until something is heard of this life"
-    assert not shelf.is_whole
     shelf.hear(0, stored(4))
     shelf.hear(1, stored(4))
     assert newest(shelf) == 4
