@@ -60,6 +60,9 @@ def step(state):
     state.optimizer.zero_grad()
 
 train_loop(state, step)
+if "two" in sys.argv:
+    other = ShardedState(sys.argv[1] + "-other", model=model, step=0)
+    assert other.commit(wait="disk").reached == "disk"
 dist.destroy_process_group()
 """
 
@@ -97,8 +100,9 @@ def test_a_drain_whose_last_commit_is_on_disk_has_the_status_that_says_so(room: 
 
 
 @needs_curl
-def test_a_drain_whose_last_commit_could_not_be_written_does_not_say_that_it_was(room: Room) -> None:
-    code, said, newest = drained(room, "lose")
+@pytest.mark.parametrize("words", [["lose"], ["lose", "two"]], ids=["alone", "beside one that is"])
+def test_a_drain_whose_last_commit_could_not_be_written_does_not_say_that_it_was(room: Room, words: list[str]) -> None:
+    code, said, newest = drained(room, *words)
     assert code == 143, said
     assert "is not on disk" in said
     assert newest["disk"]["step"] == 3

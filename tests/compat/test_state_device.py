@@ -28,6 +28,7 @@ from planaria.contract.snapshot import BLOCK_BYTES, BLOCKS
 from planaria.errors import StateRefused
 from planaria.worker import agent_vault, arrays, runway
 from planaria.worker.device import Cuda, block_sums
+from planaria.worker.driver import NoMemory
 from planaria.worker.runway import Runway
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
@@ -470,3 +471,24 @@ def test_a_gpu_without_a_kernel_has_right_sums_and_says_once_why_they_are_slow(
     assert [found & 0xFFFFFFFF for found in blocks.sums.tolist()] == wanted
     told = "planaria: the GPU computes digests with torch's operations, which is slower: its compiler refused (said once)\n"
     assert capfd.readouterr().err == told
+
+
+def test_a_gpu_that_is_full_for_a_moment_is_not_told_to_be_slow_for_good(capfd: pytest.CaptureFixture[str]) -> None:
+    problems: list[OSError] = [NoMemory("it is full"), NoMemory("it is full"), OSError("its compiler refused")]
+
+    class Full:
+        def launch(self, *_blocks: object) -> None:
+            raise problems.pop(0)
+
+    gpu = Cuda.__new__(Cuda)  # without a GPU to make it of
+    gpu.device, gpu._said, gpu._kernel = torch.device("cpu"), set(), Full()  # type: ignore[assignment]  # stands in for it
+    gpu._cuda = SimpleNamespace(current_stream=lambda _device: SimpleNamespace(cuda_stream=0))
+    parts = [torch.zeros(10, dtype=torch.uint8)]
+    blocks = gpu.blocks(parts)
+    for _ in range(3):
+        gpu.sum_blocks(blocks, parts)
+        assert blocks.sums.tolist() == [adler32(bytes(10))]
+    first, second = capfd.readouterr().err.splitlines()
+    slow = "planaria: the GPU computes digests with torch's operations"
+    assert first == f"{slow} until it has memory for their kernel, which is slower: it is full (said once)"
+    assert second == f"{slow}, which is slower: its compiler refused (said once)"

@@ -13,30 +13,29 @@ if TYPE_CHECKING:
 
 
 class Shelf:
-    """Takes the words of the ranks of one node, life by life."""
+    """Takes the words of the ranks of one node, life by life. Of several states each has its own commits."""
 
     def __init__(self) -> None:
         self._life: Round | None = None
-        self._words: dict[int, Stored] = {}  # by local rank: the last of this life
+        self._words: dict[tuple[int, int], Stored] = {}  # by local rank and state: the last of this life
+        self._done: dict[int, Stamp] = {}  # by state: the newest of this life
         self._newest: Stamp | None = None
-        self._is_of_this_life = False
 
     def begin(self, life: Round) -> None:
         """Hear the ranks of this life from now on: what they begin from may be older than what was there."""
-        self._life, self._words, self._is_of_this_life = life, {}, False
+        self._life, self._words, self._done = life, {}, {}
 
     def hear(self, local_rank: int, word: Stored) -> None:
         """Take a rank's word. The first to say that a commit is done speaks for all, since it has all their parts."""
         assert self._life is not None
-        self._words[local_rank] = word
+        self._words[local_rank, word.state] = word
         stamp = Stamp(word.run, 0, word.generation, word.step, self._life.world_size, self._life.first_rank)
-        is_older = self._is_of_this_life and self._newest is not None and stamp.order < self._newest.order
-        if word.is_done and not is_older:
-            self._newest, self._is_of_this_life = stamp, True
+        if word.is_done and stamp.order >= self._done.get(word.state, stamp).order:
+            self._done[word.state] = self._newest = stamp
 
     @property
     def newest(self) -> Mapping[str, Stamp]:
-        """Return the newest commit, by tier."""
+        """Return the newest commit, by tier: of several states, of the one that was heard of last."""
         return {} if self._newest is None else {"disk": self._newest}
 
     @property

@@ -7,6 +7,7 @@ that failed because another process had gone, does not count.
 
 from __future__ import annotations
 
+from planaria.agent.model import RESTARTING
 from planaria.base.value import replace
 from planaria.contract.failure import names_a_lost_peer
 
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
 
 
 def noted(group: Group, event: ProgressReported) -> Group:
-    """Take a report."""
+    """Take a report. One that is read only after the end of its life was counted belongs to that life all the same."""
     wraps = group.wraps or event.went_back
+    if group.phase == RESTARTING:
+        if group.furthest is None or event.step > group.furthest:
+            group = replace(group, furthest=event.step, stalled=0)
+        return replace(group, wraps=wraps)
     if group.progressed and group.reached is not None and event.step <= group.reached and wraps == group.wraps:
         return group
     reached = event.step if group.reached is None else max(event.step, group.reached)

@@ -3,8 +3,8 @@
 From a worker:  {"type": "progress", "step": 12, ...numbers}
                 {"type": "phase", "phase": "evaluation"}, and with "" when it is over
                 {"type": "finished"}: no more steps come, unless one does
-                {"type": "stored", "run": 2, "generation": 7, "step": 12, "is_done": false}: this rank writes a commit by
-                itself; with true: the parts of all ranks are on disk
+                {"type": "stored", "state": 1, "run": 2, "generation": 7, "step": 12, "is_done": false}: this rank writes a
+                commit of its so many'th state by itself; with true: the parts of all ranks are on disk
                 {"type": "witness"}: this connection is that of a thread which only answers "look"
                 {"type": "acquire", "id": 7, "scope": "step", "after_s": 60.0, "at": 1234.5}
                 {"type": "release", "id": 7}
@@ -21,7 +21,7 @@ from planaria.base.value import Value, as_dict
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any, TypeGuard
+    from typing import Any
 
 LINE_LIMIT_BYTES = 16 << 10
 INTEGER_LIMIT = 1 << 63
@@ -51,8 +51,12 @@ class Finished(Value):
 
 
 class Stored(Value):
-    """A commit that ranks write to a disk by themselves, without the agent: `is_done` when all of it is there."""
+    """A commit that ranks write to a disk by themselves, without the agent: `is_done` when all of it is there.
 
+    `state` tells the states of a program apart, each of which has a folder and runs of its own: the same number on all ranks.
+    """
+
+    state: int
     run: int
     generation: int
     step: int
@@ -163,14 +167,15 @@ def _about_hangs(kind: str, found: Mapping[str, Any]) -> Phase | Finished | Witn
 
 
 def _stored(found: Mapping[str, Any]) -> Stored:
-    run, generation, step, is_done = map(found.get, ("run", "generation", "step", "is_done"))
-    if not (_is_count(run) and _is_count(generation) and _is_count(step)) or type(is_done) is not bool:
-        raise ValueError("a stored message takes three counts of 63 bits, and whether it is done")
-    return Stored(run, generation, step, is_done)
+    state, run, generation, step = (_count(found.get(name)) for name in ("state", "run", "generation", "step"))
+    is_done = found.get("is_done")
+    if state is None or run is None or generation is None or step is None or type(is_done) is not bool:
+        raise ValueError("a stored message takes four counts of 63 bits, and whether it is done")
+    return Stored(state, run, generation, step, is_done)
 
 
-def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value < INTEGER_LIMIT
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < INTEGER_LIMIT else None
 
 
 def _is_number(value: object) -> bool:

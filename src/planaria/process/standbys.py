@@ -168,6 +168,9 @@ class Standbys:
             return Taken(None, absence(self._absence_of(local_rank)))
         if not standby.is_ready:
             return Taken(None, not_ready(self._lost.get(local_rank, Lost())))
+        if why := standby.staleness():
+            self._end(standby, Lost(why, is_stale=True))
+            return Taken(None, why)
         if why := standby.refusal(cold):
             self._end(standby, Lost(f"the one before was refused: {why}"))
             return Taken(None, why)
@@ -175,6 +178,11 @@ class Standbys:
         self._lost[local_rank] = PROMOTED
         self._loop.forget(standby.fileno())
         return Taken(standby)
+
+    def died_in_promotion(self, local_rank: int) -> str:
+        """Take note that the one that was taken was gone before it could begin; return why it is a cold start."""
+        self._lost[local_rank] = Lost("the one before died when it was promoted")
+        return "it died when it was promoted"
 
     def _absence_of(self, local_rank: int) -> Absence:
         return Absence(

@@ -189,9 +189,12 @@ class Workers:
         """Promote a standby if there is one for this very start, else start cold."""
         if self.standbys is not None:
             taken = self.standbys.take(worker.local_rank, start)
-            if taken.standby is not None and worker.promote(taken.standby, start):
+            if taken.standby is None:
+                self.cold[worker.local_rank] = taken.why
+            elif worker.promote(taken.standby, start):
                 return
-            self.cold[worker.local_rank] = taken.why or "it died when it was promoted"
+            else:
+                self.cold[worker.local_rank] = self.standbys.died_in_promotion(worker.local_rank)
         worker.start(start)
 
     @property

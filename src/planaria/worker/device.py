@@ -9,7 +9,7 @@ import sys
 
 from planaria.contract.snapshot import BLOCK_BYTES
 from planaria.worker.bounce import Bounce
-from planaria.worker.driver import Driver
+from planaria.worker.driver import Driver, NoMemory
 from planaria.worker.kernel import Blocks, Kernel
 from planaria.worker.pins import PINS
 from planaria.worker.vault import say
@@ -160,7 +160,8 @@ class Cuda:
         try:
             self._kernel.launch(blocks, self._cuda.current_stream(self.device).cuda_stream)
         except OSError as problem:
-            self._say("computes digests with torch's operations", problem)
+            until = " until it has memory for their kernel" if isinstance(problem, NoMemory) else ""
+            self._say(f"computes digests with torch's operations{until}", problem)
             torch: Any = sys.modules["torch"]
             torch.cat([block_sums(tensor) for tensor in tensors], out=blocks.sums)
 

@@ -54,9 +54,10 @@ def check_options(vault: object, replicated: object) -> None:
     Raises:
         StateRefused: They are not.
     """
-    missing = [name for name in _OF_A_VAULT if not callable(getattr(vault, name, None))]
+    missing = [f"{name}()" for name in _OF_A_VAULT if not callable(getattr(vault, name, None))]
+    missing += [] if hasattr(vault, "origin") else ["origin"]
     if vault is not None and (isinstance(vault, type) or missing):
-        lacks = f", which has no {missing[0]}()" if 0 < len(missing) < len(_OF_A_VAULT) else ""
+        lacks = f", which has no {missing[0]}" if 0 < len(missing) <= len(_OF_A_VAULT) else ""
         raise StateRefused(
             f"vault expects a vault, got {vault!r}{lacks}", hint='a folder is vault=LocalVault(directory="...")'
         )

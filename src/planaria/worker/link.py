@@ -84,10 +84,13 @@ class Link:
         if self._path:
             self._send(Finished())
 
-    def store(self, stamp: Stamp, *, is_done: bool) -> None:
-        """Tell the agent of a commit that this rank writes by itself: that it is begun, or done; harmless as a report."""
+    def store(self, state: int, stamp: Stamp, *, is_done: bool) -> None:
+        """Tell the agent of a commit that this rank writes by itself: that it is begun, or done; harmless as a report.
+
+        `state` is the number of the state that it is of, among those of this process.
+        """
         if self._path:
-            self._send(Stored(stamp.run, stamp.generation, stamp.step, is_done))
+            self._send(Stored(state, stamp.run, stamp.generation, stamp.step, is_done))
 
     def enter_phase(self, name: str) -> None:
         """Tell the agent what this rank is at from now on; as cheap and harmless as a report.

@@ -6,6 +6,7 @@ begun waits for those of all other ranks, and would take whatever they write nex
 
 from __future__ import annotations
 
+import itertools
 from importlib import import_module
 
 from planaria.contract.control import CHECKPOINT
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from planaria.contract.commit import Stamp
     from planaria.worker.storage import Writer
 
+_NUMBERS = itertools.count()  # ranks make their states in the same order
 SLOW_S = 10.0  # how long a commit waits for the one before until that is worth a line
 
 
@@ -38,6 +40,7 @@ class Saving:
     """The commit that is being written, one at a time. Trouble is told once, and training goes on."""
 
     def __init__(self) -> None:
+        self._number = next(_NUMBERS)
         self._thread: ThreadPoolExecutor | None = None
         self._future: Future[Any] | None = None
         self._stamp: Stamp | None = None
@@ -49,7 +52,7 @@ class Saving:
 
         def save() -> None:
             dcp.save(tensors, **options)
-            LINK.store(stamp, is_done=True)  # before whoever waits may end the process
+            self.mark(stamp, is_done=True)  # before whoever waits may end the process
 
         planner = dcp.DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         options = {"storage_writer": writer, "planner": planner, "process_group": group, "no_dist": group is None}
@@ -60,6 +63,10 @@ class Saving:
             self._thread = ThreadPoolExecutor(1, "planaria save")
         self._stamp = stamp
         self._future = self._thread.submit(save)
+
+    def mark(self, stamp: Stamp, *, is_done: bool) -> None:
+        """Tell the agent of a commit of this state: that this rank begins it, or that all of it is on disk."""
+        LINK.store(self._number, stamp, is_done=is_done)
 
     def finish(self, timeout_s: float | None) -> bool:
         """Wait for the commit that is being written; tell whether it is on disk.

@@ -107,7 +107,7 @@ class ShardedState(ElasticState):
         assert taken is not None
         stamp = taken.stamp
         vars(self).update(stamp=stamp, _highest=stamp.generation)
-        LINK.store(stamp, is_done=False)
+        self._saving.mark(stamp, is_done=False)
         if self._life:
             place = Place(stamp.generation, stamp.step, here.rank, here.world_size, self._life)
             self._saving.start(stamp, taken.tensors, Writer(self._bundles, place, taken.values), self._group)
@@ -173,7 +173,7 @@ class ShardedState(ElasticState):
                 self._load(listed, here)
                 stamp = Stamp(listed.life, 0, listed.generation, listed.step, here.world_size, here.rank)
                 vars(self)["stamp"] = stamp
-                LINK.store(stamp, is_done=True)
+                self._saving.mark(stamp, is_done=True)
                 return stamp
         return None
 

@@ -10,8 +10,8 @@ from planaria.contract.env import Round
 LIFE = Round(3, "job7", "default", 1, 2, 2, 4, 2, 4, 2, "10.0.0.1", 4711, 0, 3, "")
 
 
-def stored(generation: int, *, run: int = 1, is_done: bool = True) -> Stored:
-    return Stored(run, generation, 10 * generation, is_done)
+def stored(generation: int, *, state: int = 0, run: int = 1, is_done: bool = True) -> Stored:
+    return Stored(state, run, generation, 10 * generation, is_done)
 
 
 def heard(*words: tuple[int, Stored]) -> Shelf:
@@ -75,3 +75,19 @@ def test_a_life_that_begins_from_an_older_commit_has_that_one() -> None:
 def test_a_later_run_of_the_folder_is_newer_whatever_its_count() -> None:
     shelf = heard((0, stored(9)), (0, stored(2, run=2)))
     assert shelf.newest["disk"].order == (2, 0, 2)
+
+
+def test_a_commit_of_one_state_says_nothing_of_what_another_has_begun() -> None:
+    shelf = heard((0, stored(1)), (0, stored(2, is_done=False)), (0, stored(2, state=1, is_done=False)))
+    shelf.hear(0, stored(2, state=1))
+    assert not shelf.is_whole, "that of the first one is not there"
+    shelf.hear(0, stored(2))
+    assert shelf.is_whole
+
+
+def test_a_state_that_begins_beside_one_that_was_restored_from_elsewhere_has_the_newest_commit() -> None:
+    shelf = heard((0, stored(500, run=7)), (1, stored(500, run=7)), (0, stored(1, state=1)), (1, stored(1, state=1)))
+    assert shelf.newest["disk"].order == (1, 0, 1), "each folder counts its runs by itself"
+    shelf.hear(0, stored(2, state=1))
+    shelf.hear(1, stored(1, state=1))
+    assert newest(shelf) == 2

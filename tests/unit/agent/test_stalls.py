@@ -88,3 +88,20 @@ def test_a_life_that_failed_for_a_lost_peer_does_not_count() -> None:
     lost = Failure(0, 0, "h", 1, 1, 1.0, 9.0, "exception", message="Connection reset by peer")
     assert counted(group, (lost,)).stalled == 0
     assert counted(group, (Failure(0, 0, "h", 1, 1, 1.0, 9.0, "exception", message="ValueError"),)).stalled == 1
+
+
+@pytest.mark.parametrize(("late", "furthest", "stalled"), [(6, 6, 0), (5, 5, 1), (4, 5, 1)])
+def test_a_step_that_is_read_after_the_end_of_its_life_counts_for_that_life_and_not_for_the_next(
+    late: int, furthest: int, stalled: int
+) -> None:
+    failure = Failure(0, 0, "h", 1, 1, 9.0, 100.0, "exit", message="exit status 1")
+    group, _ = step(Group(size=1, max_restarts=9, grace_s=1.0, stall_restarts=9), Begun(0.0))
+    for reports in ((5,), ()):
+        group, _ = step(group, WorkersStarted(9.0))
+        for report in reports:
+            group, _ = step(group, ProgressReported(0, report))
+        group, _ = step(group, WorkerExited(0, 9.0, failure))
+        if reports:
+            group, _ = step(group, TreeEnded(9.0))
+    group, _ = step(group, ProgressReported(0, late))
+    assert (group.reached, group.furthest, group.stalled) == (None, furthest, stalled)

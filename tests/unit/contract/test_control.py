@@ -45,7 +45,7 @@ MOMENTS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
     | st.builds(Release, INTEGERS)
     | st.builds(Phase, st.text(max_size=LONGEST_PHASE))
     | st.builds(Look, st.text())
-    | st.builds(Stored, COUNTS, COUNTS, COUNTS, st.booleans())
+    | st.builds(Stored, COUNTS, COUNTS, COUNTS, COUNTS, st.booleans())
     | st.just(Witness())
 )
 def test_a_message_survives_the_wire(
@@ -114,16 +114,17 @@ def test_a_scope_without_a_proper_time_is_refused(fields: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        '"run": 1, "generation": 2, "step": 3',
-        '"run": 1, "generation": 2, "step": 3, "is_done": 1',
-        '"run": 1, "generation": 2, "step": -1, "is_done": true',
-        '"run": 1, "generation": 2, "step": 9223372036854775808, "is_done": true',
-        '"run": 1.0, "generation": 2, "step": 3, "is_done": true',
-        '"run": true, "generation": 2, "step": 3, "is_done": true',
-        '"run": 1, "step": 3, "is_done": true',
+        '"state": 0, "run": 1, "generation": 2, "step": 3',
+        '"state": 0, "run": 1, "generation": 2, "step": 3, "is_done": 1',
+        '"state": 0, "run": 1, "generation": 2, "step": -1, "is_done": true',
+        '"state": 0, "run": 1, "generation": 2, "step": 9223372036854775808, "is_done": true',
+        '"state": 0, "run": 1.0, "generation": 2, "step": 3, "is_done": true',
+        '"state": 0, "run": true, "generation": 2, "step": 3, "is_done": true',
+        '"state": 0, "run": 1, "step": 3, "is_done": true',
+        '"run": 1, "generation": 2, "step": 3, "is_done": true',
     ],
 )
-def test_what_is_stored_has_three_counts_and_is_done_or_not(fields: str) -> None:
+def test_what_is_stored_has_four_counts_and_is_done_or_not(fields: str) -> None:
     with pytest.raises(ValueError, match="a stored message takes"):
         decode(f'{{"type": "stored", {fields}}}'.encode())
 

@@ -481,9 +481,18 @@ def test_a_rank_whose_standby_has_gone_stale_is_told_the_same_until_the_next_is_
 
 def test_a_rank_whose_standby_was_refused_is_told_so_also_when_it_fails_again(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(9 * GB)
-    monkeypatch.setattr(FakeStandby, "mismatch", lambda _self, _order: "the umask differs")
-    assert rig.why(0) == "the umask differs"
-    assert rig.why(0) == "there is no standby yet: the one before was refused: the umask differs"
+    monkeypatch.setattr(FakeStandby, "mismatch", lambda _self, _order: "the variable HOME differs")
+    assert rig.why(0) == "the variable HOME differs"
+    assert rig.why(0) == "there is no standby yet: the one before was refused: the variable HOME differs"
+
+
+def test_a_rank_whose_standby_is_found_stale_when_it_is_wanted_is_told_so_also_when_it_fails_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(9 * GB)
+    monkeypatch.setattr(FakeStandby, "staleness", lambda _self: "job.py has changed")
+    assert rig.why(0) == "job.py has changed"
+    assert rig.why(0) == "job.py has changed", "a look in between would have said the same"
 
 
 def test_a_rank_whose_standby_was_unfit_is_told_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,15 @@ class Older(LocalVault):
         return "Older()"
 
 
+class Nowhere:
+    """A vault that does not say where its commits come from."""
+
+    begin_open = open = sealed = skipped = wait = load = print
+
+    def __repr__(self) -> str:
+        return "Nowhere()"
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -44,6 +53,7 @@ class Older(LocalVault):
         ({"vault": ""}, "vault expects a vault, got ''"),
         ({"vault": LocalVault}, "vault expects a vault, got <class"),
         ({"vault": Older()}, r"vault expects a vault, got Older\(\), which has no skipped\(\)"),
+        ({"vault": Nowhere()}, r"vault expects a vault, got Nowhere\(\), which has no origin"),
         ({"replicated": "no"}, "replicated expects True, False or None, got 'no'"),
         ({"replicated": 0}, "replicated expects True, False or None, got 0"),
     ],

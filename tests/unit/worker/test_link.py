@@ -228,13 +228,13 @@ def test_what_a_rank_has_stored_arrives_from_whichever_thread(agent: socket.sock
     link, peer = linked(agent)
     stamp = Stamp(2, 0, 7, 12, 4, 1)
     with peer:
-        link.store(stamp, is_done=False)
-        writer = threading.Thread(target=lambda: link.store(stamp, is_done=True))
+        link.store(3, stamp, is_done=False)
+        writer = threading.Thread(target=lambda: link.store(3, stamp, is_done=True))
         writer.start()
         writer.join()
-        assert heard(peer, 2) == [Stored(2, 7, 12, False), Stored(2, 7, 12, True)]
+        assert heard(peer, 2) == [Stored(3, 2, 7, 12, False), Stored(3, 2, 7, 12, True)]
         link._give_up()
-    Link(lambda: None).store(stamp, is_done=True)
+    Link(lambda: None).store(3, stamp, is_done=True)
 
 
 def test_a_rank_is_where_its_main_thread_is_whatever_others_mark(agent: socket.socket) -> None:
