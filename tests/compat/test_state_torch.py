@@ -363,11 +363,12 @@ def normalising(vault: LocalVault) -> ElasticState:
 
 
 WORLD = """
-import json, os, random, sys, warnings
+import functools, json, os, random, sys, warnings
 import torch, torch.distributed as dist
 from torch import nn
 from planaria.contract.commit import Origin
 from planaria.worker import exchange
+from planaria.worker.sharded import ShardedState
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
 
@@ -394,12 +395,36 @@ elif what == "sharded":
         assert str(exc).startswith("model['weight'] cannot be kept: it is sharded (a DTensor)"), exc
     else:
         sys.exit("not refused")
+    for flags in ({}, {"use_orig_params": True}):
+        inner = nn.Linear(4, 4)
+        wrapped = FullyShardedDataParallel(inner, device_id=torch.device("cpu"), **flags)
+        optimizer = torch.optim.AdamW(wrapped.parameters())
+        for given in ({"model": nn.Sequential(wrapped)}, {"model": inner}, {"optimizer": optimizer}, {"critic": wrapped}):
+            for make in (ElasticState, functools.partial(ShardedState, sys.argv[2] + ".commits")):
+                try:
+                    make(**given)
+                except StateRefused as exc:
+                    name = next(iter(given))
+                    assert str(exc).startswith(f"{name} is sharded by FullyShardedDataParallel (FSDP1)"), exc
+                else:
+                    sys.exit(f"not refused: {make} {given} {flags}")
+elif what in ("apart", "apart and behind"):
+    from planaria.errors import StateRefused
+    state = ElasticState(vault=LocalVault(origin), model=net, step=10 + rank, replicated=False)
+    before = net.weight.tolist()
+    assert state.sync().stamp is None
+    assert (net.weight.tolist(), state.step) == (before, 10 + rank)
+    if what == "apart" or rank == 1:
+        state.step = 12
+        state.commit(wait="node")
     try:
-        ElasticState(model=nn.Sequential(FullyShardedDataParallel(nn.Linear(4, 4), device_id=torch.device("cpu"))))
+        assert state.sync().from_rank == rank
     except StateRefused as exc:
-        assert str(exc).startswith("model is wrapped in FullyShardedDataParallel"), exc
+        assert str(exc).startswith("not all ranks have the newest commit, which rank 1 has"), exc
+        assert what == "apart and behind"
     else:
-        sys.exit("not refused")
+        assert what == "apart"
+    assert net.weight.tolist() == before
 else:
     vault = LocalVault(origin)
     exchange.PIECE_BYTES = 1000
@@ -451,6 +476,11 @@ def test_at_a_first_start_all_get_rank_0_s_state(tmp_path: Path) -> None:
     first, second = world(tmp_path, "fresh")
     assert first == second
     assert first[:3] == [0, None, 10]
+
+
+@pytest.mark.parametrize("what", ["apart", "apart and behind"])
+def test_models_of_each_rank_s_own_are_never_overwritten_by_another_rank_s(tmp_path: Path, what: str) -> None:
+    world(tmp_path, what)
 
 
 def test_a_ddp_module_is_the_module_inside_and_replicated(tmp_path: Path) -> None:

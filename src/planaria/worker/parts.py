@@ -70,14 +70,23 @@ def kind_of(value: Any) -> str:
 
 
 def check_whole(name: str, value: Any) -> None:
-    """See that a module's parameters can be kept one by one.
+    """See that the parameters of a module or an optimizer can be kept one by one.
 
     Raises:
         StateRefused: They are sharded by FSDP1. (A DTensor, as FSDP2 makes them, is refused when it is met.)
     """
-    if kind_of(value) == MODULE and any(type(part).__name__ == "FullyShardedDataParallel" for part in value.modules()):
+    kind = kind_of(value)
+    if kind == MODULE:
+        is_sharded = any(type(part).__name__ == "FullyShardedDataParallel" for part in value.modules())
+        parameters = value.parameters()
+    elif kind == OPTIMIZER:
+        is_sharded, parameters = False, (one for group in value.param_groups for one in group["params"])
+    else:
+        return
+    # The module inside the wrapper, and an optimizer, show it only by torch's own mark on what was flattened.
+    if is_sharded or any(getattr(parameter, "_fsdp_flattened", False) for parameter in parameters):
         raise StateRefused(
-            f"{name} is wrapped in FullyShardedDataParallel, whose parameters cannot be kept one by one",
+            f"{name} is sharded by FullyShardedDataParallel (FSDP1), whose parameters cannot be kept one by one",
             hint="use fully_shard (FSDP2) with planaria.worker.ShardedState, or DistributedDataParallel",
         )
 

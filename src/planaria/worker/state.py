@@ -75,7 +75,7 @@ class ElasticState:
         fields["_parts"] = given
         fields["_vault"], fields["_tenancy"] = (vault, Tenancy()) if vault is not None else vault_here()
         fields["_replicated"] = parts.is_replicated(model) if replicated is None else replicated
-        fields["_is_apart"] = replicated is False and model is not None
+        fields["_is_apart"] = replicated is False
         fields["_sealer"] = None
         fields["_sealing"] = None
         fields["_captured"] = None
@@ -243,7 +243,7 @@ class ElasticState:
         for line in restoration.give_back(capture.merged(shared, own), self._parts, upload):
             say(line)
         newest = loaded.own or loaded.shared
-        if newest and self._is_apart:
+        if newest and self._is_apart and "model" in self._parts:
             tell_other_world(newest[1].stamp, self._vault.origin)
         return newest[1].stamp if newest else None
 
@@ -260,7 +260,11 @@ class ElasticState:
         """Restore, and make the state of all ranks that of the rank with the newest commit; rank 0's at a first start.
 
         With a process group of torch it is a collective call: every rank makes it at the same place. Without one it is
-        `restore`. A rank's own random numbers stay its own. The first one of a life is told in the log.
+        `restore`. A rank's own random numbers stay its own, and with `replicated=False` all that it has. The first one of a
+        life is told in the log.
+
+        Raises:
+            StateRefused: As `restore()`. Or, with `replicated=False`, ranks have gone back to different commits.
         """
         synced = self._sync()
         log_synced(self, self._vault.origin.rank, synced.from_rank)
@@ -272,8 +276,14 @@ class ElasticState:
         if group is None:
             return Synced(stamp, self._vault.origin.rank)
         source, newest, self._tenancy.generation = exchange.agree(group, stamp, self._tenancy.generation)
-        if source is None:
+        if source is None or (self._is_apart and newest is None):
             return Synced(stamp, group.rank)
+        if self._is_apart:
+            raise StateRefused(
+                f"not all ranks have the newest commit, which rank {source} has, and with replicated=False no rank's state is "
+                "another's",
+                hint="end the program: an agent begins all ranks at one commit; without one they share a folder",
+            )
         sent = exchange.pack(self._parts, stamp or self._vault.origin.stamp(0, 0)) if group.rank == source else None
         memory = exchange.broadcast(group, source, sent)
         if group.rank != source and (newest is None or stamp is None or stamp.order != newest):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planaria.contract.commit import Origin
 from planaria.errors import StateRefused
 from planaria.worker.state import ElasticState
 from planaria.worker.vault import LocalVault
@@ -37,6 +38,32 @@ class Nowhere:
 
     def __repr__(self) -> str:
         return "Nowhere()"
+
+
+class Late(LocalVault):
+    """A vault that knows where its commits come from when all nodes are there, as that of an agent."""
+
+    @property
+    def origin(self) -> Origin:
+        raise RuntimeError("not yet")
+
+    @origin.setter
+    def origin(self, _origin: Origin) -> None: ...
+
+
+class Wrapper:
+    """A vault around another one."""
+
+    def __init__(self, inside: LocalVault) -> None:
+        self._inside = inside
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inside, name)
+
+
+@pytest.mark.parametrize("vault", [Late(), Wrapper(LocalVault())])
+def test_a_vault_is_asked_nothing_when_a_state_is_made(vault: Any) -> None:
+    ElasticState(vault=vault, step=0)
 
 
 @pytest.mark.parametrize(
