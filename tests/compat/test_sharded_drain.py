@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+LIFE_S = 120.0  # for two ranks to import torch and train three steps, on two cores that others use too
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 # Each step is followed by a commit. In the fourth the drain comes, and the folder may be lost; or all ranks die in it, and the
 # next life waits before it restores.
 SCRIPT = """
+if LIFE:
+    tell(f"pause {RANK}")
+    wait_forever()
 import shutil, time, torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -30,9 +34,6 @@ from torch.distributed.fsdp import fully_shard
 from planaria.worker import ShardedState, train_loop
 from planaria.worker.link import LINK
 
-if LIFE:
-    tell(f"pause {RANK}")
-    wait_forever()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 torch.manual_seed(1)
@@ -83,7 +84,7 @@ def drained(room: Room, *words: str) -> tuple[int, str, dict[str, Any]]:
     job = room.start(
         ("--nproc-per-node=2", "--max-restarts=1", "--shutdown-timeout=120"), SCRIPT, room.path("commits"), *words
     )
-    room.hear_many(["pause 0", "pause 1"])
+    room.hear_many(["pause 0", "pause 1"], LIFE_S)
     newest = status(door(room))["newest_commit"]
     assert planaria(room, "drain", f"--pid={job.pid}", "--no-wait").returncode == 0
     end = job.wait(200)

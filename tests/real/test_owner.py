@@ -72,3 +72,33 @@ def test_a_drain_takes_one_node_out_and_the_others_go_on(room: Room) -> None:
     assert json.loads(told.stdout)["ended"] is True
     crew.wait_world("a")
     crew.finish_well("a")
+
+
+STORES = """
+from notes import *
+import time
+from planaria.contract.commit import Stamp
+from planaria.worker.link import LINK
+
+if LIFE == 0 and ROUND == 0:
+    for generation, is_done in ((5, True), (6, False)):  # as a ShardedState does, whose sixth commit is being written
+        LINK.store(0, Stamp(1, 0, generation, 10 * generation, WORLD, RANK), is_done=is_done)
+note("met")
+keep_stamping()
+time.sleep(600)
+"""
+
+
+def test_a_node_that_waits_for_others_has_lost_nothing_by_its_drain(room: Room) -> None:
+    """What its last life had begun to write went with that life. What it has on disk is there."""
+    crew = Crew(room, "--resize-grace=0", nodes="2", job=STORES)
+    crew.add_all("a", "b")
+    crew.wait_world("a", "b")
+    told = planaria(room, "status", "--json")
+    assert json.loads(told.stdout)["newest_commit"]["disk"]["step"] == 50, told.stderr
+    gone, left = crew.nodes["b"], crew.nodes["a"]
+    assert planaria(room, "drain", f"--pid={gone.pid}").returncode == 0
+    assert gone.wait().status == 143, "it ran, and had begun a commit"
+    left.wait_said("waiting for")
+    assert planaria(room, "drain", f"--pid={left.pid}").returncode == 0
+    assert left.wait().status == 75, left.err()

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
     from planaria.agent.control import ControlServer, Peer
     from planaria.agent.hearing import Hearing
+    from planaria.agent.hearsay import Hearsay
     from planaria.agent.keeper import Keeper
     from planaria.agent.meeting import Seat
     from planaria.agent.model import Effect, Event, Group, Job, Outcome
     from planaria.agent.observer import Observer
     from planaria.agent.preflight import Preflight
     from planaria.agent.reserve import Reserve
-    from planaria.agent.shelf import Shelf
     from planaria.agent.vigil import Vigil
     from planaria.agent.watchdog import Watchdog
     from planaria.base.loop import Loop, Timer
@@ -91,7 +91,7 @@ class Driver:
         self.evidence_dir = ""  # where folders of evidence go; made for the first of them
         self.observer: Observer | None = None
         self.keeper: Keeper | None = None
-        self.shelf: Shelf | None = None
+        self.hearsay: Hearsay | None = None
         self.neighbours = Neighbours()
         self.has_handed_over = False  # what only this node had of the newest commit is elsewhere
         self.say: Callable[[str], object] = lambda _line: None
@@ -194,8 +194,8 @@ class Driver:
             self.vigil.begin(self.workers.seen)
         if self.keeper is not None:
             self.keeper.begin(life, self.neighbours)
-        if self.shelf is not None:
-            self.shelf.begin(life)
+        if self.hearsay is not None:
+            self.hearsay.begin(life)
         if self.reserve is not None:
             self.reserve.began(self.group)
         self._queue.insert(0, WorkersStarted(self._loop.now(), life.master_port))
@@ -212,7 +212,7 @@ class Driver:
     def commits(self) -> Mapping[str, Stamp]:
         """Return the newest commit of each tier, kept here or by the ranks themselves."""
         kept = {} if self.keeper is None else self.keeper.newest
-        return kept if self.shelf is None else {**self.shelf.newest, **kept}
+        return kept if self.hearsay is None else {**self.hearsay.newest, **kept}
 
     def unclaimed_bytes(self) -> int:
         """Return how much memory is free that no commit was promised; below zero where more was."""
@@ -240,6 +240,8 @@ class Driver:
         if self.group.phase == FINISHING:
             self._dismiss_reserve()
             self._children.count_the_dying()
+        elif self.hearsay is not None:
+            self.hearsay.end()
         self._tree_deadline = self._loop.call_later(within_s, lambda: self._tree_ended(clean=False))
         self._end_tree(first=True)
 

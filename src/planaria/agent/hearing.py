@@ -95,12 +95,12 @@ class Hearing:
         driver = self._driver
         if driver.life is None:
             return
-        if driver.shelf is None:
-            from planaria.agent.shelf import Shelf
+        if driver.hearsay is None:
+            from planaria.agent.hearsay import Hearsay
 
-            driver.shelf = Shelf()
-            driver.shelf.begin(driver.life)
-        driver.shelf.hear(local_rank, word)
+            driver.hearsay = Hearsay()
+            driver.hearsay.begin(driver.life)
+        driver.hearsay.hear(local_rank, word)
         if driver.observer is not None:
             driver.observer.pulse.stir()
 

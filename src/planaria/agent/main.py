@@ -127,7 +127,7 @@ def _shelter(job: Job, loop: Loop, driver: Driver, outcome: Outcome) -> Outcome:
     """
     if outcome.kind == "abandoned":
         return outcome
-    safe = [] if driver.shelf is None else [driver.shelf.is_whole]
+    safe = [] if driver.hearsay is None else [driver.hearsay.is_whole]
     if driver.keeper is not None:
         is_drain = outcome.kind in ("signal", "stopped")
         left_s = driver.group.stop_at + job.shutdown_timeout_s - loop.now() if is_drain else job.shutdown_timeout_s

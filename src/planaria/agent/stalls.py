@@ -23,7 +23,7 @@ def noted(group: Group, event: ProgressReported) -> Group:
     if group.phase == RESTARTING:
         if group.furthest is None or event.step > group.furthest:
             group = replace(group, furthest=event.step, stalled=0)
-        return replace(group, wraps=wraps)
+        return replace(group, wraps=wraps, progressed=True)
     if group.progressed and group.reached is not None and event.step <= group.reached and wraps == group.wraps:
         return group
     reached = event.step if group.reached is None else max(event.step, group.reached)

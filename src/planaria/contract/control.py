@@ -53,7 +53,8 @@ class Finished(Value):
 class Stored(Value):
     """A commit that ranks write to a disk by themselves, without the agent: `is_done` when all of it is there.
 
-    `state` tells the states of a program apart, each of which has a folder and runs of its own: the same number on all ranks.
+    Commits are counted from 1: 0 is none, where a life begins from nothing. `state` tells the states of a program apart, each
+    of which has a folder and runs of its own: the same number on all ranks.
     """
 
     state: int
@@ -61,6 +62,11 @@ class Stored(Value):
     generation: int
     step: int
     is_done: bool
+
+    @property
+    def is_nothing(self) -> bool:
+        """Tell whether there is no commit to begin from."""
+        return not self.generation
 
 
 class Witness(Value):

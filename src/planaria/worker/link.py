@@ -208,15 +208,17 @@ class Link:
         """Return the connection of this process; a forked child makes its own."""
         path = self._path
         if path and self._pid != os.getpid() and not is_waiting():
-            self._pid = os.getpid()
-            found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._pid, self._socket = os.getpid(), None
+            try:
+                found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            except OSError:  # the program has no descriptor left: its own trouble, and not for a report to tell
+                return None
             found.settimeout(1.0)
             try:
                 found.connect(path)
                 self._socket = found
             except OSError:
                 found.close()
-                self._socket = None
         return self._socket
 
     def _give_up(self) -> None:

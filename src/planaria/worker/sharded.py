@@ -175,6 +175,7 @@ class ShardedState(ElasticState):
                 vars(self)["stamp"] = stamp
                 self._saving.mark(stamp, is_done=True)
                 return stamp
+        self._saving.mark(Stamp(self._life, 0, 0, 0, here.world_size, here.rank), is_done=True)  # none
         return None
 
     def sync(self) -> Synced:

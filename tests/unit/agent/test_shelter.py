@@ -36,7 +36,7 @@ def ended(
     loop: Any = SimpleNamespace(now=lambda: NOW)
     driver: Any = SimpleNamespace(
         keeper=keeper,
-        shelf=None if is_stored is None else SimpleNamespace(is_whole=is_stored),
+        hearsay=None if is_stored is None else SimpleNamespace(is_whole=is_stored),
         group=SimpleNamespace(stop_at=STOP_AT),
         was_noticed=noticed,
         has_handed_over=handed_over,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -235,6 +236,19 @@ def test_what_a_rank_has_stored_arrives_from_whichever_thread(agent: socket.sock
         assert heard(peer, 2) == [Stored(3, 2, 7, 12, False), Stored(3, 2, 7, 12, True)]
         link._give_up()
     Link(lambda: None).store(3, stamp, is_done=True)
+
+
+def test_a_process_without_a_descriptor_left_is_not_disturbed(
+    agent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Link(agent.getsockname)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("planaria.worker.link.socket.socket", refuse)
+    link.store(0, Stamp(2, 0, 7, 12, 4, 1), is_done=False)
+    link.report(1, {})
 
 
 def test_a_rank_is_where_its_main_thread_is_whatever_others_mark(agent: socket.socket) -> None:
