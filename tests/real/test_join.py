@@ -256,10 +256,10 @@ def test_a_program_of_which_a_file_was_edited_makes_its_standby_stale(tmp_path: 
     try:
         assert ready(standby)
         with contextlib.chdir(tmp_path):
-            assert standby.refusal(one.order()) == ""
+            assert standby.staleness() == standby.refusal(one.order()) == ""
             file = tmp_path / (main if edited == "main" else edited)
             file.write_text(f"{file.read_text()}more = 1\n")
-            assert standby.refusal(one.order()) == f"{file} has changed"
+            assert standby.staleness() == f"{file} has changed"
     finally:
         end(standby)
 
@@ -275,7 +275,7 @@ def test_what_is_edited_while_a_standby_is_on_its_way_makes_it_stale_too(tmp_pat
     try:
         assert ready(standby)
         with contextlib.chdir(tmp_path):
-            assert standby.refusal(one.order()) == f"{mine} has changed"
+            assert standby.staleness() == f"{mine} has changed"
     finally:
         end(standby)
 

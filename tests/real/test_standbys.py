@@ -165,16 +165,16 @@ def test_a_difference_in_the_environment_is_a_refusal_that_names_it_and_not_its_
         assert standby.refusal(job.order()) == "it is not ready yet"
         assert ready(standby)
         with contextlib.chdir(job.folder):
-            assert standby.refusal(job.order()) == ""
+            assert standby.staleness() == standby.refusal(job.order()) == ""
             changed = replace(job.order(), environment={**job.environment, "RANK": "7", "TOKEN": "s3cret"})
             assert standby.refusal(changed) == "the environment differs in TOKEN"
             assert standby.refusal(replace(job.order(), cpus=frozenset({0}))) == "the binding to CPUs differs"
             before = os.umask(0o3)
             try:
-                assert standby.refusal(job.order()) == "the umask differs"
+                assert standby.staleness() == "the umask differs"
             finally:
                 os.umask(before)
-        assert standby.refusal(job.order()) == "the current folder differs"
+        assert standby.staleness() == "the current folder differs"
     finally:
         end(standby)
 
@@ -185,7 +185,7 @@ def test_a_script_that_was_edited_makes_a_standby_stale(job: Job) -> None:
         assert ready(standby)
         with contextlib.chdir(job.folder):
             (job.folder / "main.py").write_text("import csv\nprint()\n")
-            assert standby.refusal(job.order()) == f"{job.folder}/main.py has changed"
+            assert standby.staleness() == f"{job.folder}/main.py has changed"
     finally:
         end(standby)
 
@@ -277,7 +277,7 @@ def test_a_standby_that_dies_is_replaced(job: Job) -> None:
         first = standbys.seen[0].pid
         os.kill(first, signal.SIGKILL)
         turn_until(loop, lambda: all_ready(standbys, 1) and standbys.seen[0].pid != first)
-        assert told == ["a standby of local rank 0 ended: status -9"]
+        assert told == ["a standby of local rank 0 ended: SIGKILL"]
 
 
 def test_a_standby_that_goes_stale_is_replaced(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,8 +336,8 @@ def test_standbys_that_always_die_are_given_up(tmp_path: Path) -> None:
     with kept(job, Plan(load=(("deadly", str(tmp_path / "deadly.py")),))) as (standbys, told, loop):
         turn_until(loop, lambda: len(told) > 1)
         assert told == [
-            "a standby of local rank 0 ended: status 7",
-            "4 standbys in a row were of no use: workers start cold from now on",
+            "a standby of local rank 0 ended: exit status 7",
+            "4 standbys in a row were of no use: the next life starts cold",
         ]
         assert standbys.overview == StandbysSeen((), told[1])
 

@@ -89,7 +89,7 @@ class Job:
             raise
 
         def promote(start: Start) -> int:
-            assert standby.refusal(start) == ""
+            assert standby.staleness() == standby.refusal(start) == ""
             assert standby.promote(start)
             return standby.pid
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _REPORT_BYTES = 4 << 20
 _TAIL_BYTES = 2000
+MOST_CHARACTERS = 200  # of the last words of one that died, in the reason for a cold start
 _WORD_BYTES = 64
 _SIGKILL = 9
 
@@ -156,16 +157,17 @@ class Standby:
         return f"{changed} has changed" if changed else ""
 
     def refusal(self, cold: Start) -> str:
-        """Say why it cannot stand in for this start; empty when it can."""
+        """Say why it cannot stand in for this start, although it is not stale; empty when it can."""
         if self.report is None:
             return "it is not ready yet"
         if not linux.is_running(self.pid):
-            return "it has died"
+            words = self.last_words()[:MOST_CHARACTERS]
+            return f"it has died: {words}" if words else "it has died"
         return self.mismatch(cold)
 
     def mismatch(self, cold: Start) -> str:
-        """Say why it will never stand in for this start, ready or not; empty when it may."""
-        return self.staleness() or refusal(self.order, cold)
+        """Say why it will never stand in for this start, ready or not, stale or not; empty when it may."""
+        return refusal(self.order, cold)
 
     def lend(self, memory: Mapping[int, int]) -> None:
         """Have it map what it will write its commits into as the worker: descriptors, by a number that is never used again.

@@ -6,6 +6,7 @@ One is started at a time, the next when it is ready: they share the CPUs with th
 from __future__ import annotations
 
 from planaria.base.memory import free_bytes
+from planaria.base.signals import name_of
 from planaria.base.text import safe_line
 from planaria.base.value import Value
 from planaria.contract.standby import JOIN
@@ -28,7 +29,7 @@ from planaria.process.spares import (
     safe_mode,
     without_unfit,
 )
-from planaria.process.standby import Standby
+from planaria.process.standby import MOST_CHARACTERS, Standby
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from planaria.process.spawn import Start
 
 LOOK_S = 5.0  # how often files are looked at
-_MOST_CHARACTERS = 200  # of the last words of one that died, in the reason for a cold start
 _MOST_TOLD = 1000  # of a sentence: it may name two files
 PAUSE_S = 60.0  # after some were ended for their memory: commits of all ranks, and their growth, come before the next
 
@@ -166,11 +166,11 @@ class Standbys:
         standby = self._standing.get(local_rank)
         if standby is None:
             return Taken(None, absence(self._absence_of(local_rank)))
-        if not standby.is_ready:
-            return Taken(None, not_ready(self._lost.get(local_rank, Lost())))
-        if why := standby.staleness():
+        if why := standby.staleness():  # first: a look that came before this would have found the same
             self._end(standby, Lost(why, is_stale=True))
             return Taken(None, why)
+        if not standby.is_ready:
+            return Taken(None, not_ready(self._lost.get(local_rank, Lost())))
         if why := standby.refusal(cold):
             self._end(standby, Lost(f"the one before was refused: {why}"))
             return Taken(None, why)
@@ -244,17 +244,17 @@ class Standbys:
         if standby is None:
             return False
         self._failures += not standby.is_ready  # one that was ready has shown that the next one can be
-        words = standby.last_words() or f"status {status}"
         if status == 0 and not standby.has_arrived:
             words = "it has come to the end of the program without join()"
             self._run_no_more(standby, "has come to the end of the program without join()")
         else:
+            words = standby.last_words() or (f"exit status {status}" if status >= 0 else name_of(-status))
             self._tell_once(f"a standby of local rank {standby.local_rank} ended: {words}")
             if runs_too_often_in_vain(standby.plan, self._failures):
                 self._failures = 0
                 self._run_no_more(standby, f"was the last of {RETRIES + 1} in a row that ended before they were ready")
         del self._standing[standby.local_rank]
-        self._lost[standby.local_rank] = Lost(f"the one before ended: {words[:_MOST_CHARACTERS]}")
+        self._lost[standby.local_rank] = Lost(f"the one before ended: {words[:MOST_CHARACTERS]}")
         self._loop.forget(standby.fileno())
         standby.close()
         self._go_on()

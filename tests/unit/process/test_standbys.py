@@ -432,7 +432,21 @@ def test_ranks_whose_standbys_were_given_up_are_told_so() -> None:
     for _ in range(RETRIES + 1):
         (pid,) = rig.standbys.pids
         rig.standbys.exited(pid, 1)
-    assert rig.why(0) == "there is no standby: 4 standbys in a row were of no use: workers start cold from now on"
+    assert rig.standbys.pids == frozenset()
+    assert rig.why(0) == "there is no standby: 4 standbys in a row were of no use: the next life starts cold"
+    rig.standbys.keep(("order of the next life",) * 4, (rig.plan,) * 4)  # type: ignore[arg-type]
+    assert rig.why(0) == "it is not ready yet: the one before ended: exit status 1"
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_rank_whose_standby_is_stale_is_told_so_whether_it_was_ready_or_not(
+    monkeypatch: pytest.MonkeyPatch, joining: Plan, is_ready: bool
+) -> None:
+    rig = Rig(9 * GB, plan=joining)
+    if is_ready:
+        rig.settle()
+    monkeypatch.setattr(FakeStandby, "staleness", lambda _self: "main.py has changed")
+    assert rig.why(0) == "main.py has changed"
 
 
 def test_a_rank_whose_standby_could_not_be_started_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
