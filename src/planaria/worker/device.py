@@ -96,6 +96,8 @@ class Cuda:
         sizes = [source.numel() * source.element_size() for source in sources]
         try:
             self._driver.copy(to, from_, sizes, self._cuda.current_stream(self.device).cuda_stream)
+        except NoMemory:
+            return False  # this time
         except OSError as problem:
             self._copies_many = False
             self._say("copies each tensor by itself", problem)

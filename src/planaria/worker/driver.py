@@ -19,7 +19,7 @@ _IN_STREAM_ORDER = 1  # when sources are read
 
 
 class NoMemory(OSError):
-    """The GPU has no memory for it now. Later it may have."""
+    """There is no memory for it now, the GPU's or the host's. Later there may be."""
 
 
 class Driver:

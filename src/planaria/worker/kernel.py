@@ -289,8 +289,12 @@ class Kernel:
 def _function(driver: ctypes.CDLL, binary: bytes, form: Form) -> ctypes.c_void_p:
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     check(driver.cuModuleLoadData(ctypes.byref(module), binary))
-    check(driver.cuModuleGetFunction(ctypes.byref(function), module, b"block_sums"))
-    check(driver.cuFuncSetAttribute(function, _MAX_SHARED_BYTES, form.shared_bytes))
+    try:  # where kernels are loaded late, as by CUDA 12 and later, it is here that memory may lack
+        check(driver.cuModuleGetFunction(ctypes.byref(function), module, b"block_sums"))
+        check(driver.cuFuncSetAttribute(function, _MAX_SHARED_BYTES, form.shared_bytes))
+    except OSError:
+        driver.cuModuleUnload(module)  # this is tried again, perhaps at every commit
+        raise
     return function
 
 
@@ -302,14 +306,18 @@ def _nvrtc(torch: Any) -> ctypes.CDLL | None:
     """
     major = str(torch.version.cuda).split(".")[0]
     folder = Path(torch.__file__).parent
-    folders = [*sorted(folder.parent.glob("nvidia/*/lib")), folder / "lib", Path("/usr/local/cuda/lib64")]
-    for second in _found(folders, f"libnvrtc-builtins.so.{major}.*"):
-        _opened(second)
+    beside = [*sorted(folder.parent.glob("nvidia/*/lib")), folder / "lib"]
     # All of CUDA 11 since 11.2 has the name of that. A torch that carries its libraries itself has a hash in their names.
     known = [f"libnvrtc.so.{major}", *(["libnvrtc.so.11.2"] if major == "11" else [])]
-    beside = _found(folders, f"libnvrtc.so.{major}", f"libnvrtc.so.{major}.*", f"libnvrtc-{'[0-9a-f]' * 8}.so.{major}*")
-    libraries = (_opened(candidate) for candidate in (*known, *beside))
-    return next((library for library in libraries if library is not None), None)
+    files = f"libnvrtc.so.{major}", f"libnvrtc.so.{major}.*", f"libnvrtc-{'[0-9a-f]' * 8}.so.{major}*"
+    # The system's comes last: its second library would serve, and may be of another version than, one that is found by name.
+    for names, folders in ((known, beside), ([], [Path("/usr/local/cuda/lib64")])):
+        for second in _found(folders, f"libnvrtc-builtins.so.{major}.*"):
+            _opened(second)
+        libraries = (_opened(candidate) for candidate in (*names, *_found(folders, *files)))
+        if (library := next((one for one in libraries if one is not None), None)) is not None:
+            return library
+    return None
 
 
 def _found(folders: list[Path], *patterns: str) -> list[str]:
