@@ -26,6 +26,15 @@ def is_over():
     return os.path.exists(ROOM + "/stop")
 
 
+def is_last(step):
+    """Whether the test wants the job to end well after this step or an earlier one."""
+    try:
+        with open(ROOM + "/stop") as file:
+            return step >= int(file.read())
+    except FileNotFoundError:
+        return False
+
+
 def started():
     """When this process came to be, by the kernel's clock, which ticks 100 times a second: at least a tick too late."""
     with open("/proc/self/stat") as file:

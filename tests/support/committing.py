@@ -12,7 +12,7 @@ import hashlib
 import time
 
 import mortal
-from notes import NODE, RANK, ROOM, note, stamp
+from notes import NODE, RANK, ROOM, is_last, note, stamp
 
 from planaria.worker import ElasticState
 
@@ -36,14 +36,6 @@ class Shared:
         self.value = state["value"]
 
 
-def is_over(step: int) -> bool:
-    try:
-        with open(ROOM + "/stop") as file:
-            return step >= int(file.read())
-    except FileNotFoundError:
-        return False
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--waits", default="node")
@@ -64,7 +56,7 @@ def main() -> None:
     note("met", step=state.step, synced=found is not None)
     if options.mortal:
         mortal.watch(place, mortal.WORKER_PARTS)
-    while not is_over(state.step):
+    while not is_last(state.step):
         state.step += 1
         state.mine = content(state.step, RANK, options.size)
         model.value = content(state.step, -1, options.size)

@@ -31,13 +31,21 @@ AGENT_PARTS = (
     *(f"archive/{name}.py" for name in ("shelf", "writer", "plan")),
 )
 WORKER_PARTS = (
-    *(f"worker/{name}.py" for name in ("state", "agent_vault", "capture", "parts", "arrays", "restoration", "claims")),
+    *(
+        f"worker/{name}.py"
+        for name in ("state", "tenancy", "agent_vault", "capture", "parts", "arrays", "restoration", "claims")
+    ),
     "contract/snapshot.py",
 )
 DEVICE_PARTS = (
     *WORKER_PARTS,
     *(f"worker/{name}.py" for name in ("flight", "runway", "upload", "readiness", "vault")),
 )
+COLLECTIVE_PARTS = {
+    "sharded": tuple(f"worker/{name}.py" for name in ("sharded", "saving", "storage", "bundle", "exchange")),
+    "synced": tuple(f"worker/{name}.py" for name in ("state", "exchange", "restoration", "vault", "synced")),
+}
+"""By the kind of `collective.py`."""
 ORDER_BYTES = 4096
 
 
