@@ -127,3 +127,41 @@ def test_a_worker_that_may_write_no_files_runs_all_the_same(tmp_path: Path) -> N
     assert os.fstat(box).st_size == 0
     os.close(box)
     assert done.stdout == b"ran\n", done.stderr
+
+
+def modules(*names: str) -> bytes:
+    return b"\x1emodules\0" + "\0".join(f"{name}\0/{name}.py" for name in names).encode() + b"\n"
+
+
+def put(word: str, *parts: str) -> bytes:
+    return b"\x1e" + "\0".join([word, *(part.encode().hex() for part in parts)]).encode() + b"\n"
+
+
+def test_what_a_program_sets_is_learned_with_what_was_loaded_by_then() -> None:
+    data = put("set", "A", "1") + modules("os", "json") + put("set", "B", "a\n\x1e") + put("set", "A") + modules("csv")
+    found = blackbox.learned(data, 3)
+    assert [name for name, _ in found.files] == ["os", "json", "csv"]
+    assert found.settings == (
+        blackbox.Setting(3, "", "A", "1"),
+        blackbox.Setting(3, "json", "B", "a\n\x1e"),
+        blackbox.Setting(3, "json", "A", None),
+    )
+    assert blackbox.read(data + b"text") == blackbox.BlackBox(text="text")
+
+
+def test_what_a_standby_was_given_and_its_program_sets_as_well_is_one_setting_in_the_first_place() -> None:
+    ahead = modules("os") + put("given", "A", "1") + put("given", "B", "b") + modules("csv")
+    found = blackbox.learned(ahead + put("set", "A", "1") + modules("json") + put("set", "B", "c")).settings
+    assert found == (
+        blackbox.Setting(0, "os", "A", "1"),
+        blackbox.Setting(0, "os", "B", "b"),
+        blackbox.Setting(0, "json", "B", "c"),
+    )
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"zz", b"41\0zz", b"41\x0042\x0043", b"41\0" + b"00", b"413d\x0042", b"4", b"\xff"]
+)
+def test_a_setting_that_cannot_be_read_is_left_out(line: bytes) -> None:
+    found = blackbox.learned(b"\x1eset\0" + line + b"\n" + put("given", "A", "1") + put("set", "B", "torn")[:-3])
+    assert found.settings == (blackbox.Setting(0, "", "A", "1"),)
