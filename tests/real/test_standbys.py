@@ -114,12 +114,14 @@ def test_an_import_that_fails_is_told_and_harms_nobody(tmp_path: Path) -> None:
     assert not reports[0].unfit
 
 
-def test_a_module_that_reads_a_rank_or_starts_a_device_when_imported_is_found_out(tmp_path: Path) -> None:
+def test_what_reads_a_rank_starts_a_device_or_draws_random_numbers_when_imported_is_found_out(tmp_path: Path) -> None:
     texts = {
+        "early": "import random\n",  # as a program does that seeds it before it imports the rest
         "reader": "import os\ntry:\n    RANK = int(os.environ.get('RANK', 0))\nexcept Exception:\n    RANK = 0\n",
         "copier": "import os\nKEPT = os.environ.copy()\n",
         "starter": "import sys, types\ncuda = types.ModuleType('torch.cuda')\ncuda._initialized = True\n"
         "sys.modules['torch.cuda'] = cuda\n",
+        "drawer": "import random\nrandom.random()\n",
     }
     path = library(tmp_path, **texts)
     standby = program(tmp_path, PYTHONPATH=path).standby(
@@ -129,8 +131,8 @@ def test_a_module_that_reads_a_rank_or_starts_a_device_when_imported_is_found_ou
         assert ready(standby)
         assert standby.report is not None
         assert standby.report.reads == (("reader", "RANK"), ("copier", "the whole environment"))
-        assert standby.report.device == ("starter",)
-        assert standby.report.unfit == {"reader", "copier", "starter"}
+        assert (standby.report.device, standby.report.draws) == (("starter",), ("drawer",))
+        assert standby.report.unfit == {"reader", "copier", "starter", "drawer"}
     finally:
         end(standby)
 

@@ -2,8 +2,8 @@
 
 `worker/bootstrap.py` begins it with the moment it began to run, `worker/crash.py` appends records; both are the byte 0x1e, a
 JSON object, a newline. A program that ended well leaves a word there: what Python does after it may still have to be killed.
-Where standbys are wanted, `worker/learn.py` appends which modules were loaded, and which variables were set. Python's fault
-handler appends stacks as plain text on a fatal signal and on `DUMP_STACKS`; a start that failed leaves one line of text.
+Where standbys are wanted, `worker/learn.py` appends which modules were loaded. Python's fault handler appends stacks as plain
+text on a fatal signal and on `DUMP_STACKS`; a start that failed leaves one line of text.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ _RECORD = b"\x1e"
 _SIGN = b'{"started":'
 _MODULES = b"modules\0"
 _JOINS = b"joins\0"
-_SET = b"set\0"
-_GIVEN = b"given\0"
 _ENDED = b"ended"
 SIGN_BYTES = 64
 """How much of a black box's beginning holds a sign of life."""
@@ -58,23 +56,11 @@ class Join(Value):
     main: str = ""
 
 
-class Setting(Value):
-    """That a worker's program has changed a variable; without a value it has deleted it. `after` is the last module before."""
-
-    local_rank: int
-    after: str
-    name: str
-    value: str | None
-
-
 class Learned(Value):
-    """What a life taught us for a standby: the modules it loaded, by name, which of its workers have called `join()`, and what
-    they set in their environments, each in its own order.
-    """
+    """What a life taught us for a standby: the modules it loaded, by name, and which of its workers have called `join()`."""
 
     files: tuple[tuple[str, str], ...] = ()
     joins: tuple[Join, ...] = ()
-    settings: tuple[Setting, ...] = ()
 
 
 def read(data: bytes) -> BlackBox:
@@ -87,7 +73,7 @@ def read(data: bytes) -> BlackBox:
         line, _, rest = record.partition(b"\n")
         if line == _ENDED:
             has_ended = True
-        elif not line.startswith((_SIGN, _MODULES, _JOINS, _SET, _GIVEN)):
+        elif not line.startswith((_SIGN, _MODULES, _JOINS)):
             ending = _ending(line) or ending
         texts.append(rest)
     return BlackBox(ending, b"".join(texts).decode("utf-8", "replace").strip("\0"), has_ended)
@@ -111,43 +97,18 @@ def started_at(data: bytes) -> float | None:
 
 
 def learned(data: bytes, local_rank: int = 0) -> Learned:
-    """Return the modules that a worker has loaded so far, in that order, each with its file: empty for one without a file.
-
-    What a standby was given ahead, and what its program set as well afterwards, is the same setting, at the first of the two
-    places: there it was in force for what was loaded.
-    """
+    """Return the modules that a worker has loaded so far, in that order, each with its file: empty for one without a file."""
     found: dict[str, str] = {}
-    known: dict[str, str | None] = {}
-    settings: list[Setting] = []
     join: Join | None = None
-    last = ""
     for record in data.split(_RECORD)[1:]:
         line, end, _ = record.partition(b"\n")
-        if not end:
-            continue
-        if line.startswith(_JOINS):
+        if end and line.startswith(_JOINS):
             join = join or _join(line, local_rank)
-        elif line.startswith(_MODULES):
-            parts = line[len(_MODULES) :].decode("utf-8", "surrogateescape").split("\0")
-            found.update(zip(parts[0::2], parts[1::2], strict=False))
-            last = next(reversed(found), "")
-        elif line.startswith((_SET, _GIVEN)):
-            one = _setting(line, local_rank, last)
-            if one is not None and (one.name not in known or known[one.name] != one.value):
-                known[one.name] = one.value
-                settings.append(one)
-    return Learned(tuple(found.items()), () if join is None else (join,), tuple(settings))
-
-
-def _setting(line: bytes, local_rank: int, after: str) -> Setting | None:
-    """Return what a record says was set; None for what no environment can have."""
-    _, *parts = line.split(b"\0")
-    try:
-        said = [bytes.fromhex(part.decode("ascii")).decode("utf-8", "surrogateescape") for part in parts]
-    except ValueError:
-        return None
-    is_possible = len(said) in (1, 2) and said[0] and "=" not in said[0] and "\0" not in "".join(said)
-    return Setting(local_rank, after, said[0], said[1] if len(said) > 1 else None) if is_possible else None
+        if not end or not line.startswith(_MODULES):
+            continue
+        parts = line[len(_MODULES) :].decode("utf-8", "surrogateescape").split("\0")
+        found.update(zip(parts[0::2], parts[1::2], strict=False))
+    return Learned(tuple(found.items()), () if join is None else (join,))
 
 
 def _join(line: bytes, local_rank: int) -> Join | None:

@@ -3,8 +3,7 @@
 Everything is a list of triples of text, each part ended by a NUL: what can be in an environment or in the name of a file
 has none. `worker/standby.py` speaks the same without importing it, and a test compares the two.
 
-    papers, agent to standby     mode preload|join · rank NAME · own MODULE FILE, and in the order in which it is to be done
-                                 load MODULE FILE · set NAME VALUE · unset NAME
+    papers, agent to standby     mode preload|join · rank NAME · load MODULE FILE · own MODULE FILE
     report, standby to agent     failed MODULE WHY · differs MODULE FILE · reads MODULE NAME · device MODULE · draws MODULE
                                  watch FILE
     memory, agent to standby     memory · memory NUMBER [new], with the descriptors of the new ones

@@ -9,7 +9,7 @@ from planaria.contract.standby import JOIN, PRELOAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from planaria.contract.standby import Report, Triple
     from planaria.process.prints import Print
@@ -35,17 +35,8 @@ class Lesson(Value):
     program: tuple[tuple[str, Print], ...] = ()
 
 
-class Change(Value):
-    """A variable to be set, or deleted, before the module of this number is loaded ahead."""
-
-    before: int
-    name: str
-    value: str | None
-
-
 class Plan(Value):
-    """What a standby does before it waits. Modules are pairs of name and file; `own` are never loaded ahead. What the program
-    changes in its environment before they are loaded is in `changes`: a library may read it then.
+    """What a standby does before it waits. Modules are pairs of name and file; `own` are never loaded ahead.
 
     One that runs the program does so as long as `program`, files with their fingerprints, is what it was when a worker joined:
     another one may never join. It has `patience_s` to come to `join()`, and may be ended then.
@@ -56,24 +47,15 @@ class Plan(Value):
     own: tuple[tuple[str, str], ...] = ()
     program: tuple[tuple[str, Print], ...] = ()
     patience_s: float = LATE_LEAST_S
-    changes: tuple[Change, ...] = ()
 
     def papers(self) -> list[Triple]:
         """Return the plan as a standby reads it."""
         return [
             ("mode", self.mode, ""),
             *(("rank", name, "") for name in sorted(RANK_VARIABLES)),
+            *(("load", name, file) for name, file in self.load),
             *(("own", name, file) for name, file in self.own),
-            *self._steps(),
         ]
-
-    def _steps(self) -> Iterator[Triple]:
-        changes = list(self.changes)
-        for number, (name, file) in enumerate(self.load):
-            while changes and changes[0].before <= number:
-                one = changes.pop(0)
-                yield ("unset", one.name, "") if one.value is None else ("set", one.name, one.value)
-            yield "load", name, file
 
 
 def is_same(one: Plan, other: Plan) -> bool:
@@ -85,10 +67,9 @@ def make_plans(lesson: Lesson, folders: tuple[str, ...], count: int) -> tuple[Pl
     """Return, by local rank, what the next standbys do: only for a rank that has joined the program is run."""
     plan = replace(make_plan(lesson.learned, folders), program=lesson.program)
     patience_s = {join.local_rank: patience(join.after_s) for join in lesson.learned.joins}
-    plans = (replace(plan, changes=changes(lesson.learned, plan.own, local_rank)) for local_rank in range(count))
     return tuple(
         replace(plan, mode=JOIN, patience_s=patience_s[local_rank]) if local_rank in patience_s else plan
-        for local_rank, plan in enumerate(plans)
+        for local_rank in range(count)
     )
 
 
@@ -109,31 +90,6 @@ def make_plan(learned: Learned, folders: tuple[str, ...]) -> Plan:
     is_own = [_has_package(name, own) for name, _ in learned.files]
     pairs = list(zip(learned.files, is_own, strict=True))
     return Plan(PRELOAD, tuple(one for one, its in pairs if not its), tuple(one for one, its in pairs if its))
-
-
-def changes(learned: Learned, own: tuple[tuple[str, str], ...], local_rank: int) -> tuple[Change, ...]:
-    """Return what the worker of a local rank has changed in its environment before what it loaded, `own` modules aside.
-
-    Of a variable only the last value counts that something was loaded with. The order of the modules may be that of several
-    workers, so a setting comes no sooner than the one before it.
-    """
-    settings = [one for one in learned.settings if one.local_rank == local_rank and one.name not in RANK_VARIABLES]
-    if not settings:
-        return ()
-    places = {name: place for place, (name, _) in enumerate(learned.files)}
-    left_out = {name for name, _ in own}
-    found: list[Change] = []
-    waiting: dict[str, str | None] = {}
-    at, number = -1, 0
-    for place, (name, _) in enumerate(learned.files):
-        while settings and (at := max(at, places.get(settings[0].after, -1))) < place:
-            one = settings.pop(0)
-            waiting[one.name] = one.value
-        if name not in left_out:
-            found += [Change(number, variable, value) for variable, value in waiting.items()]
-            waiting.clear()
-            number += 1
-    return tuple(found)
 
 
 def _is_own(file: str, folders: tuple[str, ...], library: str) -> bool:
@@ -181,19 +137,16 @@ def narrow(plan: Plan, report: Report) -> Plan:
     life before, the program changes `sys.path` on its way, and nothing that is loaded before can be trusted.
     """
     if report.differs:
-        return replace(plan, load=(), changes=())
+        return replace(plan, load=())
     dropped = {name.partition(".")[0] for name in report.unfit}
-    is_kept = [name.partition(".")[0] not in dropped for name, _ in plan.load]
-    load = tuple(one for one, its in zip(plan.load, is_kept, strict=True) if its)
-    changes = (replace(one, before=sum(is_kept[: one.before])) for one in plan.changes)
-    return replace(plan, load=load, changes=tuple(one for one in changes if one.before < len(load)))
+    return replace(plan, load=tuple(one for one in plan.load if one[0].partition(".")[0] not in dropped))
 
 
 def without_unfit(plan: Plan, reports: Sequence[Report]) -> Plan:
     """Return what is left to load after these; nothing, where there was no end of them."""
     for report in reports:
         plan = narrow(plan, report)
-    return replace(plan, load=(), changes=()) if len(reports) > RETRIES else plan
+    return replace(plan, load=()) if len(reports) > RETRIES else plan
 
 
 def failures_after_unfit(failures: int, reports: Sequence[Report]) -> int:

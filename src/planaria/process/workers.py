@@ -221,8 +221,7 @@ class Workers:
         files = {name: file for one in reversed(found) for name, file in one.files}
         ordered = dict.fromkeys(name for one in found for name, _ in one.files)
         joins = tuple(join for one in found for join in one.joins)
-        settings = tuple(setting for one in found for setting in one.settings)
-        return blackbox.Learned(tuple((name, files[name]) for name in ordered), joins, settings)
+        return blackbox.Learned(tuple((name, files[name]) for name in ordered), joins)
 
     def _order(self, life: Round, worker: Running) -> Start:
         settings, streams = self._settings, worker.streams

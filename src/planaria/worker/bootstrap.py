@@ -259,11 +259,10 @@ def _get_ready(mode: str, black_box: int) -> None:
     if word == "learn":
         _sign(black_box)  # its place is at the beginning
     learning = _load("learn")
-    notes = learning["Notes"](black_box)
-    _AT_END.append(notes.flush)
+    _AT_END.append(learning["learn"](black_box))
     standby = None
     if word == "standby":
-        standby = _load("standby")["Standby"](descriptors, black_box, learning, _load("early"), notes)
+        standby = _load("standby")["Standby"](descriptors, black_box, learning, _load("early"))
     _offer_join(black_box, standby, learning["main_file"])
     if standby is not None and standby.mode == "preload":
         standby.preload()

@@ -26,7 +26,6 @@ _PACKET = 1 << 18
 _DESCRIPTORS = 16  # at most; with the promotion come three: stdout, stderr, black box
 _MEMORY = "memory"
 _JOIN = "join"
-_LOAD, _SET, _UNSET = "load", "set", "unset"
 _PARTS = 3
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
@@ -43,25 +42,19 @@ def decode(data: bytes) -> "list[Triple]":
 
 
 class Standby:
-    """This process until it is promoted. `learning` and `early` are the names of `learn.py` and `early.py`, `notes` what it
-    writes down of itself.
-    """
+    """This process until it is promoted. `learning` and `early` are the names of `learn.py` and `early.py`."""
 
-    def __init__(
-        self, words: str, black_box: int, learning: "dict[str, Any]", early: "dict[str, Any]", notes: "Any"
-    ) -> None:
+    def __init__(self, words: str, black_box: int, learning: "dict[str, Any]", early: "dict[str, Any]") -> None:
         channel, papers = map(int, words.split(":"))
         self._black_box = black_box
         self._file_of, self._main_file = learning["file_of"], learning["main_file"]
-        self._notes = notes
         self._channel = _socket.socket(fileno=_out_of_the_way(channel, black_box - 1))
         self._papers = _out_of_the_way(papers, black_box - 2)
         told = decode(_whole(self._papers))
         self.mode = next(first for word, first, _ in told if word == "mode")
         unknown = {first for word, first, _ in told if word == "rank"}
-        self._wanted = [one for one in told if one[0] in (_LOAD, _SET, _UNSET)]
-        self._ahead = _Ahead(notes)
-        self._files = {first: second for word, first, second in told if word in (_LOAD, "own")}
+        self._wanted = [first for word, first, _ in told if word == "load"]
+        self._files = {first: second for word, first, second in told if word in ("load", "own")}
         self._report: list[Triple] = []
         self._importing = ""
         self._ran: frozenset[str] = frozenset()
@@ -94,17 +87,13 @@ class Standby:
     def preload(self) -> None:
         """Import what the life before had imported, and this process has not. A failure is told and harms nobody.
 
-        Variables are set meanwhile as the program had set them by then. What it has done before this, where it has run, is its
-        own: a device that it has started, files that it has chosen. But it may have seeded random numbers, or be about to, and
-        a cold start would draw from them when it imports.
+        What the program itself has done by then is its own: a device that it has started, files that it has chosen. But it
+        may have seeded random numbers, or be about to, and a cold start would draw from them when it imports, which is later.
         """
         began = time.monotonic()
         self._ran = frozenset(sys.modules) if self.mode == _JOIN else frozenset()
         is_started, states = _device_started(), _random_states()
-        for word, name, value in self._wanted:
-            if word != _LOAD:
-                self._ahead.set(name, value if word == _SET else None)
-                continue
+        for name in self._wanted:
             if name in sys.modules or not self._is_where_it_was(name):
                 continue
             self._importing = name
@@ -120,7 +109,6 @@ class Standby:
                 self._report.append(("draws", name, ""))
             states = now
         self._importing = ""
-        self._ahead.take_back()
         self._loaded_s = time.monotonic() - began
 
     def _is_where_it_was(self, name: str) -> bool:
@@ -217,9 +205,7 @@ class Standby:
             os.close(descriptor)
         _renew(sys.__stdout__, 1)
         _renew(sys.__stderr__, 2)
-        self._notes.is_quiet = True
         self._environ.leave({name: value for _, name, value in order})
-        self._notes.is_quiet = False
         self._group.leave()
         for number, descriptor in said:
             _write(number, _whole(descriptor))
@@ -235,28 +221,6 @@ class Standby:
             raise self._too_early("a forked child went on")
         self._refusals.check()
         self._group.check()
-
-
-class _Ahead:
-    """Variables that are set ahead of the program, for what is loaded, and not where the program has set others by itself."""
-
-    def __init__(self, notes: "Any") -> None:
-        self._notes = notes
-        self._begun: dict[str, str | None] = {}
-        self._known: dict[str, str | None] = dict(os.environ)  # noqa: TID251  as this process began, then what the life before had
-
-    def set(self, name: str, value: "str | None") -> None:
-        """Set a variable to what it had in the life before, if it was the same as there until now."""
-        now = os.environ.get(name)  # noqa: TID251  the program's
-        known, self._known[name] = self._known.get(name), value
-        if now == known:
-            self._begun.setdefault(name, now)
-            self._notes.give(name, value)
-
-    def take_back(self) -> None:
-        """Leave the environment to the program, which is about to set the same by itself."""
-        for name, value in self._begun.items():
-            self._notes.put(name, value)
 
 
 def _map_ahead(memories: "list[Triple]", descriptors: "list[int]", is_due: "Callable[[], bool]") -> None:

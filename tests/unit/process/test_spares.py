@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from planaria.base.value import replace
-from planaria.contract.blackbox import Join, Learned, Setting
+from planaria.contract.blackbox import Join, Learned
 from planaria.contract.standby import JOIN, PRELOAD, Report
 from planaria.process.spares import (
     FIRST_BYTES,
@@ -12,7 +12,6 @@ from planaria.process.spares import (
     RESERVE_BYTES,
     RETRIES,
     Absence,
-    Change,
     Count,
     Lesson,
     Lost,
@@ -136,57 +135,7 @@ def test_papers_tell_everything_a_standby_needs() -> None:
     assert papers[0] == ("mode", "preload", "")
     assert ("rank", "RANK", "") in papers
     assert ("rank", "LOCAL_RANK", "") not in papers
-    assert papers[-2:] == [("own", "b", "/b"), ("load", "a", "/a")]
-
-
-def setting(after: str, name: str, value: str | None, local_rank: int = 0) -> Setting:
-    return Setting(local_rank, after, name, value)
-
-
-def test_variables_are_set_where_each_rank_has_set_them_and_only_before_something_is_loaded() -> None:
-    settings = (
-        setting("", "A", "0"),
-        setting("os", "A", "1"),
-        setting("os", "B", "b"),
-        setting("torch", "RANK", "7"),
-        setting("models", "A", "2"),
-        setting("models", "B", None),
-        setting("torch", "C", "c"),  # no sooner than the one before it
-        setting("jobs", "A", "3"),
-        setting("os", "A", "other", local_rank=1),
-    )
-    one, other, third = make_plans(Lesson(replace(LIFE, settings=settings)), ("/job/src", "/job"), 3)
-    steps = [step for step in one.papers() if step[0] in ("load", "set", "unset")]
-    assert [step if step[0] != "load" else step[1] for step in steps] == [
-        ("set", "A", "0"),
-        "sys",
-        "os",
-        ("set", "A", "1"),
-        ("set", "B", "b"),
-        "torch",
-        "torch.nn",
-        "yaml",
-        ("set", "A", "2"),
-        ("unset", "B", ""),
-        ("set", "C", "c"),
-        "shared",
-        "jobs",
-    ]
-    assert (other.changes, third.changes) == ((Change(2, "A", "other"),), ())
-    assert is_same(one, make_plans(Lesson(replace(LIFE, settings=settings[:-2])), ("/job/src", "/job"), 1)[0])
-
-
-def test_a_variable_is_set_for_the_next_that_is_loaded_when_its_module_is_left_out() -> None:
-    plan = Plan(load=PLAN.load, changes=(Change(0, "A", "0"), Change(1, "A", "1"), Change(2, "A", "2")))
-    assert narrow(plan, Report(device=("a",))).papers()[-4:] == [
-        ("set", "A", "0"),
-        ("set", "A", "1"),
-        ("set", "A", "2"),
-        ("load", "c", "/c"),
-    ]
-    assert narrow(plan, Report(device=("c",))).changes == plan.changes[:2]
-    assert narrow(plan, Report(differs=(("d", "/x"),))).changes == ()
-    assert without_unfit(plan, [Report()] * (RETRIES + 1)).changes == ()
+    assert papers[-2:] == [("load", "a", "/a"), ("own", "b", "/b")]
 
 
 PLAN = Plan(load=(("a", "/a"), ("a.b", "/a/b"), ("c", "/c")), own=(("d", "/d"),))
