@@ -244,6 +244,10 @@ for number, peer in enumerate(quiet):
     peer.sendall([b"", b'{"type": "progress", "st', b'{"type": "news", "of": ["the", "future"]}\n', b"\n" * 9][number % 4])
 for peer in quiet[::2]:
     peer.close()
+for _ in range(20):  # the answer to the first line finds nobody
+    peer = connected()
+    peer.sendall(b'{"type": "vault-join", "id": 1}\nnot json\n')
+    peer.close()
 connected().sendall(b'{"type": ["progress"]}\n')  # of another version, for all that we know
 connected().close()
 report(5)

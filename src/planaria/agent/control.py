@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 16
 _CHUNKS = 8  # more than the kernel keeps for one connection
+_HUNG_UP = (
+    BrokenPipeError,
+    ConnectionResetError,
+)  # no reason to drop a peer: what it said before that is still to be heard
 
 
 class Peer:
@@ -96,7 +100,7 @@ class ControlServer:
 
     def reply(self, peer: Peer, line: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send a line to one peer, descriptors beside it; to one that has gone, nothing."""
-        if self._peers.get(peer.descriptor) is not peer:
+        if not self._is_here(peer):
             return
         if not descriptors:
             self._send(peer, line)
@@ -107,6 +111,8 @@ class ControlServer:
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))
         try:
             sent = connection.sendmsg([line], [rights])
+        except _HUNG_UP:
+            sent = len(line)
         except OSError:
             sent = -1
         finally:
@@ -119,12 +125,14 @@ class ControlServer:
         self._listener.accept_waiting()
         for peer in list(self._peers.values()):
             for _ in range(_CHUNKS):
-                if peer.descriptor not in self._peers or not self._read(peer):
+                if not self._is_here(peer) or not self._read(peer):
                     break
 
     def _send(self, peer: Peer, line: bytes) -> None:
         try:
             sent = os.write(peer.descriptor, line)
+        except _HUNG_UP:
+            return
         except OSError:
             sent = -1
         if sent != len(line):
@@ -155,18 +163,26 @@ class ControlServer:
         except OSError:
             chunk = b""
         *lines, rest = (peer.partial + chunk).split(b"\n")
+        is_broken = not chunk or max(map(len, (*lines, rest))) > self._line_limit
         try:
             for line in lines:
                 self._on_message(peer, line)
+                if not self._is_here(peer):  # it does not read, as an answer to it has shown
+                    return False
         except ValueError:
-            chunk = b""
-        if not chunk or max(map(len, (*lines, rest))) > self._line_limit:
+            is_broken = True
+        if is_broken:
             self._drop(peer)
             return False
         peer.partial = rest
         return True
 
+    def _is_here(self, peer: Peer) -> bool:
+        return self._peers.get(peer.descriptor) is peer
+
     def _drop(self, peer: Peer) -> None:
+        if not self._is_here(peer):  # its descriptor may be somebody else's by now
+            return
         self._loop.forget(peer.descriptor)
         os.close(peer.descriptor)
         del self._peers[peer.descriptor]

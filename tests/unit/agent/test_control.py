@@ -15,19 +15,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-WITNESS = b"witness"
-
-
-def note_witness(peer: Peer, line: bytes) -> None:
-    peer.is_witness = line == WITNESS
+WITNESS, ASK, FLOOD, BAD = b"witness", b"ask", b"flood", b"bad"
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]:
-    """A server whose only worker is this process."""
+def heard() -> list[bytes]:
+    return []
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: list[bytes]) -> Iterator[ControlServer]:
+    """A server whose only worker is this process. It answers some lines, and too many to one that does not read."""
     monkeypatch.chdir(tmp_path)  # a socket's path has to be short
+
+    def hear(peer: Peer, line: bytes) -> None:
+        heard.append(line)
+        peer.is_witness = line == WITNESS
+        if line == BAD:
+            raise ValueError
+        for _ in range({ASK: 1, FLOOD: 1000}.get(line, 0)):
+            found.reply(peer, b"x" * 1000)
+
     loop = Loop()
-    found = ControlServer(loop, "control", note_witness, 100)
+    found = ControlServer(loop, "control", hear, 100)
     found.serve({os.getpid(): 0})
     yield found
     found.close()
@@ -55,6 +65,21 @@ def test_a_witness_that_has_just_connected_is_known_as_one(server: ControlServer
     with connected(WITNESS):
         assert not server.has_listeners
         assert server.witnesses == {0}
+
+
+def test_one_that_has_hung_up_is_heard_to_the_end_though_it_cannot_be_answered(
+    server: ControlServer, heard: list[bytes]
+) -> None:
+    with connected(ASK, ASK, b"word", BAD):
+        pass
+    assert not server.has_listeners
+    assert heard == [ASK, ASK, b"word", BAD]
+
+
+def test_one_that_does_not_read_is_dropped_at_once_and_only_once(server: ControlServer, heard: list[bytes]) -> None:
+    with connected(FLOOD, b"never", BAD), connected(b"other"):
+        assert server.has_listeners, "the other one"
+        assert heard == [FLOOD, b"other"]
 
 
 def test_when_nobody_is_let_in_any_more_nobody_listens(server: ControlServer) -> None:
