@@ -40,7 +40,10 @@ _LONGEST_NAME = 1000  # of a scope; a line has a limit
 
 
 class Link:
-    """A connection to the agent, made at the first use and given up for good when it breaks. `find` names its socket."""
+    """A connection to the agent, made at the first use. `find` names its socket.
+
+    One that breaks is given up; only a word on a commit, of which an exit status may depend, is worth another one.
+    """
 
     def __init__(self, find: Callable[[], str | None]) -> None:
         self._find = find
@@ -52,6 +55,7 @@ class Link:
         self._resize: Resize | None = None
         self._scopes = itertools.count(1)
         self._phases: list[str] = []
+        self._has_said_long = False
         self._late: dict[int, list[Callable[[], object]]] = {}  # by thread
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
@@ -87,10 +91,16 @@ class Link:
     def store(self, state: int, stamp: Stamp, *, is_done: bool) -> None:
         """Tell the agent of a commit that this rank writes by itself: that it is begun, or done; harmless as a report.
 
-        `state` is the number of the state that it is of, among those of this process.
+        `state` is the number of the state that it is of: of one folder the same in all processes.
         """
-        if self._path:
+        if not self._path:
+            return
+        for _ in range(2):
             self._send(Stored(state, stamp.run, stamp.generation, stamp.step, is_done))
+            with self._lock:
+                if self._socket is not None:
+                    return
+                self._pid = 0
 
     def enter_phase(self, name: str) -> None:
         """Tell the agent what this rank is at from now on; as cheap and harmless as a report.
@@ -130,9 +140,25 @@ class Link:
         """
         try:
             with self._lock:
-                self._tell(self._peer(), encode(message))
+                self._tell(self._peer(), self._line(message))
         finally:
             self._catch_up()
+
+    def _line(self, message: Message) -> bytes:
+        """Return the line of a message, without what is too much for one: the agent would take us for broken, and hang up."""
+        line = encode(message)
+        if len(line) <= LINE_LIMIT_BYTES or not isinstance(message, Progress):
+            return line
+        told = message.values
+        while len(line) > LINE_LIMIT_BYTES:
+            told = told[: len(told) // 2]
+            line = encode(Progress(message.step, told))
+        if not self._has_said_long:
+            from planaria.worker.vault import say
+
+            self._has_said_long = True
+            say(f"a report of {len(message.values)} values is too long, so the first {len(told)} are told (said once)")
+        return line
 
     def _tell(self, peer: socket.socket | None, line: bytes) -> None:
         try:
@@ -208,7 +234,7 @@ class Link:
         """Return the connection of this process; a forked child makes its own."""
         path = self._path
         if path and self._pid != os.getpid() and not is_waiting():
-            self._pid, self._socket = os.getpid(), None
+            self._pid, self._socket, self._heard = os.getpid(), None, b""
             try:
                 found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             except OSError:  # the program has no descriptor left: its own trouble, and not for a report to tell

@@ -238,6 +238,46 @@ def test_what_a_rank_has_stored_arrives_from_whichever_thread(agent: socket.sock
     Link(lambda: None).store(3, stamp, is_done=True)
 
 
+def test_a_word_on_a_commit_is_told_again_where_the_connection_broke_and_other_words_are_not(
+    agent: socket.socket,
+) -> None:
+    link, peer = linked(agent)
+    stamp = Stamp(2, 0, 7, 12, 4, 1)
+    peer.sendall(encode(Drain("SIGTERM", 30.0))[:9])
+    link.resize()
+    peer.close()
+    link.report(1, {})
+    link.report(2, {})
+    for is_done in (False, True):
+        link.store(3, stamp, is_done=is_done)
+    other, _ = agent.accept()
+    with other:
+        assert heard(other, 2) == [Stored(3, 2, 7, 12, False), Stored(3, 2, 7, 12, True)]
+        other.sendall(encode(Drain("SIGTERM", 30.0)))
+        assert link.drain() == Drain("SIGTERM", 30.0), "what the old connection had begun to say is forgotten"
+    link.store(3, stamp, is_done=False)
+    again, _ = agent.accept()
+    with again:
+        assert heard(again, 1) == [Stored(3, 2, 7, 12, False)], "it was written, in vain, to the broken one first"
+        link._give_up()
+
+
+def test_a_report_that_is_too_long_is_told_in_part(agent: socket.socket, capfd: pytest.CaptureFixture[str]) -> None:
+    link, peer = linked(agent)
+    values = {f"the mean gradient of layer {number}": number / 3 for number in range(1000)}
+    with peer:
+        for step in (1, 2):
+            link.report(step, values)
+        link.report(3, {"loss": 1.0, "x" * 20_000: 2.0})
+        told = heard(peer, 3)
+        assert [one.step for one in told if isinstance(one, Progress)] == [1, 2, 3]
+        assert [len(one.values) for one in told if isinstance(one, Progress)] == [250, 250, 1]
+        assert capfd.readouterr().err == (
+            "planaria: a report of 1000 values is too long, so the first 250 are told (said once)\n"
+        )
+        link._give_up()
+
+
 def test_a_process_without_a_descriptor_left_is_not_disturbed(
     agent: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
