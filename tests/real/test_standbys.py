@@ -339,7 +339,7 @@ def test_standbys_that_always_die_are_given_up(tmp_path: Path) -> None:
         turn_until(loop, lambda: len(told) > 1)
         assert told == [
             "a standby of local rank 0 ended: exit status 7",
-            "4 standbys in a row were of no use: the next life starts cold",
+            "4 standbys in a row were of no use: no more are started before the next life",
         ]
         assert standbys.overview == StandbysSeen((), told[1])
 

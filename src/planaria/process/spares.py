@@ -258,7 +258,11 @@ def _bar(one: Absence) -> str:
 
 def given_up(failures: int) -> str:
     """Say that there will be none in this life any more, after so many in a row that were of no use; empty: there will."""
-    return f"{failures} standbys in a row were of no use: the next life starts cold" if failures > RETRIES else ""
+    return (
+        f"{failures} standbys in a row were of no use: no more are started before the next life"
+        if failures > RETRIES
+        else ""
+    )
 
 
 def not_ready(lost: Lost) -> str:

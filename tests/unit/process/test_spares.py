@@ -311,7 +311,7 @@ STALE = Lost("job.py has changed", is_stale=True)
         (Absence(failures=RETRIES, free=1), "there is no standby yet: they are started one after the other"),
         (
             Absence(failures=RETRIES + 1, pause="paused"),
-            "there is no standby: 4 standbys in a row were of no use: the next life starts cold",
+            "there is no standby: 4 standbys in a row were of no use: no more are started before the next life",
         ),
         (Absence(pause="paused", short="short", lost=STALE), "there is no standby: paused"),
         (Absence(place=0, free=1, short="short"), "there is no standby yet: they are started one after the other"),

@@ -433,7 +433,10 @@ def test_ranks_whose_standbys_were_given_up_are_told_so() -> None:
         (pid,) = rig.standbys.pids
         rig.standbys.exited(pid, 1)
     assert rig.standbys.pids == frozenset()
-    assert rig.why(0) == "there is no standby: 4 standbys in a row were of no use: the next life starts cold"
+    assert (
+        rig.why(0)
+        == "there is no standby: 4 standbys in a row were of no use: no more are started before the next life"
+    )
     rig.standbys.keep(("order of the next life",) * 4, (rig.plan,) * 4)  # type: ignore[arg-type]
     assert rig.why(0) == "it is not ready yet: the one before ended: exit status 1"
 
