@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from planaria.agent.hearsay import Hearsay
+from planaria.contract.control import Stored
+from planaria.contract.env import Round
 from planaria.errors import StateRefused
 from planaria.worker import ShardedState, saving
 from planaria.worker.bundle import Bundles
@@ -18,6 +22,8 @@ from planaria.worker.storage import Place, Writer
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from planaria.contract.commit import Stamp
 
 TIMEOUT_S = 60.0
 torch: Any = pytest.importorskip("torch")
@@ -214,6 +220,69 @@ def test_a_folder_that_cannot_be_written_to_is_read_and_commits_are_tried_again(
     assert other.restore().step == 1
     check_trouble(other, lambda: monkeypatch.setattr(Bundles, "begin", begin), "Read-only file system", capsys)
     assert made(str(tmp_path)).restore().step == 4
+
+
+@pytest.fixture
+def hearsay(monkeypatch: pytest.MonkeyPatch) -> Hearsay:
+    """What an agent makes of what is said from now on."""
+    found = Hearsay()
+    found.begin(Round(3, "job7", "default", 0, 1, 1, 1, 1, 1, 0, "10.0.0.1", 4711, 0, 3, ""))
+
+    def store(state: int, stamp: Stamp, *, is_done: bool) -> None:
+        found.hear(0, Stored(state, stamp.run, stamp.generation, stamp.step, is_done))
+
+    monkeypatch.setattr(saving, "LINK", SimpleNamespace(store=store))
+    return found
+
+
+@pytest.mark.parametrize("folder", ["cannot be written to", "is a copy without marks"])
+def test_a_commit_that_is_lost_is_not_taken_for_older_than_what_was_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hearsay: Hearsay, folder: str
+) -> None:
+    for _ in range(3):
+        state = made(str(tmp_path))
+        state.restore()
+        state.commit(wait="disk")
+    if folder == "cannot be written to":
+        fail(monkeypatch, "begin")
+    else:
+        for mark in tmp_path.glob(".life-*"):
+            mark.rmdir()
+    state = made(f"{tmp_path}/../{tmp_path.name}")
+    assert state.restore().generation == 3
+    assert hearsay.is_whole
+    fail(monkeypatch, "finish")
+    state.commit()
+    assert not state.settle() or folder == "cannot be written to"
+    assert not hearsay.is_whole
+    monkeypatch.undo()
+    assert hearsay.newest["disk"].generation == 3
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Have this call of every folder fail."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(30, os.strerror(30))
+
+    monkeypatch.setattr(Bundles, name, refuse)
+
+
+def test_states_of_one_folder_are_one_to_the_agent_and_those_of_a_copy_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hearsay: Hearsay
+) -> None:
+    first = made(str(tmp_path / "one"))
+    first.commit(wait="disk")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    with monkeypatch.context() as broken:
+        fail(broken, "finish")
+        first.commit(wait="disk")
+    made(str(tmp_path / "two")).restore()
+    assert not hearsay.is_whole, "the second commit of the one was lost"
+    again = made(str(tmp_path / "one"))
+    again.restore()
+    again.commit(wait="disk")
+    assert hearsay.is_whole
 
 
 def test_a_disk_that_is_slower_than_commits_come_is_told_once_and_waited_for(

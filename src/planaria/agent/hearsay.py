@@ -11,20 +11,28 @@ if TYPE_CHECKING:
     from planaria.contract.control import Stored
     from planaria.contract.env import Round
 
+MOST_WORDS = 4096  # that are kept: of each rank and state the last
+
 
 class Hearsay:
-    """Takes the words of the ranks of one node, life by life. Of several states each has its own commits."""
+    """Takes the words of the ranks of one node, life by life. Of several states each has its own commits.
+
+    Within a life the numbers of a state's commits grow; across lives nothing is compared, since a folder may have been copied.
+    """
 
     def __init__(self) -> None:
         self._life: Round | None = None
-        self._is_over = False
+        self._is_over = self._is_full = False
         self._words: dict[tuple[int, int], Stored] = {}  # by local rank and state: the last of this life
-        self._done: dict[int, Stamp] = {}  # by state: the newest of this life
-        self._newest: Stamp | None = None
+        self._done: dict[
+            int, Stamp
+        ] = {}  # by state: the newest of this life, that of the state heard of last at the end
+        self._before: tuple[int, Stamp] | None = None  # a state, and the newest commit of the lives before
 
     def begin(self, life: Round) -> None:
         """Hear the ranks of this life from now on: what they begin from may be older than what was there."""
-        self._life, self._is_over, self._words, self._done = life, False, {}, {}
+        self._before = self._last
+        self._life, self._is_over, self._is_full, self._words, self._done = life, False, False, {}, {}
 
     def end(self) -> None:
         """Take note that this life is over and another is to come: what it had begun is lost, whatever ends the node now."""
@@ -32,20 +40,25 @@ class Hearsay:
 
     def hear(self, local_rank: int, word: Stored) -> None:
         """Take a rank's word. The first to say that a commit is done speaks for all, since it has all their parts."""
-        assert self._life is not None
-        self._words[local_rank, word.state] = word
-        if word.is_nothing:
-            if word.state not in self._done:  # else another rank is ahead, and has made one since
-                self._newest = next(reversed(self._done.values()), None)
+        if (local_rank, word.state) not in self._words and len(self._words) >= MOST_WORDS:
+            self._is_full = True
             return
-        stamp = self._stamp(word)
-        if word.is_done and stamp.order >= self._done.get(word.state, stamp).order:
-            self._done[word.state] = self._newest = stamp
+        self._words[local_rank, word.state] = word
+        if word.is_nothing:  # it begins from nothing, unless another rank is ahead and has made a commit since
+            if self._before is not None and self._before[0] == word.state:
+                self._before = None
+        elif word.is_done and not self._is_done(word):
+            self._done.pop(word.state, None)
+            self._done[word.state] = self._stamp(word)
 
     @property
     def newest(self) -> Mapping[str, Stamp]:
-        """Return the newest commit, by tier: of several states, of the one that was heard of last."""
-        return {} if self._newest is None else {"disk": self._newest}
+        """Return the newest commit, by tier: of several states, of the one that had one last."""
+        return {} if self._last is None else {"disk": self._last[1]}
+
+    @property
+    def _last(self) -> tuple[int, Stamp] | None:
+        return next(reversed(self._done.items()), self._before)
 
     @property
     def is_whole(self) -> bool:
@@ -53,11 +66,13 @@ class Hearsay:
 
         A life that ends before its ranks have restored has lost nothing: what the one before had is still there.
         """
-        return self._newest is not None and (self._is_over or all(map(self._is_safe, self._words.values())))
+        are_safe = not self._is_full and all(word.is_done or self._is_done(word) for word in self._words.values())
+        return self._last is not None and (self._is_over or are_safe)
 
-    def _is_safe(self, word: Stored) -> bool:
+    def _is_done(self, word: Stored) -> bool:
+        """Tell whether this commit of a state, or a newer one, is on disk."""
         done = self._done.get(word.state)
-        return word.is_done or (done is not None and self._stamp(word).order <= done.order)
+        return done is not None and word.generation <= done.generation
 
     def _stamp(self, word: Stored) -> Stamp:
         assert self._life is not None

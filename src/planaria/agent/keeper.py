@@ -168,6 +168,11 @@ class Keeper:
         return {slot.number: self._stock.descriptor(slot) for slot in self._stock.slots.of(local_rank)}
 
     @property
+    def has_parts(self) -> bool:
+        """Tell whether any memory here is, or was to be, part of a commit."""
+        return bool(self._stock.slots.all())
+
+    @property
     def claimed_bytes(self) -> int:
         """Return how much of the memory that is free belongs to commits that are still to come."""
         return self._stock.claimed_bytes

@@ -128,7 +128,7 @@ def _shelter(job: Job, loop: Loop, driver: Driver, outcome: Outcome) -> Outcome:
     if outcome.kind == "abandoned":
         return outcome
     safe = [] if driver.hearsay is None else [driver.hearsay.is_whole]
-    if driver.keeper is not None:
+    if driver.keeper is not None and (driver.keeper.has_parts or not safe):  # a state that has no commit loses none
         is_drain = outcome.kind in ("signal", "stopped")
         left_s = driver.group.stop_at + job.shutdown_timeout_s - loop.now() if is_drain else job.shutdown_timeout_s
         safe.append(driver.keeper.flush(left_s) or driver.has_handed_over)

@@ -4,7 +4,7 @@ From a worker:  {"type": "progress", "step": 12, ...numbers}
                 {"type": "phase", "phase": "evaluation"}, and with "" when it is over
                 {"type": "finished"}: no more steps come, unless one does
                 {"type": "stored", "state": 1, "run": 2, "generation": 7, "step": 12, "is_done": false}: this rank writes a
-                commit of its so many'th state by itself; with true: the parts of all ranks are on disk
+                commit of a state by itself; with true: the parts of all ranks are on disk
                 {"type": "witness"}: this connection is that of a thread which only answers "look"
                 {"type": "acquire", "id": 7, "scope": "step", "after_s": 60.0, "at": 1234.5}
                 {"type": "release", "id": 7}
@@ -53,8 +53,8 @@ class Finished(Value):
 class Stored(Value):
     """A commit that ranks write to a disk by themselves, without the agent: `is_done` when all of it is there.
 
-    Commits are counted from 1: 0 is none, where a life begins from nothing. `state` tells the states of a program apart, each
-    of which has a folder and runs of its own: the same number on all ranks.
+    Commits are counted from 1: 0 is none, where a life begins from nothing. `state` is a number of the folder: each state of a
+    program has one of its own, with runs of its own.
     """
 
     state: int

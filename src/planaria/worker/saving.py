@@ -6,7 +6,8 @@ begun waits for those of all other ranks, and would take whatever they write nex
 
 from __future__ import annotations
 
-import itertools
+import hashlib
+import os
 from importlib import import_module
 
 from planaria.contract.control import CHECKPOINT
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
     from planaria.contract.commit import Stamp
     from planaria.worker.storage import Writer
 
-_NUMBERS = itertools.count()  # ranks make their states in the same order
 SLOW_S = 10.0  # how long a commit waits for the one before until that is worth a line
+
+
+def number_of(directory: str) -> int:
+    """Return what tells the states of a program apart: a number of the folder, the same in every process of a node."""
+    return int.from_bytes(hashlib.sha256(os.fsencode(os.path.realpath(directory))).digest()[:7], "big")
 
 
 def copied(tensors: dict[str, Any]) -> dict[str, Any]:
@@ -37,10 +42,13 @@ def copied(tensors: dict[str, Any]) -> dict[str, Any]:
 
 
 class Saving:
-    """The commit that is being written, one at a time. Trouble is told once, and training goes on."""
+    """The commit that is being written, one at a time. Trouble is told once, and training goes on.
 
-    def __init__(self) -> None:
-        self._number = next(_NUMBERS)
+    `number` is that of the folder, as the agent is told it.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
         self._thread: ThreadPoolExecutor | None = None
         self._future: Future[Any] | None = None
         self._stamp: Stamp | None = None

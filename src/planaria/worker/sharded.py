@@ -23,7 +23,7 @@ from planaria.worker.link import LINK
 from planaria.worker.outcome import Commit, Synced
 from planaria.worker.phase import PhaseOfWork
 from planaria.worker.restoration import Return
-from planaria.worker.saving import Saving, copied
+from planaria.worker.saving import Saving, copied, number_of
 from planaria.worker.state import ElasticState
 from planaria.worker.storage import Place, Reader, Writer
 from planaria.worker.synced import log_synced
@@ -68,7 +68,7 @@ class ShardedState(ElasticState):
         super().__init__(model=model, optimizer=optimizer, vault=LocalVault(Origin()), replicated=False, **values)
         fields = vars(self)
         fields["_bundles"] = directory if isinstance(directory, Bundles) else Bundles(directory, keep)
-        fields["_saving"] = Saving()
+        fields["_saving"] = Saving(number_of(self._bundles.directory))
         fields["_group"] = None
         fields["_life"] = 0
         fields["_no_life"] = ""
@@ -173,10 +173,14 @@ class ShardedState(ElasticState):
                 self._load(listed, here)
                 stamp = Stamp(listed.life, 0, listed.generation, listed.step, here.world_size, here.rank)
                 vars(self)["stamp"] = stamp
-                self._saving.mark(stamp, is_done=True)
+                self._mark_restored(listed.generation, listed.step, here)
                 return stamp
-        self._saving.mark(Stamp(self._life, 0, 0, 0, here.world_size, here.rank), is_done=True)  # none
+        self._mark_restored(0, 0, here)  # nothing
         return None
+
+    def _mark_restored(self, generation: int, step: int, here: Group) -> None:
+        """Tell the agent what this life begins from, as a commit of its own: its next ones have higher numbers."""
+        self._saving.mark(Stamp(self._life, 0, generation, step, here.world_size, here.rank), is_done=True)
 
     def sync(self) -> Synced:
         """Restore, all ranks together. At a first start every rank keeps what it has: seed all of them alike."""

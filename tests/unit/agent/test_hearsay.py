@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from planaria.agent.hearsay import Hearsay
+import pytest
+
+from planaria.agent.hearsay import MOST_WORDS, Hearsay
 from planaria.contract.commit import Stamp
 from planaria.contract.control import Stored
 from planaria.contract.env import Round
@@ -103,9 +105,43 @@ def test_a_life_that_begins_from_an_older_commit_has_that_one() -> None:
     assert hearsay.is_whole
 
 
-def test_a_later_run_of_the_folder_is_newer_whatever_its_count() -> None:
-    hearsay = heard((0, stored(9)), (0, stored(2, run=2)))
-    assert hearsay.newest["disk"].order == (2, 0, 2)
+@pytest.mark.parametrize(
+    "begun_in", [0, 1], ids=["without a life: the folder cannot be written to", "in a copied folder"]
+)
+def test_within_a_life_only_the_number_of_a_commit_counts(begun_in: int) -> None:
+    """What was restored may tell of a higher run than the commits that follow."""
+    hearsay = heard((0, stored(5, run=3)), (1, stored(5, run=3)), (0, stored(6, run=begun_in, is_done=False)))
+    assert not hearsay.is_whole
+    hearsay.hear(0, stored(6, run=begun_in))
+    assert hearsay.is_whole
+    assert newest(hearsay) == 6
+
+
+def test_what_a_copy_of_the_folder_has_says_nothing_of_the_folder() -> None:
+    """As a process below a rank finds that evaluates a copy: it speaks as that rank."""
+    hearsay = heard((0, stored(7)), (0, stored(8, is_done=False)), (0, stored(8, state=2)))
+    assert not hearsay.is_whole
+
+
+def test_a_state_that_begins_from_nothing_does_not_forget_what_another_one_had() -> None:
+    hearsay = heard((0, stored(5)), (0, stored(3, state=1)), (0, stored(6)))
+    hearsay.begin(LIFE)
+    hearsay.hear(0, stored(0, state=1))
+    assert hearsay.is_whole, "the other one has not restored yet"
+    assert newest(hearsay) == 6
+    hearsay.hear(0, stored(0))
+    assert not hearsay.is_whole
+
+
+def test_of_a_flood_of_states_only_so_much_is_kept_and_nothing_is_said_to_be_safe() -> None:
+    hearsay = heard(*((0, stored(1, state=state)) for state in range(MOST_WORDS)))
+    assert hearsay.is_whole
+    hearsay.hear(0, stored(2, state=0))
+    assert newest(hearsay) == 2, "of one that is known"
+    hearsay.hear(0, stored(1, state=MOST_WORDS))
+    assert not hearsay.is_whole
+    hearsay.begin(LIFE)
+    assert hearsay.is_whole
 
 
 def test_a_commit_of_one_state_says_nothing_of_what_another_has_begun() -> None:

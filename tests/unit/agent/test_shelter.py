@@ -15,8 +15,8 @@ NOW, STOP_AT, GRACE_S = 1010.0, 1000.0, 30.0
 
 
 class Keeper:
-    def __init__(self, *, succeeds: bool) -> None:
-        self.succeeds = succeeds
+    def __init__(self, *, succeeds: bool, has_parts: bool = True) -> None:
+        self.succeeds, self.has_parts = succeeds, has_parts
         self.asked: list[float] = []
 
     def flush(self, within_s: float) -> bool:
@@ -91,3 +91,9 @@ def test_what_ranks_have_stored_by_themselves_counts_as_much(noticed: bool, is_s
 @pytest.mark.parametrize(("succeeds", "is_stored"), [(True, False), (False, True)])
 def test_where_there_are_both_neither_may_be_lost(succeeds: bool, is_stored: bool) -> None:
     assert ended(SIGNAL, Keeper(succeeds=succeeds), noticed=True, is_stored=is_stored).status == 143
+
+
+@pytest.mark.parametrize(("is_stored", "status"), [(None, 143), (True, 75), (False, 143)])
+def test_a_state_that_has_never_made_a_commit_loses_none(is_stored: bool | None, status: int) -> None:
+    keeper = Keeper(succeeds=False, has_parts=False)
+    assert ended(SIGNAL, keeper, noticed=True, is_stored=is_stored).status == status
