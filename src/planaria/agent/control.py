@@ -124,9 +124,13 @@ class ControlServer:
         """Hear everything that was sent before now, also by those who have yet to be let in."""
         self._listener.accept_waiting()
         for peer in list(self._peers.values()):
-            for _ in range(_CHUNKS):
-                if not self._is_here(peer) or not self._read(peer):
-                    break
+            self._hear_out(peer)
+
+    def _hear_out(self, peer: Peer) -> None:
+        """Hear everything that a peer has sent before now."""
+        for _ in range(_CHUNKS):
+            if not self._is_here(peer) or not self._read(peer):
+                break
 
     def _send(self, peer: Peer, line: bytes) -> None:
         try:
@@ -144,6 +148,8 @@ class ControlServer:
         if local_rank is None:
             os.close(descriptor)
             return
+        for peer in [peer for peer in self._peers.values() if peer.pid == pid]:
+            self._hear_out(peer)  # what a process said over a connection that it gave up comes before what it says now
         self._peers[descriptor] = Peer(descriptor, pid, local_rank)
         self._loop.on_readable(descriptor, lambda: self._read(self._peers[descriptor]))
         if self._latest:

@@ -27,11 +27,12 @@ class Hearsay:
         self._done: dict[
             int, Stamp
         ] = {}  # by state: the newest of this life, that of the state heard of last at the end
-        self._before: tuple[int, Stamp] | None = None  # a state, and the newest commit of the lives before
+        self._before: dict[int, Stamp] = {}  # by state: the newest of the lives before, the same way
 
     def begin(self, life: Round) -> None:
         """Hear the ranks of this life from now on: what they begin from may be older than what was there."""
-        self._before = self._last
+        kept = {state: stamp for state, stamp in self._before.items() if state not in self._done}
+        self._before = dict([*kept.items(), *self._done.items()][-MOST_WORDS:])
         self._life, self._is_over, self._is_full, self._words, self._done = life, False, False, {}, {}
 
     def end(self) -> None:
@@ -45,8 +46,7 @@ class Hearsay:
             return
         self._words[local_rank, word.state] = word
         if word.is_nothing:  # it begins from nothing, unless another rank is ahead and has made a commit since
-            if self._before is not None and self._before[0] == word.state:
-                self._before = None
+            self._before.pop(word.state, None)
         elif word.is_done and not self._is_done(word):
             self._done.pop(word.state, None)
             self._done[word.state] = self._stamp(word)
@@ -54,11 +54,8 @@ class Hearsay:
     @property
     def newest(self) -> Mapping[str, Stamp]:
         """Return the newest commit, by tier: of several states, of the one that had one last."""
-        return {} if self._last is None else {"disk": self._last[1]}
-
-    @property
-    def _last(self) -> tuple[int, Stamp] | None:
-        return next(reversed(self._done.items()), self._before)
+        found = [*self._before.values(), *self._done.values()]
+        return {"disk": found[-1]} if found else {}
 
     @property
     def is_whole(self) -> bool:
@@ -67,7 +64,7 @@ class Hearsay:
         A life that ends before its ranks have restored has lost nothing: what the one before had is still there.
         """
         are_safe = not self._is_full and all(word.is_done or self._is_done(word) for word in self._words.values())
-        return self._last is not None and (self._is_over or are_safe)
+        return bool(self._before or self._done) and (self._is_over or are_safe)
 
     def _is_done(self, word: Stored) -> bool:
         """Tell whether this commit of a state, or a newer one, is on disk."""

@@ -37,12 +37,15 @@ if TYPE_CHECKING:
     from planaria.contract.control import Message
 
 _LONGEST_NAME = 1000  # of a scope; a line has a limit
+_PATIENCE_S = 1.0  # with an agent that does not read
+_PATIENCE_AGAIN_S = 0.05
 
 
 class Link:
     """A connection to the agent, made at the first use. `find` names its socket.
 
-    One that breaks is given up; only a word on a commit, of which an exit status may depend, is worth another one.
+    One that breaks is given up, until there is a word on a commit: an exit status may depend on that, so it is worth another
+    one, which does not wait for long then.
     """
 
     def __init__(self, find: Callable[[], str | None]) -> None:
@@ -55,6 +58,7 @@ class Link:
         self._resize: Resize | None = None
         self._scopes = itertools.count(1)
         self._phases: list[str] = []
+        self._patience_s = _PATIENCE_S
         self._has_said_long = False
         self._late: dict[int, list[Callable[[], object]]] = {}  # by thread
         self._renew_lock()
@@ -80,8 +84,14 @@ class Link:
             number = int(step)
         except Exception:  # noqa: BLE001  whatever its own __int__ raises: the report is lost, the training is not
             return
-        if -INTEGER_LIMIT <= number < INTEGER_LIMIT:  # else the agent would take us for broken, and hang up
-            self._send(Progress(number, tuple(numbers(values).items())))
+        if not -INTEGER_LIMIT <= number < INTEGER_LIMIT:  # the agent would take us for broken, and hang up
+            return
+        found = Progress(number, tuple(numbers(values).items()))
+        told = _fitting(found)
+        self._send(told)
+        if told is not found and not self._has_said_long:
+            self._has_said_long = True
+            _tell_of(len(found.values), len(told.values))
 
     def finish(self) -> None:
         """Tell the agent that no more steps come; as cheap and harmless as a report."""
@@ -95,12 +105,15 @@ class Link:
         """
         if not self._path:
             return
-        for _ in range(2):
-            self._send(Stored(state, stamp.run, stamp.generation, stamp.step, is_done))
+        line = encode(Stored(state, stamp.run, stamp.generation, stamp.step, is_done))
+        try:
             with self._lock:
-                if self._socket is not None:
-                    return
-                self._pid = 0
+                self._tell(self._peer(), line)
+                if self._socket is None and self._pid == os.getpid():  # it broke, now or before
+                    self._pid, self._patience_s = 0, _PATIENCE_AGAIN_S
+                    self._tell(self._peer(), line)
+        finally:
+            self._catch_up()
 
     def enter_phase(self, name: str) -> None:
         """Tell the agent what this rank is at from now on; as cheap and harmless as a report.
@@ -140,25 +153,9 @@ class Link:
         """
         try:
             with self._lock:
-                self._tell(self._peer(), self._line(message))
+                self._tell(self._peer(), encode(message))
         finally:
             self._catch_up()
-
-    def _line(self, message: Message) -> bytes:
-        """Return the line of a message, without what is too much for one: the agent would take us for broken, and hang up."""
-        line = encode(message)
-        if len(line) <= LINE_LIMIT_BYTES or not isinstance(message, Progress):
-            return line
-        told = message.values
-        while len(line) > LINE_LIMIT_BYTES:
-            told = told[: len(told) // 2]
-            line = encode(Progress(message.step, told))
-        if not self._has_said_long:
-            from planaria.worker.vault import say
-
-            self._has_said_long = True
-            say(f"a report of {len(message.values)} values is too long, so the first {len(told)} are told (said once)")
-        return line
 
     def _tell(self, peer: socket.socket | None, line: bytes) -> None:
         try:
@@ -180,7 +177,11 @@ class Link:
     @property
     def is_connected(self) -> bool:
         """Tell whether there is an agent that would tell us."""
-        return self._peer() is not None
+        try:
+            with self._lock:
+                return self._peer() is not None
+        finally:
+            self._catch_up()
 
     def _listen(self) -> None:
         try:
@@ -239,7 +240,7 @@ class Link:
                 found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             except OSError:  # the program has no descriptor left: its own trouble, and not for a report to tell
                 return None
-            found.settimeout(1.0)
+            found.settimeout(self._patience_s)
             try:
                 found.connect(path)
                 self._socket = found
@@ -255,6 +256,29 @@ class Link:
 
 def _is_main_thread() -> bool:
     return _thread.get_native_id() == os.getpid()
+
+
+def _fitting(report: Progress) -> Progress:
+    """Leave out what is too much for a line: the agent would take us for broken, and hang up."""
+    if len(encode(report)) <= LINE_LIMIT_BYTES:
+        return report
+    empty = len(encode(Progress(report.step)))
+    room, told = LINE_LIMIT_BYTES - empty, []
+    for value in report.values:
+        size = len(encode(Progress(report.step, (value,)))) - empty
+        if size <= room:
+            room -= size
+            told.append(value)
+    return Progress(report.step, tuple(told))
+
+
+def _tell_of(found: int, told: int) -> None:
+    from contextlib import suppress
+
+    from planaria.worker.vault import say
+
+    with suppress(Exception):  # whatever stands for stderr may raise: the report is told, and training goes on
+        say(f"a report of {found} values is too long: {told} of them are told (said once)")
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:

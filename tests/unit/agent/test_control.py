@@ -46,6 +46,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: list[bytes]) 
 
 def connected(*lines: bytes) -> socket.socket:
     found = socket.socket(socket.AF_UNIX)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # twice of what the system allows, at most
     found.connect("control")
     for line in lines:
         found.sendall(line + b"\n")
@@ -80,6 +81,16 @@ def test_one_that_does_not_read_is_dropped_at_once_and_only_once(server: Control
     with connected(FLOOD, b"never", BAD), connected(b"other"):
         assert server.has_listeners, "the other one"
         assert heard == [FLOOD, b"other"]
+
+
+def test_what_was_said_over_a_connection_that_was_given_up_is_heard_before_what_the_next_one_says(
+    server: ControlServer, heard: list[bytes]
+) -> None:
+    old = [b"%080d" % number for number in range(3500)]  # more than is read in a few turns
+    with connected(b"\n".join(old)), connected(b"new"):
+        while b"new" not in heard:
+            server._loop.run_once(1.0)
+    assert heard == [*old, b"new"]
 
 
 def test_when_nobody_is_let_in_any_more_nobody_listens(server: ControlServer) -> None:

@@ -124,13 +124,16 @@ def test_what_a_copy_of_the_folder_has_says_nothing_of_the_folder() -> None:
 
 
 def test_a_state_that_begins_from_nothing_does_not_forget_what_another_one_had() -> None:
-    hearsay = heard((0, stored(5)), (0, stored(3, state=1)), (0, stored(6)))
+    hearsay = heard((0, stored(6)), (0, stored(5, state=1)), (0, stored(3, state=2)))
+    hearsay.begin(LIFE)
+    hearsay.hear(0, stored(0, state=2))
+    assert hearsay.is_whole, "the others have not restored yet"
+    assert newest(hearsay) == 5
     hearsay.begin(LIFE)
     hearsay.hear(0, stored(0, state=1))
-    assert hearsay.is_whole, "the other one has not restored yet"
     assert newest(hearsay) == 6
     hearsay.hear(0, stored(0))
-    assert not hearsay.is_whole
+    assert (hearsay.is_whole, hearsay.newest) == (False, {})
 
 
 def test_of_a_flood_of_states_only_so_much_is_kept_and_nothing_is_said_to_be_safe() -> None:

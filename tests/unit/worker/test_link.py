@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from planaria.contract.commit import Stamp
-from planaria.contract.control import LONGEST_PHASE, Drain, Finished, Phase, Progress, Resize, Stored, decode, encode
+from planaria.contract.control import (
+    LINE_LIMIT_BYTES,
+    LONGEST_PHASE,
+    Drain,
+    Finished,
+    Phase,
+    Progress,
+    Resize,
+    Stored,
+    decode,
+    encode,
+)
 from planaria.worker.link import Link, numbers
 from planaria.worker.phase import PhaseOfWork
 
@@ -125,7 +136,7 @@ def test_a_handler_that_interrupts_the_link_is_called_after_it(
         if doing == "listening":
             link.resize()
         else:
-            link.report(1, {})
+            link.finish()
         assert heard == [Drain("SIGTERM", 30.0)]
         link.once_whole(lambda: heard.append(None))
         assert heard == [Drain("SIGTERM", 30.0), None]
@@ -268,14 +279,114 @@ def test_a_report_that_is_too_long_is_told_in_part(agent: socket.socket, capfd: 
     with peer:
         for step in (1, 2):
             link.report(step, values)
-        link.report(3, {"loss": 1.0, "x" * 20_000: 2.0})
-        told = heard(peer, 3)
-        assert [one.step for one in told if isinstance(one, Progress)] == [1, 2, 3]
-        assert [len(one.values) for one in told if isinstance(one, Progress)] == [250, 250, 1]
+        link.report(3, {"x" * 20_000: 2.0, "loss": 1.0})
+        told = [one for one in heard(peer, 3) if isinstance(one, Progress)]
+        assert [one.step for one in told] == [1, 2, 3]
+        count = len(told[0].values)
+        assert told[0].values == told[1].values == tuple(values.items())[:count]
+        assert len(encode(told[0])) <= LINE_LIMIT_BYTES < len(encode(Progress(1, tuple(values.items())[: count + 1])))
+        assert told[2].values == (("loss", 1.0),)
         assert capfd.readouterr().err == (
-            "planaria: a report of 1000 values is too long, so the first 250 are told (said once)\n"
+            f"planaria: a report of 1000 values is too long: {count} of them are told (said once)\n"
         )
         link._give_up()
+
+
+def test_what_a_handler_does_to_stderr_meanwhile_harms_no_report(
+    agent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_line: str) -> None:
+        raise RuntimeError("reentrant call")
+
+    link, peer = linked(agent)
+    monkeypatch.setattr("planaria.worker.vault.say", fail)
+    with peer:
+        link.report(1, {"x" * 20_000: 2.0})
+        assert heard(peer, 1) == [Progress(1)]
+        link._give_up()
+
+
+def test_of_two_threads_that_find_the_connection_broken_both_are_heard(
+    agent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second makes another connection as soon as the first lets it."""
+    link, peer = linked(agent)
+    stamp = Stamp(2, 0, 7, 12, 4, 1)
+    peer.close()
+    catch_up = link._catch_up
+
+    def meet() -> None:
+        catch_up()
+        monkeypatch.undo()
+        other = threading.Thread(target=lambda: link.store(2, stamp, is_done=True))
+        other.start()
+        other.join()
+
+    monkeypatch.setattr(link, "_catch_up", meet)
+    link.store(1, stamp, is_done=False)
+    found, _ = agent.accept()
+    with found:
+        assert heard(found, 2) == [Stored(1, 2, 7, 12, False), Stored(2, 2, 7, 12, True)]
+        link._give_up()
+
+
+def test_a_handler_that_interrupts_a_word_on_a_commit_is_called_after_it(
+    agent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, peer = linked(agent)
+    peer.close()
+    called: list[int] = []
+    give_up = link._give_up
+
+    def interrupted() -> None:
+        monkeypatch.undo()
+        link.once_whole(lambda: called.append(1))
+        assert called == []
+        give_up()
+
+    monkeypatch.setattr(link, "_give_up", interrupted)
+    link.store(1, Stamp(2, 0, 7, 12, 4, 1), is_done=False)
+    assert called == [1]
+    agent.accept()[0].close()
+    link._give_up()
+
+
+def test_an_agent_that_does_not_read_holds_training_up_for_a_second_once(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    waits: list[float | None] = []
+
+    class Full:
+        """A connection with no room; the agent would have to read."""
+
+        def __init__(self, real: Any) -> None:
+            self.real = real
+
+        def sendall(self, _line: bytes) -> None:
+            waits.append(self.real.gettimeout())
+            raise TimeoutError
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+    with peer:
+        for number in range(3):
+            if link._socket is not None:
+                link._socket = Full(link._socket)  # type: ignore[assignment]
+            link.store(1, Stamp(2, 0, number, 12, 4, 1), is_done=False)
+        assert waits[0] == 1.0
+        assert set(waits[1:]) == {0.05}
+        link._give_up()
+
+
+def test_without_an_agent_a_word_on_a_commit_changes_nothing(agent: socket.socket) -> None:
+    link, peer = linked(agent)
+    peer.close()
+    path = agent.getsockname()
+    os.rename(path, f"{path}-away")
+    link.store(1, Stamp(2, 0, 7, 12, 4, 1), is_done=False)
+    os.rename(f"{path}-away", path)
+    link.report(1, {})
+    assert not link.is_connected, "a report is not worth another connection"
 
 
 def test_a_process_without_a_descriptor_left_is_not_disturbed(
