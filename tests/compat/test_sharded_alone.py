@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import threading
@@ -18,6 +19,7 @@ from planaria.worker import ShardedState, saving
 from planaria.worker.bundle import Bundles
 from planaria.worker.data import ElasticSampler
 from planaria.worker.storage import Place, Writer
+from planaria.worker.vault import LocalVault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,6 +138,74 @@ def test_after_a_damaged_commit_the_next_one_is_written_and_both_whole_ones_stay
     assert again.restore().step == 3
     (tmp_path / again._bundles.commits()[0] / "manifest.json").unlink()
     assert made(str(tmp_path)).restore().step == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"optimizer": True}, "a ShardedState with an optimizer expects its model too"),
+        ({"model": 3}, "model expects a torch module, got a int"),
+        ({"model": True, "vault": LocalVault()}, "a ShardedState has no vault="),
+        ({"model": True, "replicated": True}, "a ShardedState has no replicated="),
+    ],
+)
+def test_what_makes_no_sense_is_refused_when_the_state_is_made(
+    tmp_path: Path, given: dict[str, Any], says: str
+) -> None:
+    model = torch.nn.Linear(3, 3)
+    real = {"model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+    with pytest.raises(StateRefused, match=f"^{says}"):
+        ShardedState(
+            str(tmp_path), **{name: real.get(name) if value is True else value for name, value in given.items()}
+        )
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_where_the_folder_should_be_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], below: str) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    state = made(str(path / below))
+    assert state.sync().stamp is None
+    check_trouble(state, path.unlink, str(path), capsys)
+
+
+def test_a_program_that_has_not_gone_back_to_what_there_is_hears_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        made(str(tmp_path)).commit(wait="disk")
+        said = capsys.readouterr().err
+    assert said.startswith("planaria: this program commits and has not restored what its folder has, which is there")
+    state = made(str(tmp_path))
+    state.restore()
+    state.commit(wait="disk")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_commit_that_is_there_is_on_disk_though_the_ranks_lost_each_other_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dcp = importlib.import_module("torch.distributed.checkpoint")
+    save = dcp.save
+
+    def torn(*args: object, **options: object) -> None:
+        save(*args, **options)
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(dcp, "save", torn)
+    state = made(str(tmp_path))
+    assert state.commit(wait="disk").reached == "disk"
+
+    def lost(*_args: object, **_options: object) -> None:
+        vars(vars(state)["_saving"])["_is_shared"] = True  # as with a process group
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(dcp, "save", lost)
+    assert state.commit(wait="disk").reached is None
+    assert capsys.readouterr().err == (
+        "planaria: commit 2 (step 0, round 0, rank 0 of 1) may not be on disk: ranks were lost while it was written "
+        "(Connection closed by peer)\n"
+    )
 
 
 def test_the_size_of_a_commit_has_its_tensors_in_it(tmp_path: Path) -> None:

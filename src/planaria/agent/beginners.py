@@ -44,6 +44,12 @@ class Beginners:
         told, plan = self._told.get(peer), self._delegate.plan
         return told is not None and plan is not None and told.order != plan.order
 
+    def passed_over(self, peer: Peer) -> int | None:
+        """Return the step that is there to begin from, if this worker commits and has never asked for it."""
+        plan = self._delegate.plan
+        is_there = plan is not None and plan.kind in ("memory", "disk")
+        return plan.step if plan is not None and is_there and peer not in self._told else None
+
     def load(self, peer: Peer, message: vault.Load) -> None:
         """Take a worker's question; `hand_out` answers it."""
         plan = self._delegate.plan

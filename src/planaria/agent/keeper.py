@@ -17,7 +17,7 @@ from planaria.agent.rounds import Neighbours
 from planaria.base.mailbox import Mailbox
 from planaria.base.text import safe_line
 from planaria.contract import vault
-from planaria.contract.commit import TIERS, Stamp, hint_for
+from planaria.contract.commit import TIERS, Stamp, anew, hint_for
 from planaria.errors import StateRefused
 
 TYPE_CHECKING = False
@@ -81,6 +81,7 @@ class Keeper:
         self._opening: list[tuple[Peer, vault.Open]] = []
         self._awaiting: list[_Waiting] = []
         self._leaving: Callable[[bool], object] | None = None
+        self._has_said_anew = False
         self._refuge = Refuge(shelter.directory)
 
     def _open_disk(self, directory: str) -> Disk:
@@ -255,12 +256,20 @@ class Keeper:
             if slot is None:
                 self._opening.append((peer, message))
                 continue
+            self._look_whether_restored(peer)
             is_new = (peer, slot.number) not in self._given
             self._given.add((peer, slot.number))
             numbers = tuple(one.number for one in self._stock.slots.of(peer.local_rank))
             memory = (self._stock.descriptor(slot),) if is_new else ()
             self._answer(peer, vault.Slot(message.id, slot.number, is_new, numbers), memory)
         self._look_at_disk()
+
+    def _look_whether_restored(self, peer: Peer) -> None:
+        """Tell, once, of a program that has not gone back to what there is."""
+        step = None if self._has_said_anew else self._beginners.passed_over(peer)
+        if step is not None:
+            self._has_said_anew = True
+            self._say(f"rank {self._current()[0].first_rank + peer.local_rank} {anew(f'the commit of step {step}')}")
 
     def _look_at_disk(self) -> None:
         """See that nobody waits without a limit for memory that the disk reads."""

@@ -31,6 +31,14 @@ ONE_STEP = "a value called step is the step of the whole job: call what a rank c
 MOST_WAIT_S = 10 * 86_400.0  # a socket counts its milliseconds in 32 bits, which is 24 days
 
 
+def anew(what: str) -> str:
+    """Say of a program that commits before it has restored what it does."""
+    return (
+        f"commits and has not restored {what}, which is there: newer commits take its place. sync() or restore() comes before "
+        "the first commit() (said once)"
+    )
+
+
 class Stamp(Value):
     """Which commit of which rank a snapshot is."""
 

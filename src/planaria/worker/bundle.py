@@ -238,7 +238,7 @@ class Bundles:
 
     def commits(self) -> list[str]:
         """Return the names of the commits, the newest first. What is in them has not been looked at."""
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             return sorted((name for name in os.listdir(self.directory) if _generation(name) is not None), reverse=True)
         return []
 
@@ -259,6 +259,13 @@ class Bundles:
         """
         with open(os.path.join(self.directory, name, MANIFEST), "rb") as file:
             return _decode(name, file.read())
+
+    def has(self, generation: int, life: int) -> bool:
+        """Tell whether a life has made this commit."""
+        try:
+            return self.read(commit_name(generation)).life == life
+        except (OSError, ValueError):
+            return False
 
     def verify(self, listed: Listed, files: Iterable[ShardFile]) -> None:
         """See that files are what the manifest says.

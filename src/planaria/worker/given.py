@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-_WITH_STATE = ("optimizer", "scheduler")
+_WITH_STATE = ("model", "optimizer", "scheduler", "sampler")
 _OF_A_VAULT = ("begin_open", "open", "sealed", "skipped", "wait", "load")
 
 
@@ -28,7 +28,8 @@ def check_parts(given: Mapping[str, object]) -> None:
     """See that parts are objects that have something to keep.
 
     Raises:
-        StateRefused: One is a class, a sharded module, or under the name of an optimizer or a scheduler something else.
+        StateRefused: One is a class, a sharded module, or under the name of a model, an optimizer, a scheduler or a sampler
+            something else.
     """
     for name, value in given.items():
         if isinstance(value, type):
@@ -39,6 +40,25 @@ def check_parts(given: Mapping[str, object]) -> None:
                 f"{name} expects an object with state_dict() and load_state_dict(), or arrays, got a {type(value).__name__}",
                 hint="several of them, or other values, have names of their own, such as warmup=...",
             )
+
+
+def check_sharded(model: object, optimizer: object, names: Collection[str]) -> None:
+    """See that what ranks share out is a module, and the optimizer that of one.
+
+    Raises:
+        StateRefused: It is not; or an option is given that only an ElasticState has.
+    """
+    for name in ("vault", "replicated"):
+        if name in names:
+            raise StateRefused(
+                f"a ShardedState has no {name}=", hint="it lives in its folder, and every rank has its own part"
+            )
+    if optimizer is not None and model is None:
+        raise StateRefused("a ShardedState with an optimizer expects its model too, model=...")
+    if model is not None and parts.kind_of(model) != parts.MODULE:
+        raise StateRefused(
+            f"model expects a torch module, got a {type(model).__name__}", hint="other values have names of their own"
+        )
 
 
 def _has_something_to_keep(value: object) -> bool:

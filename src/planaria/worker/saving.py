@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from planaria.contract.commit import Stamp
     from planaria.worker.storage import Writer
 
+_MOST_CHARACTERS = 200  # of what torch says
 SLOW_S = 10.0  # how long a commit waits for the one before until that is worth a line
 
 
@@ -52,14 +53,18 @@ class Saving:
         self._thread: ThreadPoolExecutor | None = None
         self._future: Future[Any] | None = None
         self._stamp: Stamp | None = None
-        self._has_failed = self._has_said_wait = False
+        self._has_failed = self._has_said_wait = self._is_shared = False
 
     def start(self, stamp: Stamp, tensors: dict[str, Any], writer: Writer, group: Any) -> None:
         """Have tensors that nobody changes written, by all ranks of the group together; alone without one."""
         dcp = import_module("torch.distributed.checkpoint")
 
         def save() -> None:
-            dcp.save(tensors, **options)
+            try:
+                dcp.save(tensors, **options)
+            except Exception:
+                if not writer.is_there():  # ranks may be lost while they tell each other that it is
+                    raise
             self.mark(stamp, is_done=True)  # before whoever waits may end the process
 
         planner = dcp.DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -69,7 +74,7 @@ class Saving:
 
             # A thread, because disks are slow; one for all commits, which are written one after the other.
             self._thread = ThreadPoolExecutor(1, "planaria save")
-        self._stamp = stamp
+        self._stamp, self._is_shared = stamp, group is not None
         self._future = self._thread.submit(save)
 
     def mark(self, stamp: Stamp, *, is_done: bool) -> None:
@@ -93,7 +98,7 @@ class Saving:
         self._future = None
         if trouble is not None:
             _check_superseded(trouble)
-            self.tell(self._stamp, _reason(trouble))
+            self._tell_trouble(trouble)
             return False
         if self._has_failed:
             say(f"{self._stamp} is on disk: commits are written again")
@@ -115,6 +120,15 @@ class Saving:
                     )
                 self._has_said_wait = True
             return future.exception()
+
+    def _tell_trouble(self, trouble: BaseException) -> None:
+        """Tell that a commit is not on disk, or that this rank cannot know: the others are not there any more."""
+        if _failures(trouble) or not self._is_shared:
+            self.tell(self._stamp, _reason(trouble))
+            return
+        say(
+            f"{self._stamp} may not be on disk: ranks were lost while it was written ({_reason(trouble)[:_MOST_CHARACTERS]})"
+        )
 
     def tell(self, stamp: Stamp | None, reason: str) -> None:
         """Tell that a commit is not on disk, unless that was told of one before and none has been since."""

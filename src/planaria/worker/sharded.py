@@ -13,12 +13,13 @@ from importlib import import_module
 
 from planaria.base.value import Value
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import Origin, Stamp, checked_wait
+from planaria.contract.commit import Origin, Stamp, anew, checked_wait
 from planaria.contract.control import CHECKPOINT
 from planaria.errors import StateRefused
 from planaria.worker import bundle, capture, exchange
 from planaria.worker.bundle import Bundles
 from planaria.worker.exchange import Group
+from planaria.worker.given import check_sharded
 from planaria.worker.link import LINK
 from planaria.worker.outcome import Commit, Synced
 from planaria.worker.phase import PhaseOfWork
@@ -65,6 +66,7 @@ class ShardedState(ElasticState):
         keep: int = 2,
         **values: Any,
     ) -> None:
+        check_sharded(model, optimizer, values)
         super().__init__(model=model, optimizer=optimizer, vault=LocalVault(Origin()), replicated=False, **values)
         fields = vars(self)
         fields["_bundles"] = directory if isinstance(directory, Bundles) else Bundles(directory, keep)
@@ -73,6 +75,7 @@ class ShardedState(ElasticState):
         fields["_life"] = 0
         fields["_no_life"] = ""
         fields["_highest"] = 0
+        fields["_has_restored"] = False
 
     if TYPE_CHECKING:
         _bundles: Bundles
@@ -81,6 +84,7 @@ class ShardedState(ElasticState):
         _life: int
         _no_life: str
         _highest: int
+        _has_restored: bool
 
     def commit(self, wait: Tier | None = None, timeout_s: float = 600.0) -> Commit:
         """Copy the state and have it written. With `wait`, whichever tier, it is on disk then, or a line says why not.
@@ -93,6 +97,7 @@ class ShardedState(ElasticState):
         """
         self._begin_life()
         here = self._here()
+        self._look_whether_restored(here)
         taken: _Taken | None = None
         problem: Exception | None = None
         try:
@@ -118,6 +123,12 @@ class ShardedState(ElasticState):
             with PhaseOfWork(LINK, CHECKPOINT):
                 reached = "disk" if self._saving.finish(timeout_s) and self._life else None
         return Commit(stamp, len(taken.values) + _size_bytes(taken.tensors), reached)
+
+    def _look_whether_restored(self, here: Group) -> None:
+        """Tell, once, of a program that has not gone back to what there is."""
+        if not self._has_restored and self._highest and here.rank == 0:
+            say(f"this program {anew('what its folder has')}")
+        vars(self)["_has_restored"] = True
 
     def _taken(self, here: Group) -> _Taken:
         """Copy everything there is to keep."""
@@ -165,6 +176,7 @@ class ShardedState(ElasticState):
             StateRefused: There is a commit, and it is not one of this state.
         """
         self._begin_life()
+        vars(self)["_has_restored"] = True
         self._saving.finish(None)
         here = self._here()
         for name in self._names(here):

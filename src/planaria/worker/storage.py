@@ -42,6 +42,10 @@ class Writer:
         self._draft = ""
         self._commit = place.life, place.generation, place.step  # every rank's part says which one it is of
 
+    def is_there(self) -> bool:
+        """Tell whether the commit is on disk, whole."""
+        return self._bundles.has(self._place.generation, self._place.life)
+
     def reset(self, checkpoint_id: object = None) -> None:
         """Begin; there is nothing to forget."""
 

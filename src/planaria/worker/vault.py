@@ -10,7 +10,7 @@ import threading
 from planaria.base.memory import free_bytes
 from planaria.base.value import Value, replace
 from planaria.contract import snapshot as snapshots
-from planaria.contract.commit import ONE_STEP, TIERS, Origin, OtherStep, check_memory, slot_to_write
+from planaria.contract.commit import ONE_STEP, TIERS, Origin, OtherStep, anew, check_memory, slot_to_write
 from planaria.errors import StateRefused
 from planaria.worker import here
 from planaria.worker.console import show
@@ -151,8 +151,9 @@ class LocalVault:
         self._changed = threading.Condition()  # the disk's writer pins and releases slots in its own thread
         self._patience = Patience()
         self._writer = self._start_writer(directory, keep) if directory is not None else None
-        run = self._writer.shelf.newest_run() + 1 if self._writer else 1
-        self.origin = origin or Origin(run=run, rank=here.rank(), world_size=here.world_size())
+        left = self._writer.shelf.newest_run() if self._writer else 0
+        self._is_anew = left > 0
+        self.origin = origin or Origin(run=left + 1, rank=here.rank(), world_size=here.world_size())
 
     def _start_writer(self, directory: str | PathLike[str], keep: int) -> Writer:
         from time import monotonic
@@ -175,6 +176,9 @@ class LocalVault:
 
     def open(self, size_bytes: int) -> memoryview:
         """Lend the slot that is not needed, made anew when it is too small."""
+        if self._is_anew:
+            self._is_anew = False
+            say(f"this program {anew('what its folder has')}")
         with self._changed:
             while (number := self._to_write(size_bytes)) is None:
                 if not self._changed.wait(self._patience.limit_s):
@@ -307,6 +311,7 @@ class LocalVault:
 
     def load(self, *, is_damaged: bool = False) -> Loaded | None:
         """Return the newest commit of memory that is whole, else of the directory."""
+        self._is_anew = False
         with self._changed:
             found = snapshots.newest(self._slots, leave=() if is_damaged else (snapshots.BLOCKS,))
             for number, stamp in enumerate(self._stamps):  # what is damaged is overwritten first

@@ -115,6 +115,25 @@ def test_at_a_first_start_there_is_none(rig: Rig) -> None:
     assert rig.ask(0, vault.Load(3, False)) == vault.Found(3, (), (), "", ())
 
 
+@pytest.mark.parametrize("restores", [True, False])
+def test_a_program_that_commits_and_has_not_gone_back_to_what_there_is_hears_of_it_once(
+    rig: Rig, restores: bool
+) -> None:
+    for rank in (0, 1):
+        rig.commit(rank, 1)
+    already = len(rig.said)
+    for number in (1, 2):
+        rig.new_life(number)
+        for rank in (0, 1):
+            if restores or rank == 0:
+                rig.ask(rank, vault.Load(3, False))
+            rig.commit(rank, 2 * number)
+    told = rig.said[already:]
+    assert [line.partition(",")[0] for line in told] == (
+        [] if restores else ["rank 1 commits and has not restored the commit of step 10"]
+    )
+
+
 @pytest.mark.parametrize("wrong", [{"round": 0}, {"run": 2}, {"rank": 1}, {"world_size": 3}])
 def test_a_commit_of_another_round_or_rank_is_refused(rig: Rig, wrong: dict[str, int]) -> None:
     rig.new_life(1)

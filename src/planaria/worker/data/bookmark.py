@@ -74,5 +74,5 @@ def decode(found: Mapping[str, object], order: Order) -> Bookmark:
 def _whole(found: Mapping[str, object], name: str) -> int:
     value = found.get(name)
     if type(value) is not int or value < 0:
-        raise UsageError(f"the sampler's state is damaged: {name} expects a whole number, got {value!r}")
+        raise UsageError(f"the sampler's state is damaged: {name} expects a whole number from 0 on, got {value!r}")
     return value

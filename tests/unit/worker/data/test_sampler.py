@@ -149,9 +149,9 @@ def test_the_state_is_safe_data() -> None:
     ("change", "said"),
     [
         ({"version": 2}, "this is no state of a sampler, version 1"),
-        ({"cursor": -1}, "the sampler's state is damaged: cursor expects a whole number, got -1"),
-        ({"epoch": True}, "the sampler's state is damaged: epoch expects a whole number, got True"),
-        ({"steps": "3"}, "the sampler's state is damaged: steps expects a whole number, got '3'"),
+        ({"cursor": -1}, "the sampler's state is damaged: cursor expects a whole number from 0 on, got -1"),
+        ({"epoch": True}, "the sampler's state is damaged: epoch expects a whole number from 0 on, got True"),
+        ({"steps": "3"}, "the sampler's state is damaged: steps expects a whole number from 0 on, got '3'"),
         ({"cursor": 101}, "the sampler's state is damaged: cursor 101 lies behind the end of epoch 0"),
         (
             {"order": {"samples": 99, "seed": 0, "shuffle": True}},
