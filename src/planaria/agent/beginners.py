@@ -37,6 +37,7 @@ class Beginners:
         self._aside = aside
         self._answer = answer
         self._told: dict[Peer, Plan] = {}  # the plan that a worker was told last
+        self._asked: set[int] = set()  # local ranks; a state that restores and one that commits have a connection each
         self._waiting: list[tuple[Peer, vault.Load, int]] = []  # from which version of the plan on they are answered
 
     def is_astray(self, peer: Peer) -> bool:
@@ -48,10 +49,11 @@ class Beginners:
         """Return the step that is there to begin from, if this worker commits and has never asked for it."""
         plan = self._delegate.plan
         is_there = plan is not None and plan.kind in ("memory", "disk")
-        return plan.step if plan is not None and is_there and peer not in self._told else None
+        return plan.step if plan is not None and is_there and peer.local_rank not in self._asked else None
 
     def load(self, peer: Peer, message: vault.Load) -> None:
         """Take a worker's question; `hand_out` answers it."""
+        self._asked.add(peer.local_rank)
         plan = self._delegate.plan
         told = self._told.get(peer, plan)
         version = plan.version if plan is not None else 0

@@ -261,11 +261,13 @@ class Bundles:
             return _decode(name, file.read())
 
     def has(self, generation: int, life: int) -> bool:
-        """Tell whether a life has made this commit."""
+        """Tell whether a life has made this commit, and see that it stays."""
         try:
-            return self.read(commit_name(generation)).life == life
+            found = self.read(commit_name(generation))
+            _sync_folder(self.directory)
         except (OSError, ValueError):
             return False
+        return found.life == life
 
     def verify(self, listed: Listed, files: Iterable[ShardFile]) -> None:
         """See that files are what the manifest says.

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-_WITH_STATE = ("model", "optimizer", "scheduler", "sampler")
+_WITH_STATE = ("optimizer", "scheduler")
 _OF_A_VAULT = ("begin_open", "open", "sealed", "skipped", "wait", "load")
 
 
@@ -28,8 +28,7 @@ def check_parts(given: Mapping[str, object]) -> None:
     """See that parts are objects that have something to keep.
 
     Raises:
-        StateRefused: One is a class, a sharded module, or under the name of a model, an optimizer, a scheduler or a sampler
-            something else.
+        StateRefused: One is a class, a sharded module, or under the name of an optimizer or a scheduler something else.
     """
     for name, value in given.items():
         if isinstance(value, type):

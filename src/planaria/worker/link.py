@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from planaria.contract.commit import Stamp
-    from planaria.contract.control import Message
 
 _LONGEST_NAME = 1000  # of a scope; a line has a limit
+_LEAST_BYTES = len('{"x": 1.0}')  # of a value in a line
 _PATIENCE_S = 1.0  # with an agent that does not read
 _PATIENCE_AGAIN_S = 0.05
 
@@ -87,8 +87,11 @@ class Link:
         if not -INTEGER_LIMIT <= number < INTEGER_LIMIT:  # the agent would take us for broken, and hang up
             return
         found = Progress(number, tuple(numbers(values).items()))
-        told = _fitting(found)
-        self._send(told)
+        line, told = encode(found), found
+        if len(line) > LINE_LIMIT_BYTES:  # here, too
+            told = _fitting(found)
+            line = encode(told)
+        self._send(line)
         if told is not found and not self._has_said_long:
             self._has_said_long = True
             _tell_of(len(found.values), len(told.values))
@@ -96,7 +99,7 @@ class Link:
     def finish(self) -> None:
         """Tell the agent that no more steps come; as cheap and harmless as a report."""
         if self._path:
-            self._send(Finished())
+            self._send(encode(Finished()))
 
     def store(self, state: int, stamp: Stamp, *, is_done: bool) -> None:
         """Tell the agent of a commit that this rank writes by itself: that it is begun, or done; harmless as a report.
@@ -124,7 +127,7 @@ class Link:
             return
         self._phases.append(name[:LONGEST_PHASE])
         if self._path:
-            self._send(Phase(self._phases[-1]))
+            self._send(encode(Phase(self._phases[-1])))
 
     def leave_phase(self) -> None:
         """Tell it that this is over: the one around it goes on, or the steps do."""
@@ -132,28 +135,28 @@ class Link:
             return
         self._phases.pop()
         if self._path:
-            self._send(Phase(self._phases[-1] if self._phases else ""))
+            self._send(encode(Phase(self._phases[-1] if self._phases else "")))
 
     def acquire(self, scope: str, after_s: float) -> int:
         """Tell the agent that a scope begins, and return its number; as cheap and harmless as a report."""
         number = next(self._scopes)
         if self._path:
-            self._send(Acquire(number, scope[:_LONGEST_NAME], after_s, time.monotonic()))
+            self._send(encode(Acquire(number, scope[:_LONGEST_NAME], after_s, time.monotonic())))
         return number
 
     def release(self, number: int) -> None:
         """Tell the agent that a scope has ended. One that it does not know of, as a forked child's parent's, is nothing."""
         if self._path:
-            self._send(Release(number))
+            self._send(encode(Release(number)))
 
-    def _send(self, message: Message) -> None:
+    def _send(self, line: bytes) -> None:
         """Send a line whole, whichever threads send at the same time.
 
         When that is not possible the connection goes, and with it every scope: nobody is ended for a release that was lost.
         """
         try:
             with self._lock:
-                self._tell(self._peer(), encode(message))
+                self._tell(self._peer(), line)
         finally:
             self._catch_up()
 
@@ -259,16 +262,17 @@ def _is_main_thread() -> bool:
 
 
 def _fitting(report: Progress) -> Progress:
-    """Leave out what is too much for a line: the agent would take us for broken, and hang up."""
-    if len(encode(report)) <= LINE_LIMIT_BYTES:
-        return report
-    empty = len(encode(Progress(report.step)))
-    room, told = LINE_LIMIT_BYTES - empty, []
-    for value in report.values:
-        size = len(encode(Progress(report.step, (value,)))) - empty
+    """Leave out what is too much for a line."""
+    import json
+
+    room, told = LINE_LIMIT_BYTES - len(encode(Progress(report.step))), []
+    for name, value in report.values:
+        size = len(json.dumps({name: value}))  # its braces are as long as the comma and the space between two
         if size <= room:
             room -= size
-            told.append(value)
+            told.append((name, value))
+        if room < _LEAST_BYTES:
+            break
     return Progress(report.step, tuple(told))
 
 

@@ -49,7 +49,7 @@ class Saving:
     """
 
     def __init__(self, number: int) -> None:
-        self._number = number
+        self.number = number
         self._thread: ThreadPoolExecutor | None = None
         self._future: Future[Any] | None = None
         self._stamp: Stamp | None = None
@@ -79,7 +79,7 @@ class Saving:
 
     def mark(self, stamp: Stamp, *, is_done: bool) -> None:
         """Tell the agent of a commit of this state: that this rank begins it, or that all of it is on disk."""
-        LINK.store(self._number, stamp, is_done=is_done)
+        LINK.store(self.number, stamp, is_done=is_done)
 
     def finish(self, timeout_s: float | None) -> bool:
         """Wait for the commit that is being written; tell whether it is on disk.
@@ -122,8 +122,8 @@ class Saving:
             return future.exception()
 
     def _tell_trouble(self, trouble: BaseException) -> None:
-        """Tell that a commit is not on disk, or that this rank cannot know: the others are not there any more."""
-        if _failures(trouble) or not self._is_shared:
+        """Tell that a commit is not on disk, or that this rank cannot know: rank 0, which makes it one, may be lost."""
+        if _failures(trouble) or not self._is_shared or (self._stamp and self._stamp.rank == 0):
             self.tell(self._stamp, _reason(trouble))
             return
         say(

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from planaria.worker.bundle import Listed
 
 _SHARDED = ("model", "optimizer")
+_KNOWN: set[int] = set()  # folders, by number, that this process has restored from, or is writing to
 _GROUPS = "optimizer"  # what of an optimizer is no tensor, among the plain values
 
 
@@ -75,7 +76,6 @@ class ShardedState(ElasticState):
         fields["_life"] = 0
         fields["_no_life"] = ""
         fields["_highest"] = 0
-        fields["_has_restored"] = False
 
     if TYPE_CHECKING:
         _bundles: Bundles
@@ -84,7 +84,6 @@ class ShardedState(ElasticState):
         _life: int
         _no_life: str
         _highest: int
-        _has_restored: bool
 
     def commit(self, wait: Tier | None = None, timeout_s: float = 600.0) -> Commit:
         """Copy the state and have it written. With `wait`, whichever tier, it is on disk then, or a line says why not.
@@ -125,10 +124,11 @@ class ShardedState(ElasticState):
         return Commit(stamp, len(taken.values) + _size_bytes(taken.tensors), reached)
 
     def _look_whether_restored(self, here: Group) -> None:
-        """Tell, once, of a program that has not gone back to what there is."""
-        if not self._has_restored and self._highest and here.rank == 0:
-            say(f"this program {anew('what its folder has')}")
-        vars(self)["_has_restored"] = True
+        """Tell, once a folder, of a program that has not gone back to what there is."""
+        if self._life and self._saving.number not in _KNOWN:
+            _KNOWN.add(self._saving.number)
+            if self._highest and here.rank == 0:
+                say(f"this program {anew('what its folder has')}")
 
     def _taken(self, here: Group) -> _Taken:
         """Copy everything there is to keep."""
@@ -176,7 +176,7 @@ class ShardedState(ElasticState):
             StateRefused: There is a commit, and it is not one of this state.
         """
         self._begin_life()
-        vars(self)["_has_restored"] = True
+        _KNOWN.add(self._saving.number)
         self._saving.finish(None)
         here = self._here()
         for name in self._names(here):

@@ -43,7 +43,7 @@ class Writer:
         self._commit = place.life, place.generation, place.step  # every rank's part says which one it is of
 
     def is_there(self) -> bool:
-        """Tell whether the commit is on disk, whole."""
+        """Tell whether the commit is on disk, whole. The rank that gave it its name may not have lived to see to that."""
         return self._bundles.has(self._place.generation, self._place.life)
 
     def reset(self, checkpoint_id: object = None) -> None:

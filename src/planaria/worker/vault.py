@@ -6,6 +6,7 @@ Under an agent the memory is the agent's, and other nodes and the disk follow. `
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from planaria.base.memory import free_bytes
 from planaria.base.value import Value, replace
@@ -74,6 +75,9 @@ class Loaded(Value):
 
 LOOK_EVERY_S = 0.05
 CHECK_EVERY = 20  # looks: once a second, since it opens the file of every rank
+
+
+_KNOWN: set[str] = set()  # folders that this process has restored from, or is writing to
 
 
 def anonymous(size_bytes: int) -> memoryview:
@@ -151,9 +155,8 @@ class LocalVault:
         self._changed = threading.Condition()  # the disk's writer pins and releases slots in its own thread
         self._patience = Patience()
         self._writer = self._start_writer(directory, keep) if directory is not None else None
-        left = self._writer.shelf.newest_run() if self._writer else 0
-        self._is_anew = left > 0
-        self.origin = origin or Origin(run=left + 1, rank=here.rank(), world_size=here.world_size())
+        run = self._writer.shelf.newest_run() + 1 if self._writer else 1
+        self.origin = origin or Origin(run=run, rank=here.rank(), world_size=here.world_size())
 
     def _start_writer(self, directory: str | PathLike[str], keep: int) -> Writer:
         from time import monotonic
@@ -176,9 +179,7 @@ class LocalVault:
 
     def open(self, size_bytes: int) -> memoryview:
         """Lend the slot that is not needed, made anew when it is too small."""
-        if self._is_anew:
-            self._is_anew = False
-            say(f"this program {anew('what its folder has')}")
+        self._look_whether_restored()
         with self._changed:
             while (number := self._to_write(size_bytes)) is None:
                 if not self._changed.wait(self._patience.limit_s):
@@ -191,6 +192,14 @@ class LocalVault:
             if len(self._slots[number]) < size_bytes:
                 self._grow(number, size_bytes)
             return self._slots[number]
+
+    def _look_whether_restored(self) -> None:
+        """Tell, once a folder, of a program that has not gone back to what there is."""
+        if self._writer and self._writer.shelf.directory not in _KNOWN:
+            _KNOWN.add(self._writer.shelf.directory)
+            with suppress(OSError):
+                if self.origin.rank == 0 and next(self._writer.shelf.commits(), None) is not None:
+                    say(f"this program {anew('what its folder has')}")
 
     def _give_up_reading(self) -> None:
         """Take the memory that the disk's writer reads away from it. It notices, and what it has written of that is not used.
@@ -311,7 +320,8 @@ class LocalVault:
 
     def load(self, *, is_damaged: bool = False) -> Loaded | None:
         """Return the newest commit of memory that is whole, else of the directory."""
-        self._is_anew = False
+        if self._writer:
+            _KNOWN.add(self._writer.shelf.directory)
         with self._changed:
             found = snapshots.newest(self._slots, leave=() if is_damaged else (snapshots.BLOCKS,))
             for number, stamp in enumerate(self._stamps):  # what is damaged is overwritten first

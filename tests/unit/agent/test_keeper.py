@@ -7,6 +7,7 @@ import pytest
 from keeper_rig import MEGABYTE, TIMEOUT_S, Rig, life
 from unmapped import WHY
 
+from planaria.agent.control import Peer
 from planaria.agent.keeper import Keeper
 from planaria.agent.rounds import Neighbours
 from planaria.agent.settings import Shelter
@@ -127,6 +128,9 @@ def test_a_program_that_commits_and_has_not_gone_back_to_what_there_is_hears_of_
         for rank in (0, 1):
             if restores or rank == 0:
                 rig.ask(rank, vault.Load(3, False))
+                rig.peers[rank] = Peer(
+                    -1, 10 + rank, rank
+                )  # a state that restores may be another than the one that commits
             rig.commit(rank, 2 * number)
     told = rig.said[already:]
     assert [line.partition(",")[0] for line in told] == (

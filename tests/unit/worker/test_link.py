@@ -122,21 +122,24 @@ def test_a_handler_that_interrupts_the_link_is_called_after_it(
 ) -> None:
     heard: list[Drain | None] = []
 
-    def interrupted(line: Any) -> Any:
+    def interrupted(*line: Any) -> Any:
         """Stand where a signal may come in between: the notice has been read, nobody knows of it yet."""
         monkeypatch.undo()
         link.once_whole(lambda: heard.append(link.drain()))
         assert heard == []
-        return {"listening": decode, "sending": encode}[doing](line)
+        return decode(*line) if line else link._peer()
 
     link, peer = linked(agent)
     with peer:
-        monkeypatch.setattr("planaria.worker.link." + {"listening": "decode", "sending": "encode"}[doing], interrupted)
+        if doing == "listening":
+            monkeypatch.setattr("planaria.worker.link.decode", interrupted)
+        else:
+            monkeypatch.setattr(link, "_peer", interrupted)
         peer.sendall(encode(Drain("SIGTERM", 30.0)))
         if doing == "listening":
             link.resize()
         else:
-            link.finish()
+            link.report(1, {})
         assert heard == [Drain("SIGTERM", 30.0)]
         link.once_whole(lambda: heard.append(None))
         assert heard == [Drain("SIGTERM", 30.0), None]
