@@ -146,8 +146,8 @@ def test_after_a_damaged_commit_the_next_one_is_written_and_both_whole_ones_stay
     [
         ({"optimizer": True}, "a ShardedState with an optimizer expects its model too"),
         ({"model": 3}, "model expects a torch module, got a int"),
-        ({"model": True, "vault": LocalVault()}, "a ShardedState has no vault="),
-        ({"model": True, "replicated": True}, "a ShardedState has no replicated="),
+        ({"model": True, "vault": LocalVault()}, "an ElasticState cannot have a value called 'vault'"),
+        ({"model": True, "replicated": True}, "an ElasticState cannot have a value called 'replicated'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_when_the_state_is_made(

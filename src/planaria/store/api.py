@@ -72,7 +72,8 @@ class Store(ABC):
         `after` is the revision of a `Listed` or `Changed` of this store. The watch survives lost connections, restarts
         and fail-overs of the store for as long as the store remembers what was missed. When it does not, `WatchLost` is
         the last event: list again and watch after that listing, or let `follow` do it. A key that was written twice in
-        between is told twice; one that a lease removed is told like one that was deleted.
+        between is told twice; one that a lease removed is told like one that was deleted. A store that may have been set up
+        anew while it was away, and have come as far as before, says `Resumed` when it is back.
 
         Raises:
             ValueError: No key can begin with `prefix`.

@@ -11,7 +11,7 @@ import requests
 from planaria.store.bridge import BridgedWatching
 from planaria.store.etcd_gateway import EtcdAway, EtcdDenied, Favourite, Gateway
 from planaria.store.etcd_translate import changes_of, revision_of, span
-from planaria.store.model import WatchLost
+from planaria.store.model import Resumed, WatchLost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class EtcdWatching(BridgedWatching):
         self._endpoints = endpoints
         self._prefix = prefix
         self._position = after
+        self._was_cut = False
         self._ending = Flag()
         self._answer: requests.Response | None = None
         self._favourite = endpoints[1]
@@ -87,6 +88,7 @@ class EtcdWatching(BridgedWatching):
                     self._post(WatchLost())
                     return
                 except Exception:  # noqa: BLE001  whatever it was, the watch has to go on
+                    self._was_cut = True
                     failures = 0 if self._position != before else failures + 1
                     gateway.turn()
         finally:
@@ -153,6 +155,11 @@ class EtcdWatching(BridgedWatching):
             )
             if revision_of(answer) < self._position:
                 raise _HistoryLostError
+        if (
+            self._was_cut
+        ):  # one that was set up anew may have come further by now, and its cluster may be called the same
+            self._was_cut = False
+            self._post(Resumed())
 
 
 def _be_patient(answer: requests.Response) -> None:

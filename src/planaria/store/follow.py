@@ -26,9 +26,9 @@ def follow(
 ) -> Watching:
     """Tell what is under `prefix`, then every change of it.
 
-    `Listed` comes first, and once more whenever changes were missed: it replaces all that was told before. A store that
-    is away or denies the listing is asked again until it answers; what it said goes to `on_trouble`, each time. `Refused`
-    is the last event: this can never be listed.
+    `Listed` comes first, and once more whenever changes were missed, or may have been: it replaces all that was told before.
+    A store that is away or denies the listing is asked again until it answers; what it said goes to `on_trouble`, each time.
+    `Refused` is the last event: this can never be listed.
     """
     return _Following(loop, store, prefix, on_event, on_trouble)
 
@@ -85,5 +85,7 @@ class _Following(Watching):
     def _on_change(self, event: Event) -> None:
         if isinstance(event, Changed):
             self._on_event(event)
-        else:
-            self._list()
+            return
+        if self._watching is not None:  # what it tells from here on may be newer than the listing that is told then
+            self._watching.cancel()
+        self._list()

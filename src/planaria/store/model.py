@@ -176,6 +176,13 @@ class Changed(Value):
     revision: int
 
 
+class Resumed(Value):
+    """The watch was cut off and goes on. Nothing was missed, if the store is the one that it was before.
+
+    A store that cannot tell itself from one that was set up anew says so; whoever has to be sure lists again.
+    """
+
+
 class WatchLost(Value):
     """Changes were missed and this watch has ended: list again, and watch after that listing."""
 
@@ -196,7 +203,7 @@ Reply = (
     | Denied
     | Unavailable
 )
-Event = Changed | WatchLost
+Event = Changed | Resumed | WatchLost
 
 _REPEATABLE = (Get, List, Renew, Revoke, Remaining)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from planaria.store.model import Resumed
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,12 +39,17 @@ def run_for(loop: Loop, duration_s: float) -> None:
 
 
 class Watched:
-    """The events of one watch so far."""
+    """The events of one watch so far, `Resumed` aside: when a store says that is its own affair."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self.events: list[Event] = []
         self.watching: Watching | None = None
+
+    def take(self, event: Event) -> None:
+        """Take what the watch tells."""
+        if not isinstance(event, Resumed):
+            self.events.append(event)
 
     def wait_for(self, count: int) -> list[Event]:
         """Return the first `count` events, once they have come."""
@@ -77,5 +84,5 @@ class Client:
     def watch(self, prefix: str, after: int) -> Watched:
         """Begin to watch."""
         watched = Watched(self.loop)
-        watched.watching = self.store.watch(prefix, after, watched.events.append)
+        watched.watching = self.store.watch(prefix, after, watched.take)
         return watched

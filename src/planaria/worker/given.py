@@ -41,17 +41,12 @@ def check_parts(given: Mapping[str, object]) -> None:
             )
 
 
-def check_sharded(model: object, optimizer: object, names: Collection[str]) -> None:
+def check_sharded(model: object, optimizer: object) -> None:
     """See that what ranks share out is a module, and the optimizer that of one.
 
     Raises:
-        StateRefused: It is not; or an option is given that only an ElasticState has.
+        StateRefused: It is not.
     """
-    for name in ("vault", "replicated"):
-        if name in names:
-            raise StateRefused(
-                f"a ShardedState has no {name}=", hint="it lives in its folder, and every rank has its own part"
-            )
     if optimizer is not None and model is None:
         raise StateRefused("a ShardedState with an optimizer expects its model too, model=...")
     if model is not None and parts.kind_of(model) != parts.MODULE:

@@ -19,7 +19,7 @@ from planaria.errors import StateRefused
 from planaria.worker import bundle, capture, exchange
 from planaria.worker.bundle import Bundles
 from planaria.worker.exchange import Group
-from planaria.worker.given import check_sharded
+from planaria.worker.given import check_names, check_sharded
 from planaria.worker.link import LINK
 from planaria.worker.outcome import Commit, Synced
 from planaria.worker.phase import PhaseOfWork
@@ -67,8 +67,9 @@ class ShardedState(ElasticState):
         keep: int = 2,
         **values: Any,
     ) -> None:
-        check_sharded(model, optimizer, values)
+        check_names(values, ("vault", "replicated"))
         super().__init__(model=model, optimizer=optimizer, vault=LocalVault(Origin()), replicated=False, **values)
+        check_sharded(model, optimizer)
         fields = vars(self)
         fields["_bundles"] = directory if isinstance(directory, Bundles) else Bundles(directory, keep)
         fields["_saving"] = Saving(number_of(self._bundles.directory))

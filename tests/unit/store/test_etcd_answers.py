@@ -15,7 +15,20 @@ from store_clients import ask_in_vain
 from planaria.base.loop import Loop
 from planaria.store.api import Where
 from planaria.store.backends import open_store
-from planaria.store.model import Changed, Delete, Denied, Get, Grant, LeaseGone, Put, Refused, Renew, Unavailable
+from planaria.store.follow import follow
+from planaria.store.model import (
+    Changed,
+    Delete,
+    Denied,
+    Get,
+    Grant,
+    LeaseGone,
+    Listed,
+    Put,
+    Refused,
+    Renew,
+    Unavailable,
+)
 from planaria.testing.store_client import Client, run_until
 
 if TYPE_CHECKING:
@@ -187,6 +200,25 @@ def test_a_watch_goes_on_after_the_progress_it_was_told_of(etcd: FakeEtcd, clien
     orders = [order["create_request"] for order in etcd.orders]
     assert [order["start_revision"] for order in orders] == [6, 41]  # type: ignore[index]
     assert all(order["progress_notify"] for order in orders)  # type: ignore[index]
+
+
+def test_an_etcd_that_was_set_up_anew_and_has_come_further_is_listed_again(etcd: FakeEtcd, client: Client) -> None:
+    """Its revision says nothing then."""
+    told: list[object] = []
+
+    def take(event: object) -> None:
+        told.append(event)
+        etcd.body = {"header": {"revision": "9"}, "kvs": []}
+
+    etcd.body = {"header": {"revision": "5"}, "kvs": [{"key": "aw==", "value": "dg==", "mod_revision": "4"}]}
+    etcd.streams = [CREATED, CREATED.replace(b'"5"', b'"9"'), CREATED.replace(b'"5"', b'"9"')]
+    following = follow(client.loop, client.store, "k", take)
+    run_until(client.loop, lambda: len(told) > 1)
+    first, then = told[:2]
+    assert isinstance(first, Listed)
+    assert [(entry.key, entry.value) for entry in first.entries] == [("k", b"v")]
+    assert then == Listed((), 9)
+    following.cancel()
 
 
 def test_a_watch_is_patient_with_silence_and_the_kernel_looks_after_the_host(etcd: FakeEtcd, client: Client) -> None:
