@@ -140,6 +140,21 @@ def test_the_stop_ladder_asks_then_looks_then_kills():
     assert effects == (KillWorkers(), SetDeadline(KILL_S))
 
 
+def test_an_end_without_grace_does_not_wait_for_workers_that_listen():
+    now = EndRequested("enough", 0.0, 1.0)
+    assert step(running(), replace(now, has_listeners=True)) == step(running(), now)
+    assert step(running(), replace(now, has_listeners=True, grace_s=1.0)) != step(running(), now)
+
+
+@pytest.mark.parametrize(("first", "effect"), [(2, KillWorkers()), (15, SignalWorkers(2))])
+def test_the_signal_that_workers_get_who_were_only_told_counts_as_the_first_ctrl_c_if_it_is_one(first, effect):
+    group, _ = step(running(), EndRequested("enough", 30.0, 1.0, has_listeners=True))
+    group, effects = step(group, StopRequested(first, 2.0))
+    assert effects[0] == SignalWorkers(first)
+    _, effects = step(group, StopRequested(2, 3.0))
+    assert effects[0] == effect
+
+
 def test_a_worker_that_even_sigkill_does_not_end_is_not_waited_for():
     group, _ = step(running(), WorkerExited(1, 100.0, failure(1, at=100.0)))
     group, effects = feed(group, DeadlinePassed(130.0), DeadlinePassed(130.3), DeadlinePassed(140.3))
