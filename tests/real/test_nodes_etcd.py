@@ -106,6 +106,27 @@ def test_an_etcd_that_has_lost_its_memory_is_filled_again(room: Room, etcd: Etcd
     crew.end_well("a", "c", "d")
 
 
+def test_a_node_that_comes_back_to_an_etcd_set_up_anew_does_not_go_by_the_old_one(room: Room, etcd: Etcd) -> None:
+    """Its leader has filled that etcd again and is lost. By its revision alone the new one cannot be told from the old."""
+    crew = crew_at(room, etcd, "--max-restarts=1")
+    for name in ("a", "b"):
+        crew.add(name)
+        crew.wait_world(*"ab"[: "ab".index(name) + 1])
+    lead, rest = crew.nodes["a"], crew.nodes["b"]
+    stop(rest.agent())
+    etcd.kill()
+    etcd.forget()
+    etcd.start()
+    lead.wait_said("it knows round")
+    for _ in range(100):
+        assert etcd.post("/v3/kv/put", {"key": "YQ==", "value": "YQ=="}) is not None
+    kill(rest.workers()[0])
+    lead.kill()
+    kill(rest.agent(), signal.SIGCONT)
+    crew.wait_world("b")
+    crew.end_well("b")
+
+
 def test_a_crash_while_etcd_is_away_waits_for_it(room: Room, etcd: Etcd) -> None:
     crew = crew_at(room, etcd, "--max-restarts=1", ttl_s=TTL_S)
     crew.add_all("a", "b")
