@@ -51,7 +51,7 @@ class EtcdWatching(BridgedWatching):
         self._endpoints = endpoints
         self._prefix = prefix
         self._position = after
-        self._was_cut = False
+        self._is_first = True
         self._ending = Flag()
         self._answer: requests.Response | None = None
         self._favourite = endpoints[1]
@@ -66,8 +66,7 @@ class EtcdWatching(BridgedWatching):
     def _end_stream(self) -> None:
         answer = self._answer
         if answer is not None:
-            # An answer that has ended meanwhile is a ValueError; urllib3 before 2.3 lacks this, and the thread leaves later.
-            with suppress(ValueError, OSError, AttributeError, RuntimeError):
+            with suppress(ValueError, OSError, RuntimeError):  # an answer that has ended meanwhile is a ValueError
                 answer.raw.shutdown()
 
     def _run(self) -> None:
@@ -88,9 +87,9 @@ class EtcdWatching(BridgedWatching):
                     self._post(WatchLost())
                     return
                 except Exception:  # noqa: BLE001  whatever it was, the watch has to go on
-                    self._was_cut = True
                     failures = 0 if self._position != before else failures + 1
                     gateway.turn()
+                self._is_first = False
         finally:
             self._favourite.detach(self._end_stream)
             gateway.close()
@@ -155,20 +154,16 @@ class EtcdWatching(BridgedWatching):
             )
             if revision_of(answer) < self._position:
                 raise _HistoryLostError
-        if (
-            self._was_cut
-        ):  # one that was set up anew may have come further by now, and its cluster may be called the same
-            self._was_cut = False
+        if not self._is_first:
+            # However the last one ended: an etcd that was set up anew meanwhile may have come further than the old one,
+            # and its cluster may be called the same.
             self._post(Resumed())
 
 
 def _be_patient(answer: requests.Response) -> None:
-    """Wait for the next line much longer than for the first, where such a wait can be ended from outside.
-
-    An older urllib3 has no way to do so, and waits as short as for the first.
-    """
+    """Wait for the next line much longer than for the first: such a wait can be ended from outside."""
     sock = getattr(getattr(answer.raw, "connection", None), "sock", None)
-    if sock is not None and hasattr(answer.raw, "shutdown"):
+    if sock is not None:
         sock.settimeout(_SILENT_S)
 
 

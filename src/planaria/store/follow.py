@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 0.5  # how long to wait after a listing that was not answered
 _LONGEST_AGAIN_S = 4.0  # after one that was denied: people have to see to it, and passwords are costly to check
+_CALM_S = 10.0  # a watch that goes on for so long is one that lasts; others are listed again with pauses in between
 
 
 def follow(
@@ -50,6 +51,8 @@ class _Following(Watching):
         self._watching: Watching | None = None
         self._timer: Timer | None = None
         self._again_s = _AGAIN_S
+        self._rest_s = 0.0
+        self._listed_at = 0.0
         self._is_over = False
         self._list()
 
@@ -68,6 +71,7 @@ class _Following(Watching):
             return
         if isinstance(reply, Listed):
             self._again_s = _AGAIN_S
+            self._listed_at = self._loop.now()
             self._watching = self._store.watch(self._prefix, reply.revision, self._on_change)
             self._on_event(reply)
         elif isinstance(reply, Refused):
@@ -88,4 +92,7 @@ class _Following(Watching):
             return
         if self._watching is not None:  # what it tells from here on may be newer than the listing that is told then
             self._watching.cancel()
-        self._list()
+        if self._loop.now() - self._listed_at >= _CALM_S:
+            self._rest_s = 0.0
+        self._timer = self._loop.call_later(self._rest_s, self._list)
+        self._rest_s = min(max(self._rest_s * 2, _AGAIN_S), _LONGEST_AGAIN_S)

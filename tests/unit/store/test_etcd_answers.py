@@ -13,6 +13,7 @@ import pytest
 from store_clients import ask_in_vain
 
 from planaria.base.loop import Loop
+from planaria.store import etcd_watch
 from planaria.store.api import Where
 from planaria.store.backends import open_store
 from planaria.store.follow import follow
@@ -48,7 +49,7 @@ class _Server(ThreadingHTTPServer):
 class FakeEtcd:
     """Answers every request with `status` and `body`, and the watches with `streams`, one after the other.
 
-    The last stream is held open until the end.
+    The last stream is held open until the end, and is there for whoever asks again.
     """
 
     def __init__(self) -> None:
@@ -75,13 +76,14 @@ class FakeEtcd:
 
             def _stream(self, asked: dict[str, object]) -> None:
                 fake.orders.append(asked)
-                content = fake.streams.pop(0)
+                is_last = len(fake.streams) == 1
+                content = fake.streams[0] if is_last else fake.streams.pop(0)
                 self.send_response(200)
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))
                 self.wfile.flush()
-                if fake.streams:
+                if not is_last:
                     self.wfile.write(b"0\r\n\r\n")
                 else:
                     fake.over.wait()
@@ -202,16 +204,21 @@ def test_a_watch_goes_on_after_the_progress_it_was_told_of(etcd: FakeEtcd, clien
     assert all(order["progress_notify"] for order in orders)  # type: ignore[index]
 
 
-def test_an_etcd_that_was_set_up_anew_and_has_come_further_is_listed_again(etcd: FakeEtcd, client: Client) -> None:
-    """Its revision says nothing then."""
+@pytest.mark.parametrize("end", ["by the other side", "by silence"])
+def test_an_etcd_that_was_set_up_anew_and_has_come_further_is_listed_again(
+    etcd: FakeEtcd, client: Client, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its revision says nothing then, however the watch had ended."""
     told: list[object] = []
+    if end == "by silence":
+        monkeypatch.setattr(etcd_watch, "_SILENT_S", 0.2)
 
     def take(event: object) -> None:
         told.append(event)
         etcd.body = {"header": {"revision": "9"}, "kvs": []}
 
     etcd.body = {"header": {"revision": "5"}, "kvs": [{"key": "aw==", "value": "dg==", "mod_revision": "4"}]}
-    etcd.streams = [CREATED, CREATED.replace(b'"5"', b'"9"'), CREATED.replace(b'"5"', b'"9"')]
+    etcd.streams = [CREATED] * (end == "by the other side") + [CREATED.replace(b'"5"', b'"9"')]
     following = follow(client.loop, client.store, "k", take)
     run_until(client.loop, lambda: len(told) > 1)
     first, then = told[:2]
