@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from planaria.process.standbys import Standbys
+
 PATIENCE_S = 60.0
 BLACK_BOX_FD = 1023
 _CHANNEL_FD, _PAPERS_FD = 1022, 1021  # of a standby of an agent: the second is closed when its report is written
@@ -168,3 +170,8 @@ def stands_ready(pid: int) -> bool:
     except OSError:
         return False
     return channel and not papers and state == b"S"
+
+
+def all_ready(standbys: Standbys, count: int) -> bool:
+    """Tell whether so many stand by, and all are ready."""
+    return len(standbys.seen) == count and all(one.is_ready for one in standbys.seen)

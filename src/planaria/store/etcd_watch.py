@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from planaria.store.bridge import Bridge
     from planaria.store.model import Event
 
-_SILENT_S = (
-    300.0  # a stream that is silent for so long is begun anew; the kernel notices a host that is gone much sooner
-)
+_SILENT_S = 900.0  # etcd tells its progress every 600 s, and the kernel notices a host that is gone much sooner
 _CONNECT_WITHIN_S = 2.0
 _LOOK_WITHIN_S = 5.0
 _DENIED_S = 1.0  # before the reader is sent to hear why: it may list at once, and should not come back at once

@@ -64,6 +64,9 @@ class _Following(Watching):
             self._timer.cancel()
 
     def _list(self) -> None:
+        self._timer = None
+        if self._watching is not None:  # what it tells from here on may be newer than the listing that is told then
+            self._watching.cancel()
         self._store.ask(List(self._prefix), self._on_reply)
 
     def _on_reply(self, reply: Reply) -> None:
@@ -90,8 +93,8 @@ class _Following(Watching):
         if isinstance(event, Changed):
             self._on_event(event)
             return
-        if self._watching is not None:  # what it tells from here on may be newer than the listing that is told then
-            self._watching.cancel()
+        if self._timer is not None:  # the listing is on its way
+            return
         if self._loop.now() - self._listed_at >= _CALM_S:
             self._rest_s = 0.0
         self._timer = self._loop.call_later(self._rest_s, self._list)
