@@ -133,6 +133,8 @@ def test_a_program_that_reads_its_rank_before_join_has_standbys_that_only_load_m
         room, WAITS.replace("worker.report", "worker.join()\nworker.report"), "--standbys=1", "--max-restarts=1"
     )
     first = pids(room, 0)
+    # One that was made before the worker had joined loads modules, and is ready, before the program is run ahead.
+    wait_until(lambda: b"they only load what it loads" in room.read("err"), "a standby has run the program")
     (ready,) = wait_ready(room, 1)
     kill(first[0])
     assert ready in pids(room, 1)
